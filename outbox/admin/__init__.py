@@ -1,0 +1,1 @@
+"""What an operator does: the actions under the command line and the web page."""

@@ -1,0 +1,135 @@
+"""The bell: after a commit, somebody should look at the table.
+
+It is a hint. It may be lost, doubled or late and the system stays right, only slower; so it is rung from a thread of
+its own, never makes the caller wait or fail, and says once, not per event, that nobody could be woken.
+
+Peewee runs `after_commit` callbacks in more cases than it should (a savepoint rolled back, an aborted PostgreSQL
+transaction, a plain BEGIN): ringing for nothing is harmless. It drops them in others (another callback raised, a
+manual commit): then the next sweep finds the event.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from contextvars import ContextVar
+
+from outbox.database import Dialect
+
+logger = logging.getLogger("outbox")
+
+FLUSH_SECONDS = 2.0
+LINGER_SECONDS = 10.0
+
+# Every emit leaves a callback; the first to run after a commit rings, and the others find this already lowered. Per
+# context, as Peewee's transactions are per thread or per task.
+_unrung: ContextVar[bool] = ContextVar("outbox_unrung", default=False)
+
+
+class Bell:
+    """Calls `wake` after commits: in the background, or at once when `inline`."""
+
+    def __init__(self, wake: Callable[[], None] | None, *, inline: bool = False) -> None:
+        self._wake = wake
+        self._inline = inline
+        self._failing = False
+        self._start_afresh()
+        _bells.add(self)
+
+    def _start_afresh(self) -> None:
+        """No thread yet. Also what a fork leaves behind: threads don't follow into the child."""
+        self._lock = threading.Lock()
+        self._rung = threading.Event()
+        self._idle = threading.Event()
+        self._idle.set()
+        self._thread: threading.Thread | None = None
+
+    def ring_after_commit(self, dialect: Dialect) -> None:
+        """Ring once the transaction of this thread has committed; at once if there is none."""
+        if self._wake is None:
+            return
+        _unrung.set(True)
+        try:
+            dialect.database.after_commit(lambda: self._committed(dialect))
+        except ValueError:
+            # manual_commit: Peewee does not know when that commits. A sweep will find the event.
+            logger.debug("emitted inside manual_commit: the next sweep delivers it")
+
+    def ring(self) -> None:
+        """Wake somebody soon; never blocks, never raises."""
+        if self._wake is None or self._inline:
+            return
+        with self._lock:
+            self._idle.clear()
+            self._rung.set()
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._answer, name="outbox-bell", daemon=True)
+                self._thread.start()
+
+    def flush(self, seconds: float = FLUSH_SECONDS) -> None:
+        """Give a ring that is under way a moment to get out."""
+        self._idle.wait(seconds)
+
+    def _committed(self, dialect: Dialect) -> None:
+        if not _unrung.get():
+            return
+        if not self._inline:
+            _unrung.set(False)
+            self.ring()
+        elif dialect.database.in_transaction():
+            # `commit()` in the middle of a block: Peewee still counts it as open. Wait for its end.
+            dialect.database.after_commit(lambda: self._committed(dialect))
+        elif not dialect.in_transaction:
+            _unrung.set(False)
+            self._call_wake()
+
+    def _answer(self) -> None:
+        while self._is_rung():
+            self._call_wake()
+            with self._lock:
+                if not self._rung.is_set():
+                    self._idle.set()
+
+    def _is_rung(self) -> bool:
+        """Wait for a ring; the thread ends when none comes for a while."""
+        self._rung.wait(LINGER_SECONDS)
+        with self._lock:
+            rung = self._rung.is_set()
+            self._rung.clear()
+            if not rung:
+                self._thread = None
+            return rung
+
+    def _call_wake(self) -> None:
+        assert self._wake is not None  # noqa: S101  (for the type checker)
+        try:
+            self._wake()
+        except Exception as error:
+            if not self._failing:
+                logger.warning("Nobody could be woken to deliver events: %s. Sweeps will; trying on quietly.", error)
+            self._failing = True
+        else:
+            if self._failing:
+                logger.info("Waking works again.")
+            self._failing = False
+
+
+_bells: weakref.WeakSet[Bell] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for bell in _bells:
+        bell._start_afresh()
+
+
+def _at_exit() -> None:
+    for bell in list(_bells):
+        bell.flush()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+atexit.register(_at_exit)

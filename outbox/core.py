@@ -1,0 +1,193 @@
+"""The Outbox object: settings, a database, who wants what, and the verbs that work on them.
+
+The functions of the package delegate to one of these; a program may make others.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import ContextVar
+from datetime import datetime, timedelta
+from importlib.metadata import entry_points
+from typing import Any
+from uuid import UUID
+
+import peewee
+
+from outbox import delivery, retention, schema
+from outbox.admin import actions
+from outbox.bell import Bell
+from outbox.counters import Counters
+from outbox.database import Dialect, dialect_of, is_private_to_a_thread, open_database
+from outbox.delivery.lease import LeaseKeeper
+from outbox.delivery.pace import Pace
+from outbox.emit import NewEvent, OnDuplicate, Unique, as_new_event, emit, emit_many
+from outbox.errors import SettingsError
+from outbox.models import OutboxEvent
+from outbox.registry import Registry
+from outbox.settings import Settings
+
+logger = logging.getLogger("outbox")
+
+INLINE, OFF = "inline", "off"
+
+_delivering_inline: ContextVar[bool] = ContextVar("outbox_delivering_inline", default=False)
+
+
+class Outbox:
+    """One outbox: a table in a database, and what this process does with it."""
+
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        *,
+        database: peewee.Database | None = None,
+        registry: Registry | None = None,
+    ) -> None:
+        self.settings = Settings.load() if settings is None else settings
+        self.database = open_database(self.settings.database_url) if database is None else database
+        self.dialect: Dialect = dialect_of(self.database)
+        self.registry = Registry() if registry is None else registry
+        self.counters = Counters()
+        self.pace = Pace(self.settings.batch_size)
+        self.leases = LeaseKeeper(self)
+        self.bell = Bell(self._waker(), inline=self.settings.dispatch == INLINE)
+        # Set when this process is about to end: what has not begun is given back.
+        self.stopping = threading.Event()
+        self._warned: set[str] = set()
+        OutboxEvent.bind(self.database)
+
+    # What the application does
+
+    def emit(
+        self,
+        aggregate_type: str,
+        aggregate_id: object,
+        event_type: str,
+        payload: object = None,
+        *,
+        idempotency_key: str | Unique | None = None,
+        on_duplicate: OnDuplicate = "raise",
+        headers: Mapping[str, Any] | None = None,
+        correlation_id: str | None = None,
+        tenant_id: str | None = None,
+        max_attempts: int | None = None,
+        deliver_after: datetime | timedelta | None = None,
+    ) -> OutboxEvent:
+        """Store an event in the caller's transaction: it is delivered if and only if that commits.
+
+        `idempotency_key` defaults to "{aggregate_type}:{aggregate_id}": the event can happen once for this thing.
+        Pass `outbox.UNIQUE` for one that may repeat, or a key of your own. A duplicate raises DuplicateEvent, and the
+        transaction goes on; `on_duplicate="ignore"` returns the event that exists instead. `deliver_after` is a
+        moment, or a time from now.
+        """
+        event = NewEvent(
+            aggregate_type,
+            aggregate_id,
+            event_type,
+            payload,
+            idempotency_key=idempotency_key,
+            headers=headers,
+            correlation_id=correlation_id,
+            tenant_id=tenant_id,
+            max_attempts=max_attempts,
+            deliver_after=deliver_after,
+        )
+        return emit(self, event, on_duplicate)
+
+    def emit_many(
+        self,
+        events: Iterable[NewEvent | Mapping[str, Any] | Sequence[Any]],
+        *,
+        on_duplicate: OnDuplicate = "raise",
+    ) -> list[OutboxEvent]:
+        """Store many events at once, all or none; answers in the order given."""
+        return emit_many(self, map(as_new_event, events), on_duplicate)
+
+    # What delivers
+
+    def process_pending_events(self, batch_size: int | None = None) -> dict[str, int]:
+        """Deliver one batch here: {"processed": events claimed, "remaining": still due, up to a cap}."""
+        size = self.settings.batch_size if batch_size is None else batch_size
+        if size < 1:
+            raise SettingsError(f"batch_size must be at least 1, not {size}.")
+        return delivery.process_pending_events(self, size)
+
+    def drain(self) -> int:
+        """Deliver what is due until a claim comes back short; answers how many events were claimed."""
+        return delivery.drain(self)
+
+    @property
+    def side_by_side(self) -> bool:
+        """Whether destinations get a thread each. Inline everything stays in the emitter's, as a debugger likes it."""
+        return self.settings.dispatch != INLINE and not is_private_to_a_thread(self.database)
+
+    # What looks after the table
+
+    def create_tables(self) -> None:
+        """Make the tables, or bring them up to date; safe from many processes at once."""
+        schema.upgrade(self.dialect)
+
+    def check_schema(self) -> None:
+        """Raise SchemaError unless the tables are there and new enough."""
+        schema.check(self.dialect)
+
+    def cleanup_delivered_events(
+        self, retention_hours: float | None = None, *, seconds: float | None = None
+    ) -> dict[str, int]:
+        """Delete what ended longer ago than the retention: {"deleted": …, "remaining": up to a cap}."""
+        return retention.cleanup_delivered_events(self, retention_hours, seconds=seconds)
+
+    def retry_failed_events(
+        self,
+        *,
+        ids: Iterable[UUID | str] | None = None,
+        event_type: str | None = None,
+        aggregate_type: str | None = None,
+        aggregate_id: str | None = None,
+        tenant_id: str | None = None,
+        limit: int | None = None,
+    ) -> int:
+        """Put failed events back, all or those that match; answers how many. Attempts start again from 0."""
+        return actions.retry_failed_events(
+            self,
+            ids=ids,
+            event_type=event_type,
+            aggregate_type=aggregate_type,
+            aggregate_id=aggregate_id,
+            tenant_id=tenant_id,
+            limit=limit,
+        )
+
+    def warn_once(self, message: str) -> None:
+        if message not in self._warned:
+            self._warned.add(message)
+            logger.warning(message)
+
+    # How a commit reaches a worker
+
+    def _waker(self) -> Callable[[], None] | None:
+        """What the bell calls. `dramatiq` is a plug-in: the library does not know it, only the entry point's name."""
+        name = self.settings.dispatch
+        if name == OFF:
+            return None
+        if name == INLINE:
+            return self._deliver_inline
+        found = list(entry_points(group="outbox.dispatch", name=name))
+        if not found:
+            known = sorted({INLINE, OFF, *(point.name for point in entry_points(group="outbox.dispatch"))})
+            raise SettingsError(f"OUTBOX_DISPATCH must be one of {', '.join(known)}, not {name!r}.")
+        return lambda: found[0].load()(self)
+
+    def _deliver_inline(self) -> None:
+        """Deliver all that is due, in the emitter's own thread; what handlers emit meanwhile is taken along."""
+        if _delivering_inline.get():
+            return
+        token = _delivering_inline.set(True)
+        try:
+            while delivery.deliver_batch(self, self.settings.batch_size) is not None:
+                pass
+        finally:
+            _delivering_inline.reset(token)

@@ -1,0 +1,302 @@
+"""The database: opening it from a URL, and the little that differs between PostgreSQL and SQLite.
+
+A `Dialect` turns the statements of `sql.py` into calls on a Peewee database. It holds no state but that database: the
+connection is the calling thread's own, so `emit` writes through the very connection of the caller's transaction.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sqlite3
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+from uuid import UUID
+
+import peewee
+from playhouse import pool
+
+from outbox import sql
+from outbox.errors import SettingsError, TransactionRequired
+
+logger = logging.getLogger("outbox")
+
+Row = tuple[Any, ...]
+
+# What a lost, refused or exhausted connection looks like: trying again on a new one can help.
+CONNECTION_ERRORS = (peewee.OperationalError, peewee.InterfaceError, pool.MaxConnectionsExceeded)
+
+
+class Dialect(ABC):
+    """What the library asks of a database, beside running SQL."""
+
+    name: str
+    statements: sql.Statements
+
+    def __init__(self, database: peewee.Database) -> None:
+        self.database = database
+
+    def run(self, statement: str, parameters: Sequence[object] = ()) -> Any:
+        """Run one statement on the calling thread's connection; answers the driver's cursor."""
+        return self.database.execute_sql(statement, parameters)
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open on this thread's connection, as the driver sees it.
+
+        Peewee's own count misses a plain BEGIN and counts a `manual_commit` block that has not begun one.
+        """
+        return self._driver_in_transaction(self.database.connection())
+
+    @contextmanager
+    def connection(self) -> Iterator[None]:
+        """A connection for this thread: the one it has, or one that is returned at the end."""
+        opened = self.database.connect(reuse_if_open=True)
+        try:
+            yield
+        finally:
+            if opened and not self.database.is_closed():
+                self.database.close()
+
+    @contextmanager
+    def all_or_nothing(self) -> Iterator[None]:
+        """A savepoint inside whatever transaction is open, or a transaction of its own."""
+        if not self.in_transaction and self.database.in_transaction():
+            raise TransactionRequired  # manual_commit with nothing begun: whose transaction would it be?
+        with self.database.savepoint() if self.in_transaction else self.database.atomic():
+            yield
+
+    def discard_connection(self) -> None:
+        """Close this thread's connection for good, with whatever transaction was left open on it."""
+        database = self.database
+        while database.in_transaction():
+            database.pop_transaction()
+        if database.is_closed():
+            return
+        try:
+            close = database.manual_close if isinstance(database, pool.PooledDatabase) else database.close
+            close()
+        except peewee.PeeweeException as error:
+            logger.debug("closing a discarded connection failed: %s", error)
+
+    @abstractmethod
+    def _driver_in_transaction(self, connection: Any) -> bool: ...
+
+    @abstractmethod
+    def id(self, value: UUID) -> object:
+        """An id as the database keeps it."""
+
+    @abstractmethod
+    def ids(self, values: Sequence[UUID]) -> object:
+        """A list of ids as one parameter."""
+
+    @abstractmethod
+    def seconds(self, value: float) -> object:
+        """A duration as the parameter of `{after}` or `{before}`."""
+
+    @abstractmethod
+    def insert_many(self, rows: Sequence[Row]) -> list[Row]: ...
+
+    @abstractmethod
+    def claim(self, size: int, lease_id: UUID, lease_seconds: float) -> tuple[list[Row], bool]:
+        """Lease what is due: the rows, and whether they are one suspect."""
+
+    @abstractmethod
+    def settle_rows(self, rows: Sequence[Row]) -> int:
+        """Run SETTLED for each row; answers how many were hit."""
+
+    @abstractmethod
+    @contextmanager
+    def schema_lock(self) -> Iterator[None]:
+        """A transaction that only one process at a time can be in."""
+        yield
+
+
+class Postgres(Dialect):
+    name = "postgres"
+    statements = sql.POSTGRES
+
+    # Any number that nobody else is likely to use: the lock is shared by all programs on the database.
+    SCHEMA_LOCK_KEY = 0x6F7574626F78
+    # libpq's transaction states ACTIVE, INTRANS and INERROR; IDLE is 0, and 4 says that the connection is lost.
+    OPEN = (1, 2, 3)
+    # Rows per bulk insert: enough that the round trip is lost in the noise, few enough to keep the statement short.
+    CHUNK = 1_000
+
+    def _driver_in_transaction(self, connection: Any) -> bool:
+        return connection.pgconn.transaction_status in self.OPEN
+
+    def id(self, value: UUID) -> object:
+        return value
+
+    def ids(self, values: Sequence[UUID]) -> object:
+        return list(values)
+
+    def seconds(self, value: float) -> object:
+        return float(value)
+
+    def insert_many(self, rows: Sequence[Row]) -> list[Row]:
+        numbers = [number for (number,) in self.run(sql.DRAW_NUMBERS, (len(rows),)).fetchall()]
+        numbered = [(number, *row) for number, row in zip(numbers, rows, strict=True)]
+        numbered.sort(key=lambda row: (row[4], row[9]))  # by event type and idempotency key
+        inserted: list[Row] = []
+        for start in range(0, len(numbered), self.CHUNK):
+            columns = [list(column) for column in zip(*numbered[start : start + self.CHUNK], strict=True)]
+            inserted += self.run(self.statements.insert_many, columns).fetchall()
+        return inserted
+
+    def claim(self, size: int, lease_id: UUID, lease_seconds: float) -> tuple[list[Row], bool]:
+        rows = self.run(self.statements.claim, (size, lease_id, float(lease_seconds))).fetchall()
+        return [row[:-1] for row in rows], bool(rows and rows[0][-1])
+
+    def settle_rows(self, rows: Sequence[Row]) -> int:
+        # psycopg sends them in one go and adds up the row counts.
+        with peewee.__exception_wrapper__:
+            cursor = self.database.cursor()
+            cursor.executemany(self.statements.settled, rows)
+        return int(cursor.rowcount)
+
+    @contextmanager
+    def schema_lock(self) -> Iterator[None]:
+        with self.database.atomic():
+            self.run("SELECT pg_advisory_xact_lock(%s)", (self.SCHEMA_LOCK_KEY,))
+            yield
+
+
+class Sqlite(Dialect):
+    name = "sqlite"
+    statements = sql.SQLITE
+
+    def _driver_in_transaction(self, connection: Any) -> bool:
+        return bool(connection.in_transaction)
+
+    def id(self, value: UUID) -> object:
+        return value.hex
+
+    def ids(self, values: Sequence[UUID]) -> object:
+        return json.dumps([value.hex for value in values])
+
+    def seconds(self, value: float) -> object:
+        return f"{value:.3f}"
+
+    def insert_many(self, rows: Sequence[Row]) -> list[Row]:
+        inserted = (self.run(self.statements.insert, row).fetchone() for row in rows)
+        return [row for row in inserted if row is not None]
+
+    def claim(self, size: int, lease_id: UUID, lease_seconds: float) -> tuple[list[Row], bool]:
+        with self.database.atomic("IMMEDIATE"):
+            due = self.run(self.statements.due, (size,)).fetchall()
+            suspects = [id for id, suspect in due if suspect]
+            chosen = suspects[:1] if suspects else [id for id, _ in due]
+            if not chosen:
+                return [], False
+            parameters = (lease_id.hex, self.seconds(lease_seconds), json.dumps(chosen))
+            return self.run(self.statements.claim, parameters).fetchall(), bool(suspects)
+
+    def settle_rows(self, rows: Sequence[Row]) -> int:
+        with self.database.atomic("IMMEDIATE"):
+            return sum(self.run(self.statements.settled, row).rowcount for row in rows)
+
+    @contextmanager
+    def schema_lock(self) -> Iterator[None]:
+        with self.database.atomic("IMMEDIATE"):
+            yield
+
+
+def dialect_of(database: peewee.Database) -> Dialect:
+    """The dialect of the application's database, or a clear refusal."""
+    if isinstance(database, peewee.SqliteDatabase):
+        _warn_about_sqlite(database)
+        return Sqlite(database)
+    if isinstance(database, peewee.PostgresqlDatabase):
+        if "Psycopg3" not in type(getattr(database, "_adapter", None)).__name__:
+            raise SettingsError(
+                "The outbox needs psycopg 3, and this PostgresqlDatabase uses psycopg2. "
+                "Install dramatiq-outbox[postgres] and pass prefer_psycopg3=True to the database."
+            )
+        return Postgres(database)
+    raise SettingsError(
+        f"The outbox works on Peewee's PostgresqlDatabase and SqliteDatabase, not on {type(database).__name__}."
+    )
+
+
+def is_private_to_a_thread(database: peewee.Database) -> bool:
+    """SQLite in memory: every thread sees a database of its own."""
+    return isinstance(database, peewee.SqliteDatabase) and str(database.database) in ("", ":memory:")
+
+
+def _warn_about_sqlite(database: peewee.SqliteDatabase) -> None:
+    if is_private_to_a_thread(database) or database.deferred:
+        return
+    missing = []
+    pragmas = {str(name).lower(): str(value).lower() for name, value in dict(database._pragmas or ()).items()}
+    if pragmas.get("journal_mode") != "wal" and not _file_is_wal(str(database.database)):
+        missing.append('pragmas={"journal_mode": "wal"}')
+    if str(database._lock_type or "").upper() not in ("IMMEDIATE", "EXCLUSIVE"):
+        missing.append('lock_type="IMMEDIATE"')
+    if missing:
+        logger.warning(
+            "SQLite will answer 'database is locked' when the application and the outbox write at once. "
+            "Open it as SqliteDatabase(…, %s).",
+            ", ".join(missing),
+        )
+
+
+def _file_is_wal(path: str) -> bool:
+    # Byte 18 of the file says how it is written: 2 is WAL. Asking SQLite would mean opening a connection.
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(20)[18:19] == b"\x02"
+    except OSError:
+        return False
+
+
+def open_database(url: str) -> peewee.Database:
+    """The database at `url`, pooled: `postgresql://user:password@host:port/name` or `sqlite:///path`."""
+    parts = urlsplit(url)
+    if parts.scheme == "sqlite":
+        return _open_sqlite(unquote(parts.netloc + parts.path).removeprefix("/"))
+    if parts.scheme in ("postgresql", "postgres", "psycopg3"):
+        return _open_postgres(url)
+    raise SettingsError(
+        "OUTBOX_DATABASE_URL must begin with postgresql:// or sqlite:///"
+        f"{f', not {parts.scheme}:' if parts.scheme else ''}. "
+        "For example: postgresql://app:secret@localhost:5432/app, or sqlite:///outbox.db"
+    )
+
+
+def _open_sqlite(path: str) -> peewee.Database:
+    if sqlite3.sqlite_version_info < (3, 35):
+        raise SettingsError(f"The outbox needs SQLite 3.35 or later; this Python has {sqlite3.sqlite_version}.")
+    if not path or path == ":memory:":
+        raise SettingsError(
+            "OUTBOX_DATABASE_URL names no file: SQLite in memory is private to each thread. "
+            "Use sqlite:///relative/path.db or sqlite:////absolute/path.db"
+        )
+    # Synchronous stays FULL, SQLite's default: a committed event survives a power cut.
+    return pool.PooledSqliteDatabase(
+        path,
+        max_connections=64,
+        pragmas={"journal_mode": "wal", "busy_timeout": 10_000},
+        lock_type="IMMEDIATE",
+        timeout=10,
+        check_same_thread=False,
+    )
+
+
+def _open_postgres(url: str) -> peewee.Database:
+    try:
+        import psycopg  # noqa: F401  (an extra: only those who use PostgreSQL have it)
+    except ImportError:
+        raise SettingsError(
+            "OUTBOX_DATABASE_URL names PostgreSQL, but psycopg is not installed: pip install 'dramatiq-outbox[postgres]'"
+        ) from None
+    _, _, rest = url.partition("://")
+    # libpq reads the URL itself: percent-encoding, several hosts, sslmode and all its other parameters.
+    return pool.PooledPostgresqlDatabase(
+        f"postgresql://{rest}", max_connections=64, timeout=10, prefer_psycopg3=True
+    )

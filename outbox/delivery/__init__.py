@@ -1,0 +1,81 @@
+"""Delivery is claim → dispatch → settle.
+
+The same code serves every path: a Dramatiq actor, a sweep, inline, the command line, or a call by hand.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from outbox.delivery.batch import Batch
+from outbox.delivery.claim import claim
+from outbox.delivery.dispatch import dispatch
+from outbox.delivery.settle import give_back
+from outbox.errors import TransactionOpen
+
+if TYPE_CHECKING:
+    from outbox.core import Outbox
+
+# A drain that has gone on for this long hands over to another, so that workers and queues breathe.
+DRAIN_SECONDS = 10.0
+# Counting beyond this says nothing that "many" does not.
+REMAINING_CAP = 1_000
+
+
+def deliver_batch(box: Outbox, size: int, recruit: Callable[[], None] | None = None) -> Batch | None:
+    """Claim a batch, hand it to its destinations, write what became of it.
+
+    A full batch means that there is more than one worker's share: `recruit` calls another to help.
+    """
+    batch = claim(box, size)
+    if batch is None:
+        return None
+    if batch.full and recruit is not None:
+        recruit()
+    with box.leases.keeping(batch):
+        try:
+            dispatch(box, batch)
+        finally:
+            give_back(box, batch)
+    return batch
+
+
+def process_pending_events(box: Outbox, batch_size: int) -> dict[str, int]:
+    """One batch, in this thread."""
+    with box.dialect.connection():
+        _refuse_inside_a_transaction(box)
+        batch = deliver_batch(box, batch_size)
+        return {"processed": 0 if batch is None else len(batch.events), "remaining": count_due(box)}
+
+
+def drain(box: Outbox, seconds: float = DRAIN_SECONDS) -> int:
+    """Deliver until a claim comes back short or the time is up; answers how many events were claimed."""
+    claimed = 0
+    ends_at = time.monotonic() + seconds
+    with box.dialect.connection():
+        _refuse_inside_a_transaction(box)
+        while not box.stopping.is_set():
+            began_at = time.monotonic()
+            batch = deliver_batch(box, box.pace.size, box.bell.ring)
+            if batch is None:
+                break
+            claimed += len(batch.events)
+            box.pace.took(len(batch.events), time.monotonic() - began_at)
+            if not batch.full:
+                break
+            if time.monotonic() >= ends_at:
+                box.bell.ring()  # whoever was called before may have come and gone
+                break
+    return claimed
+
+
+def count_due(box: Outbox) -> int:
+    """How many events are due and free, up to a cap."""
+    return int(box.dialect.run(box.dialect.statements.count_due, (REMAINING_CAP,)).fetchone()[0])
+
+
+def _refuse_inside_a_transaction(box: Outbox) -> None:
+    if box.database.in_transaction() or box.dialect.in_transaction:
+        raise TransactionOpen

@@ -1,0 +1,23 @@
+"""Choosing event types: `user.created`, `user.*` or `*`."""
+
+from __future__ import annotations
+
+from outbox.errors import RegistrationError
+from outbox.models import NAME_LENGTH
+
+
+class Pattern:
+    """One choice of event types; a star stands at the end, for any rest."""
+
+    __slots__ = ("_prefix", "text")
+
+    def __init__(self, text: str) -> None:
+        if not isinstance(text, str) or not text or len(text) > NAME_LENGTH:
+            raise RegistrationError(f"An event type must be text of 1 to {NAME_LENGTH} characters, not {text!r}.")
+        if "*" in text[:-1] or (text.endswith("*") and text != "*" and not text.endswith(".*")):
+            raise RegistrationError(f"{text!r} is not a pattern: use a name, or 'prefix.*', or '*'.")
+        self.text = text
+        self._prefix = text[:-1] if text.endswith("*") else None
+
+    def matches(self, event_type: str) -> bool:
+        return event_type == self.text if self._prefix is None else event_type.startswith(self._prefix)

@@ -1,0 +1,99 @@
+"""From Python values to the exact JSON text that is stored and delivered, or a clear refusal.
+
+Refused here, before any SQL: what is not a JSON object, NaN and infinities, NUL, lone surrogates, naive datetimes and
+whatever JSON has no form for. Any of them would otherwise fail inside the caller's transaction, or at a consumer.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Mapping
+from datetime import date, datetime
+from decimal import Decimal
+from enum import Enum
+from typing import Any
+from uuid import UUID
+
+from outbox.errors import InvalidEvent
+
+EMPTY = "{}"
+
+# An escaped NUL, not preceded by a backslash that is itself escaped.
+_ESCAPED_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
+
+
+def encode_object(value: object, field: str, limit: int) -> str:
+    """The JSON text of a mapping or dataclass, at most `limit` bytes long; None is the empty object."""
+    if value is None:
+        return EMPTY
+    if not isinstance(value, Mapping) and not _is_dataclass_instance(value):
+        raise InvalidEvent(f"{field} must be a JSON object (a dict or a dataclass), not {_kind(value)}.")
+    try:
+        text = _ENCODER.encode(value if isinstance(value, dict) else _plain(value))
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        raise InvalidEvent(f"{field} contains a lone surrogate, which is not text that UTF-8 can carry.") from None
+    except RecursionError:
+        raise InvalidEvent(f"{field} is nested too deeply.") from None
+    except (TypeError, ValueError) as error:
+        raise InvalidEvent(f"{field} can't be written as JSON: {error}.") from None
+    if "\\u0000" in text and _ESCAPED_NUL.search(text):
+        raise InvalidEvent(f"{field} contains a NUL character, which PostgreSQL can't store.")
+    if size > limit:
+        raise InvalidEvent(f"{field} is {size} bytes of JSON; the limit is {limit} (OUTBOX_MAX_PAYLOAD_BYTES).")
+    return text
+
+
+def check_text(value: str, field: str, most: int) -> str:
+    """A name or key: text of 1 to `most` characters that every database can store."""
+    if not isinstance(value, str):
+        raise InvalidEvent(f"{field} must be text, not {_kind(value)}.")
+    if not value:
+        raise InvalidEvent(f"{field} must not be empty.")
+    if len(value) > most:
+        raise InvalidEvent(f"{field} is {len(value)} characters long; the limit is {most}.")
+    if "\x00" in value:
+        raise InvalidEvent(f"{field} contains a NUL character, which PostgreSQL can't store.")
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise InvalidEvent(f"{field} contains a lone surrogate, which UTF-8 can't carry.") from None
+    return value
+
+
+def _is_dataclass_instance(value: object) -> bool:
+    return dataclasses.is_dataclass(value) and not isinstance(value, type)
+
+
+def _kind(value: object) -> str:
+    return type(value).__name__
+
+
+def _plain(value: Any) -> Any:
+    """What JSON has no type for, as something it has."""
+    match value:
+        case datetime():
+            if value.tzinfo is None:
+                raise ValueError(f"the datetime {value} has no timezone (use datetime.now(UTC))")
+            return value.isoformat()
+        case date():
+            return value.isoformat()
+        case UUID():
+            return str(value)
+        case Decimal():
+            if not value.is_finite():
+                raise ValueError(f"Decimal('{value}') is not a number that JSON can carry")
+            return str(value)  # as text: a float would change the amount
+        case Enum():
+            return value.value
+        case Mapping():
+            return dict(value)
+    if _is_dataclass_instance(value):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    raise TypeError(f"{_kind(value)} has no JSON form")
+
+
+_ENCODER = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":"), default=_plain)

@@ -1,0 +1,105 @@
+"""Every error that this library raises, under one root.
+
+    OutboxError
+    ├── SettingsError          a setting is wrong; fix it and start again
+    ├── InvalidEvent           emit refused its input; nothing was written
+    ├── DuplicateEvent         that key was emitted before (also a peewee.IntegrityError)
+    ├── TransactionRequired    emit needs a transaction here (OUTBOX_REQUIRE_TRANSACTION)
+    ├── TransactionOpen        deliveries can't run inside the caller's transaction
+    ├── SchemaError            the tables are missing or too old
+    ├── RegistrationError      a handler or destination can't be registered like this
+    └── Signal                 raised by a handler to say what should happen to its event
+        ├── Reject             fail now, for good
+        ├── RetryLater         try again after a while; costs an attempt
+        └── Unavailable        could not be reached; try again, costs no attempt
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from uuid import UUID
+
+import peewee
+
+
+class OutboxError(Exception):
+    """The root of this library's errors."""
+
+
+class SettingsError(OutboxError, ValueError):
+    """A setting has a value that can't be used."""
+
+
+class InvalidEvent(OutboxError, ValueError):
+    """What was given to emit can't be stored; nothing was written and the transaction goes on."""
+
+
+class DuplicateEvent(OutboxError, peewee.IntegrityError):
+    """An event of this type with this idempotency key exists; the transaction goes on."""
+
+    def __init__(self, event_type: str, idempotency_key: str, existing_id: UUID | None) -> None:
+        self.event_type = event_type
+        self.idempotency_key = idempotency_key
+        self.existing_id = existing_id
+        existing = "in this same call" if existing_id is None else f"as event {existing_id}"
+        super().__init__(
+            f"{event_type!r} with the idempotency key {idempotency_key!r} was already emitted {existing}. "
+            "If it may happen again, pass idempotency_key=outbox.UNIQUE or a key of its own; "
+            'to get the one that exists, pass on_duplicate="ignore".'
+        )
+
+
+class TransactionRequired(OutboxError, RuntimeError):
+    """emit was called outside a transaction, and OUTBOX_REQUIRE_TRANSACTION forbids that."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "emit was called outside a transaction, so the event could exist without the change it reports. "
+            "Call it inside `with db.atomic():`, or set OUTBOX_REQUIRE_TRANSACTION=false."
+        )
+
+
+class TransactionOpen(OutboxError, RuntimeError):
+    """Deliveries were asked for inside an open transaction."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "Events can't be delivered inside an open transaction: handlers would run before the commit, and "
+            "the transaction would stay open while they do. Call this after the `with db.atomic():` block."
+        )
+
+
+class SchemaError(OutboxError, RuntimeError):
+    """The outbox's tables are missing or older than this version needs."""
+
+
+class RegistrationError(OutboxError, ValueError):
+    """A handler or destination can't be registered as asked."""
+
+
+class Signal(OutboxError):
+    """What a handler raises to decide its event's fate itself."""
+
+
+class Reject(Signal):
+    """Trying again can't help: the event fails now, for good."""
+
+
+class RetryLater(Signal):
+    """Refused for now: try again after `after` (the usual backoff if not given). Costs an attempt."""
+
+    def __init__(self, after: timedelta | float | None = None, error: str = "the handler asked for a retry") -> None:
+        self.after = timedelta(seconds=after) if isinstance(after, int | float) else after
+        super().__init__(error)
+
+
+class Unavailable(Signal):
+    """What the event was meant for could not be reached: try again later, at no cost.
+
+    A handler raises it; a destination may also return it as the outcome of an event.
+    """
+
+    def __init__(self, error: str = "unavailable", *, not_before: datetime | timedelta | None = None) -> None:
+        self.error = error
+        self.not_before = not_before
+        super().__init__(error)

@@ -1,0 +1,88 @@
+"""An event as its destinations see it."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+from uuid import UUID
+
+from outbox import timestamp
+from outbox.database import Row
+from outbox.identifier import as_uuid
+
+
+class Event:
+    """One claimed event. `body` is the emitted JSON to the byte; `payload` and `headers` are decoded on first use."""
+
+    def __init__(self, row: Row, *, suspect: bool) -> None:
+        (
+            id,
+            self.seq,
+            self.aggregate_type,
+            self.aggregate_id,
+            self.event_type,
+            self.ordering_key,
+            self._payload_text,
+            self._headers_text,
+            self.correlation_id,
+            self.tenant_id,
+            self.idempotency_key,
+            self.claims,
+            self.max_attempts,
+            self._progress_text,
+            self._due_at,
+            self._created_at,
+            self._claimed_at,
+        ) = row
+        self.id: UUID = as_uuid(id)
+        self.suspect = suspect
+        # Counted per destination; set before each call.
+        self.attempt: int = 1
+
+    seq: int
+    aggregate_type: str
+    aggregate_id: str
+    event_type: str
+    ordering_key: str | None
+    correlation_id: str | None
+    tenant_id: str | None
+    idempotency_key: str
+    claims: int
+    max_attempts: int
+
+    @property
+    def body(self) -> bytes:
+        """The payload exactly as it was emitted, the same at every attempt."""
+        return str(self._payload_text).encode()
+
+    @cached_property
+    def payload(self) -> dict[str, Any]:
+        return dict(json.loads(self._payload_text))
+
+    @cached_property
+    def headers(self) -> dict[str, Any]:
+        return dict(json.loads(self._headers_text))
+
+    @cached_property
+    def progress(self) -> dict[str, Any]:
+        """How far each destination is, from earlier attempts."""
+        return {} if self._progress_text is None else dict(json.loads(self._progress_text))
+
+    @property
+    def created_at(self) -> datetime:
+        return timestamp.from_database(self._created_at)
+
+    @property
+    def claimed_at(self) -> datetime:
+        """When it was claimed, by the database's clock."""
+        return timestamp.from_database(self._claimed_at)
+
+    @property
+    def order(self) -> tuple[Any, int]:
+        """Oldest due first, and in the order of emission among equals."""
+        return (self._due_at, self.seq)
+
+    def __repr__(self) -> str:
+        return f"<Event {self.event_type} {self.aggregate_type}:{self.aggregate_id} {self.id}>"

@@ -1,0 +1,83 @@
+"""The table `outbox_event` as a Peewee model.
+
+The tables themselves are made by `schema.py`; the hot path reads and writes them by the statements in `sql.py`. The
+model is for everybody else: queries, the command line, an application's own reports.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import Any
+
+import peewee
+
+from outbox import timestamp
+
+PENDING, SENDING, DELIVERED, FAILED = STATUSES = ("pending", "sending", "delivered", "failed")
+
+NAME_LENGTH = 100
+KEY_LENGTH = 255
+CONTEXT_LENGTH = 255
+
+
+class UtcDateTimeField(peewee.Field):
+    """An aware datetime in UTC, with microseconds, on every database."""
+
+    field_type = "TIMESTAMPTZ"
+
+    def db_value(self, value: datetime | None) -> str | None:
+        if value is None:
+            return None
+        if value.tzinfo is None:
+            raise ValueError(f"{self.name} needs a timezone-aware datetime, such as datetime.now(UTC)")
+        return timestamp.to_text(value)
+
+    def python_value(self, value: datetime | str | None) -> datetime | None:
+        return None if value is None else timestamp.from_database(value)
+
+
+class JsonField(peewee.Field):
+    """JSON kept as the text it was written as (PostgreSQL's `json` keeps it too, unlike `jsonb`)."""
+
+    field_type = "JSON"
+
+    def db_value(self, value: object) -> str | None:
+        return value if value is None or isinstance(value, str) else json.dumps(value)
+
+    def python_value(self, value: object) -> Any:
+        # psycopg decodes the column by itself, sqlite3 hands over the text.
+        return json.loads(value) if isinstance(value, str) else value
+
+
+class OutboxEvent(peewee.Model):
+    """One event: what happened, and how far its delivery has come."""
+
+    id = peewee.UUIDField(primary_key=True)
+    seq = peewee.BigIntegerField()
+    aggregate_type = peewee.CharField(NAME_LENGTH)
+    aggregate_id = peewee.CharField(NAME_LENGTH)
+    event_type = peewee.CharField(NAME_LENGTH)
+    ordering_key = peewee.CharField(KEY_LENGTH, null=True)
+    payload = JsonField()
+    headers = JsonField()
+    correlation_id = peewee.CharField(CONTEXT_LENGTH, null=True)
+    tenant_id = peewee.CharField(CONTEXT_LENGTH, null=True)
+    idempotency_key = peewee.CharField(KEY_LENGTH)
+    status = peewee.CharField(10, choices=[(status, status.capitalize()) for status in STATUSES])
+    attempts = peewee.IntegerField()
+    max_attempts = peewee.IntegerField()
+    next_attempt_at = UtcDateTimeField(null=True)
+    lease_id = peewee.UUIDField(null=True)
+    lease_until = UtcDateTimeField(null=True)
+    progress = JsonField(null=True)
+    delivered_at = UtcDateTimeField(null=True)
+    error_message = peewee.TextField(null=True)
+    created_at = UtcDateTimeField()
+    updated_at = UtcDateTimeField()
+
+    class Meta:
+        table_name = "outbox_event"
+
+    def __str__(self) -> str:
+        return f"{self.event_type} ({self.status.capitalize()})"

@@ -1,0 +1,81 @@
+"""Who wants which events in this process.
+
+Looked up when an event is delivered, not when it is emitted: the emitting process need not know who listens, and
+every worker on a table loads the same modules.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from outbox.destinations import Destination
+from outbox.destinations.handler import Function, Handler
+from outbox.destinations.pattern import Pattern
+from outbox.errors import RegistrationError
+
+F = TypeVar("F", bound=Function)
+
+
+class Registry:
+    """Destinations by name, and the event types that want no one."""
+
+    def __init__(self) -> None:
+        self._destinations: dict[str, Destination] = {}
+        self._ignored: list[Pattern] = []
+        self._lookups: dict[str, tuple[Destination, ...]] = {}
+        self._lock = threading.Lock()
+
+    def add(self, destination: Destination) -> None:
+        with self._lock:
+            if destination.name in self._destinations:
+                raise RegistrationError(
+                    f"Two destinations are called {destination.name!r}. Their progress is kept by name, so each needs "
+                    "its own: pass name=…"
+                )
+            self._destinations[destination.name] = destination
+            self._lookups = {}
+
+    def handler(self, *event_types: str, name: str | None = None) -> Callable[[F], F]:
+        """Register a function for `"user.created"`, `"user.*"` or `"*"`.
+
+        `name` identifies it in the events' progress; it defaults to the function's path, so pass one if the function
+        may move while events are waiting for it.
+        """
+
+        def register(function: F) -> F:
+            self.add(Handler(function, event_types, name))
+            return function
+
+        return register
+
+    def ignore(self, *patterns: str) -> None:
+        """Declare that these event types want no one: they are marked delivered."""
+        with self._lock:
+            self._ignored += [Pattern(text) for text in patterns]
+
+    def clear(self) -> None:
+        """Forget everything; for tests."""
+        with self._lock:
+            self._destinations, self._ignored, self._lookups = {}, [], {}
+
+    @property
+    def destinations(self) -> Mapping[str, Destination]:
+        return self._destinations
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._destinations and not self._ignored
+
+    def ignores(self, event_type: str) -> bool:
+        return any(pattern.matches(event_type) for pattern in self._ignored)
+
+    def wanting(self, event_type: str) -> tuple[Destination, ...]:
+        """The destinations for a type, looked up once per type."""
+        found = self._lookups.get(event_type)
+        if found is None:
+            lookups = self._lookups
+            found = tuple(each for each in self._destinations.values() if each.wants(event_type))
+            lookups[event_type] = found  # into the same dict that was read: `add` replaces it
+        return found

@@ -1,0 +1,65 @@
+"""Clean-up: delete what ended long ago, in small bites, without getting in anybody's way."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from outbox import timestamp
+from outbox.errors import SettingsError
+from outbox.identifier import as_uuid, first_uuid7_of
+
+if TYPE_CHECKING:
+    from outbox.core import Outbox
+
+BATCH = 500
+REMAINING_CAP = 1_000
+# On SQLite a bite holds the only write lock: between two of them, everybody else gets a chance.
+PAUSE_SECONDS = 0.01
+# Ids are made by the emitters' clocks: look this much further than the database's cut-off.
+CLOCK_LEEWAY = timedelta(days=1)
+
+_FIRST = UUID(int=0)
+
+
+def cleanup_delivered_events(
+    box: Outbox, retention_hours: float | None = None, *, seconds: float | None = None
+) -> dict[str, int]:
+    """Delete delivered and failed events that ended longer ago than the retention.
+
+    Stops after `seconds`, if given; `remaining` says how many are left to delete, counted up to a cap.
+    """
+    hours = box.settings.retention_hours if retention_hours is None else retention_hours
+    if hours < 0:
+        raise SettingsError(f"retention_hours must not be negative, not {hours}.")
+    ends_at = None if seconds is None else time.monotonic() + seconds
+    deleted, remaining = 0, 0
+    with box.dialect.connection():
+        age = box.dialect.seconds(hours * 3600)
+        newest = box.dialect.id(first_uuid7_of(_now(box) - timedelta(hours=hours) + CLOCK_LEEWAY))
+        after = _FIRST
+        while bite := _delete(box, age, after, newest):
+            deleted += len(bite)
+            after = max(bite)
+            if box.stopping.is_set() or (ends_at is not None and time.monotonic() >= ends_at):
+                remaining = _count(box, age, newest)
+                break
+            time.sleep(PAUSE_SECONDS)
+    return {"deleted": deleted, "remaining": remaining}
+
+
+def _delete(box: Outbox, age: object, after: UUID, newest: object) -> list[UUID]:
+    parameters = (age, box.dialect.id(after), newest, BATCH)
+    rows = box.dialect.run(box.dialect.statements.delete_ended, parameters).fetchall()
+    return [as_uuid(id) for (id,) in rows]
+
+
+def _count(box: Outbox, age: object, newest: object) -> int:
+    parameters = (age, box.dialect.id(_FIRST), newest, REMAINING_CAP)
+    return int(box.dialect.run(box.dialect.statements.count_ended, parameters).fetchone()[0])
+
+
+def _now(box: Outbox) -> datetime:
+    return timestamp.from_database(box.dialect.run(box.dialect.statements.now).fetchone()[0])

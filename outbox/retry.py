@@ -1,0 +1,140 @@
+"""What an outcome means for an event: pure decisions, from values to values.
+
+`progress` holds a `Standing` per destination. An event ends when all of them have ended: delivered if all have it,
+failed if any failed. Until then it is due again at the earliest of their times.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any, Self
+
+from outbox import timestamp
+from outbox.errors import Unavailable
+from outbox.models import DELIVERED, FAILED, PENDING
+from outbox.outcome import Delivered, Failed, Outcome, Retry
+from outbox.settings import Settings
+
+ERROR_LENGTH = 2_000
+# Jitter only lengthens a wait: nothing is tried before its backoff is over.
+JITTER = 0.25
+WAITING = "waiting"
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How far one destination is with one event."""
+
+    state: str = WAITING
+    attempts: int = 0
+    waits: int = 0
+    since: datetime | None = None
+    not_before: datetime | None = None
+    error: str | None = None
+
+    @property
+    def open(self) -> bool:
+        return self.state == WAITING
+
+    def is_due(self, now: datetime) -> bool:
+        return self.open and (self.not_before is None or self.not_before <= now)
+
+    def to_json(self) -> dict[str, Any]:
+        fields = {
+            "state": self.state,
+            "attempts": self.attempts,
+            "waits": self.waits,
+            "since": None if self.since is None else timestamp.to_text(self.since),
+            "not_before": None if self.not_before is None else timestamp.to_text(self.not_before),
+            "error": self.error,
+        }
+        return {name: value for name, value in fields.items() if value is not None and value != 0}
+
+    @classmethod
+    def from_json(cls, entry: Mapping[str, Any]) -> Self:
+        since, not_before = entry.get("since"), entry.get("not_before")
+        return cls(
+            state=entry.get("state", WAITING),
+            attempts=entry.get("attempts", 0),
+            waits=entry.get("waits", 0),
+            since=None if since is None else timestamp.from_database(since),
+            not_before=None if not_before is None else timestamp.from_database(not_before),
+            error=entry.get("error"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What is written into the event's row."""
+
+    status: str
+    attempts: int
+    next_attempt_at: datetime | None
+    error: str | None
+
+
+def after(standing: Standing, outcome: Outcome, now: datetime, max_attempts: int, settings: Settings) -> Standing:
+    """A destination's standing after one more outcome."""
+    since = standing.since if standing.since is not None else now
+    match outcome:
+        case Delivered():
+            return Standing(state=DELIVERED, attempts=standing.attempts + 1)
+        case Failed(error):
+            return Standing(state=FAILED, attempts=standing.attempts + 1, error=clean(error))
+        case Retry(error, not_before):
+            attempts = standing.attempts + 1
+            if attempts >= max_attempts:
+                return Standing(state=FAILED, attempts=attempts, error=clean(error))
+            due = _due(not_before, backoff(attempts, settings), now)
+            return replace(
+                standing, attempts=attempts, waits=0, since=since, not_before=due, error=clean(error)
+            )
+        case Unavailable():
+            waits = standing.waits + 1
+            if now - since >= timedelta(hours=settings.max_age_hours):
+                error = f"{outcome.error} (given up after {settings.max_age_hours:g} hours, OUTBOX_MAX_AGE_HOURS)"
+                return Standing(state=FAILED, attempts=standing.attempts, error=clean(error))
+            due = _due(outcome.not_before, backoff(waits, settings), now)
+            return replace(standing, waits=waits, since=since, not_before=due, error=clean(outcome.error))
+
+
+def verdict(standings: Mapping[str, Standing]) -> Verdict:
+    """The event's own state, from its destinations'."""
+    waiting = {name: standing for name, standing in standings.items() if standing.open}
+    failed = {name: standing for name, standing in standings.items() if standing.state == FAILED}
+    if waiting:
+        due = [standing.not_before for standing in waiting.values() if standing.not_before is not None]
+        attempts = max(standing.attempts for standing in waiting.values())
+        return Verdict(PENDING, attempts, min(due), _errors(waiting | failed))
+    attempts = max((standing.attempts for standing in standings.values()), default=0)
+    return Verdict(FAILED if failed else DELIVERED, attempts, None, _errors(failed))
+
+
+def backoff(n: int, settings: Settings) -> timedelta:
+    """The wait before retry n: `min(base × 2^(n-1), cap)`, a little longer with jitter."""
+    # 2^60 bases are beyond any cap; more would overflow a float.
+    seconds = min(settings.backoff_base_seconds * 2.0 ** min(n - 1, 60), settings.backoff_cap_seconds)
+    if settings.backoff_jitter:
+        seconds *= 1 + random.uniform(0, JITTER)  # noqa: S311  (spreads load, guards nothing)
+    return timedelta(seconds=seconds)
+
+
+def clean(error: str) -> str:
+    """An error text that every database can store: no NUL, no lone surrogates, not endless."""
+    text = error.replace("\x00", "\N{REPLACEMENT CHARACTER}").encode(errors="replace").decode()
+    return text if len(text) <= ERROR_LENGTH else text[: ERROR_LENGTH - 1] + "…"
+
+
+def _due(not_before: datetime | timedelta | None, usual: timedelta, now: datetime) -> datetime:
+    if not_before is None:
+        return now + usual
+    return now + not_before if isinstance(not_before, timedelta) else not_before
+
+
+def _errors(standings: Mapping[str, Standing]) -> str | None:
+    """`name: what went wrong`, for each that has an error."""
+    texts = [f"{name}: {standing.error}" for name, standing in standings.items() if standing.error is not None]
+    return clean("; ".join(texts)) if texts else None

@@ -1,0 +1,168 @@
+"""The tables, and how they get from one version to the next.
+
+`outbox_schema` is the history: a row for each version that was applied. Upgrading takes a lock that all processes on
+the database share, so any number of them may start at once. A version, once released, never changes: what comes later
+is a new one.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+import peewee
+
+from outbox.database import Dialect
+from outbox.errors import SchemaError
+
+logger = logging.getLogger("outbox")
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    number: int
+    what: str
+    postgres: tuple[str, ...]
+    sqlite: tuple[str, ...]
+
+    def statements(self, dialect: Dialect) -> tuple[str, ...]:
+        return self.postgres if dialect.name == "postgres" else self.sqlite
+
+
+# `json`, not `jsonb`, keeps the text as it was emitted. Half of each page stays free (fillfactor), so that a claim
+# finds room beside the row and need not touch any index.
+_POSTGRES_EVENT = """
+CREATE TABLE outbox_event (
+    id               uuid PRIMARY KEY,
+    seq              bigint GENERATED ALWAYS AS IDENTITY,
+    aggregate_type   varchar(100) NOT NULL,
+    aggregate_id     varchar(100) NOT NULL,
+    event_type       varchar(100) NOT NULL,
+    ordering_key     varchar(255),
+    payload          json NOT NULL,
+    headers          json NOT NULL,
+    correlation_id   varchar(255),
+    tenant_id        varchar(255),
+    idempotency_key  varchar(255) NOT NULL,
+    status           varchar(10) NOT NULL CHECK (status IN ('pending', 'sending', 'delivered', 'failed')),
+    attempts         integer NOT NULL,
+    max_attempts     integer NOT NULL,
+    next_attempt_at  timestamptz,
+    lease_id         uuid,
+    lease_until      timestamptz,
+    progress         json,
+    delivered_at     timestamptz,
+    error_message    text,
+    created_at       timestamptz NOT NULL,
+    updated_at       timestamptz NOT NULL,
+    CONSTRAINT unique_event_type_idempotency_key UNIQUE (event_type, idempotency_key)
+) WITH (fillfactor = 50)
+"""
+
+# The number is SQLite's own row id: AUTOINCREMENT never hands one out twice, even after a clean-up.
+_SQLITE_EVENT = """
+CREATE TABLE outbox_event (
+    seq              INTEGER PRIMARY KEY AUTOINCREMENT,
+    id               TEXT NOT NULL UNIQUE,
+    aggregate_type   TEXT NOT NULL,
+    aggregate_id     TEXT NOT NULL,
+    event_type       TEXT NOT NULL,
+    ordering_key     TEXT,
+    payload          TEXT NOT NULL,
+    headers          TEXT NOT NULL,
+    correlation_id   TEXT,
+    tenant_id        TEXT,
+    idempotency_key  TEXT NOT NULL,
+    status           TEXT NOT NULL CHECK (status IN ('pending', 'sending', 'delivered', 'failed')),
+    attempts         INTEGER NOT NULL,
+    max_attempts     INTEGER NOT NULL,
+    next_attempt_at  TEXT,
+    lease_id         TEXT,
+    lease_until      TEXT,
+    progress         TEXT,
+    delivered_at     TEXT,
+    error_message    TEXT,
+    created_at       TEXT NOT NULL,
+    updated_at       TEXT NOT NULL,
+    CONSTRAINT unique_event_type_idempotency_key UNIQUE (event_type, idempotency_key)
+)
+"""
+
+# Both are partial: they hold what is unfinished and what has failed, and don't grow with what was delivered.
+_INDEXES = (
+    "CREATE INDEX idx_outbox_pending_next ON outbox_event (next_attempt_at) WHERE next_attempt_at IS NOT NULL",
+    "CREATE INDEX idx_outbox_failed ON outbox_event (id) WHERE next_attempt_at IS NULL AND delivered_at IS NULL",
+)
+
+VERSIONS = (
+    Version(
+        1,
+        "the events",
+        postgres=(_POSTGRES_EVENT, *_INDEXES),
+        sqlite=(_SQLITE_EVENT, *_INDEXES),
+    ),
+)
+
+_HISTORY = {
+    "postgres": """CREATE TABLE IF NOT EXISTS outbox_schema (
+        version integer PRIMARY KEY, what text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now())""",
+    "sqlite": """CREATE TABLE IF NOT EXISTS outbox_schema (
+        version INTEGER PRIMARY KEY, what TEXT NOT NULL, applied_at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP)""",
+}
+
+
+def upgrade(dialect: Dialect) -> list[Version]:
+    """Bring the database to this library's version; answers what was applied. Safe to run from many processes."""
+    with dialect.connection():
+        if _applied(dialect) >= _needed():
+            return []
+        with dialect.schema_lock():
+            dialect.run(_HISTORY[dialect.name])
+            done = _applied_inside(dialect)
+            missing = [version for version in VERSIONS if version.number > done]
+            for version in missing:
+                _apply(dialect, version)
+    for version in missing:
+        logger.info("outbox schema: version %d applied (%s)", version.number, version.what)
+    return missing
+
+
+def check(dialect: Dialect) -> None:
+    """Raise SchemaError unless the tables are there and new enough."""
+    with dialect.connection():
+        applied = _applied(dialect)
+    if applied == 0:
+        raise SchemaError("The outbox has no tables in this database yet: run `outbox init`.")
+    if applied < _needed():
+        raise SchemaError(
+            f"The outbox's tables are at version {applied}, and this library needs {_needed()}: run `outbox init`."
+        )
+
+
+def _needed() -> int:
+    return VERSIONS[-1].number
+
+
+def _applied(dialect: Dialect) -> int:
+    """The newest version applied; 0 without tables."""
+    return _applied_inside(dialect) if dialect.database.table_exists("outbox_schema") else 0
+
+
+def _applied_inside(dialect: Dialect) -> int:
+    row = dialect.run("SELECT max(version) FROM outbox_schema").fetchone()
+    return 0 if row[0] is None else int(row[0])
+
+
+def _apply(dialect: Dialect, version: Version) -> None:
+    try:
+        for statement in version.statements(dialect):
+            dialect.run(statement)
+    except peewee.PeeweeException as error:
+        raise SchemaError(
+            f"Version {version.number} of the outbox's tables ({version.what}) could not be applied: {error}"
+        ) from error
+    mark = "%s" if dialect.name == "postgres" else "?"
+    dialect.run(
+        f"INSERT INTO outbox_schema (version, what) VALUES ({mark}, {mark})",  # noqa: S608  (marks, not values)
+        (version.number, version.what),
+    )

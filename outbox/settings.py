@@ -1,0 +1,170 @@
+"""The one place that reads settings: `OUTBOX_*` environment variables and `configure`'s arguments."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import logging
+import math
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from outbox.errors import SettingsError
+
+logger = logging.getLogger("outbox")
+
+PREFIX = "OUTBOX_"
+# Read by the project's own test suite, not by the library.
+TEST_PREFIX = "OUTBOX_TEST_"
+DEFAULT_DATABASE_URL = "sqlite:///outbox.db"
+
+TRUE = ("1", "true", "yes", "on")
+FALSE = ("0", "false", "no", "off")
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError("must be a text that is not empty")
+    return value
+
+
+def _truth(value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    word = str(value).strip().lower()
+    if word in TRUE or word in FALSE:
+        return word in TRUE
+    raise ValueError("must be true or false")
+
+
+def _whole(least: int, most: int) -> Callable[[object], int]:
+    def parse(value: object) -> int:
+        message = f"must be a whole number from {least} to {most}"
+        if isinstance(value, bool | float):
+            raise ValueError(message)
+        try:
+            number = int(str(value).strip())
+        except ValueError:
+            raise ValueError(message) from None
+        if not least <= number <= most:
+            raise ValueError(message)
+        return number
+
+    return parse
+
+
+def _number(least: float, most: float = math.inf) -> Callable[[object], float]:
+    def parse(value: object) -> float:
+        message = f"must be a number of at least {least:g}" + ("" if most == math.inf else f" and at most {most:g}")
+        if isinstance(value, bool):
+            raise ValueError(message)
+        try:
+            number = float(str(value).strip())
+        except ValueError:
+            raise ValueError(message) from None
+        if not (math.isfinite(number) and least <= number <= most):
+            raise ValueError(message)
+        return number
+
+    return parse
+
+
+def _one_of(*words: str) -> Callable[[object], str]:
+    def parse(value: object) -> str:
+        if value not in words:
+            raise ValueError("must be one of " + ", ".join(words))
+        return str(value)
+
+    return parse
+
+
+def _setting(default: Any, parse: Callable[[object], Any], meaning: str, *, secret: bool = False) -> Any:
+    """`secret` values never appear in a repr or an error."""
+    metadata = {"parse": parse, "meaning": meaning, "secret": secret}
+    return dataclasses.field(default=default, repr=not secret, metadata=metadata)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Each field is `configure`'s argument of that name and the variable `OUTBOX_<NAME>`."""
+
+    database_url: str = _setting(
+        DEFAULT_DATABASE_URL, _text, "where the events are kept; `configure(database=…)` takes precedence", secret=True
+    )
+    redis_url: str | None = _setting(
+        None, _text, "the broker; without it messages stay inside the process", secret=True
+    )
+    dispatch: str = _setting(
+        "dramatiq", _text, "what follows a commit: `dramatiq` wakes a worker, `inline` delivers here, `off` waits for a sweep"
+    )
+    batch_size: int = _setting(100, _whole(1, 10_000), "most events claimed at once; batches shrink to a second's work")
+    drains: int = _setting(2, _whole(1, 1_000), "most deliveries under way at once in a worker process")
+    lease_seconds: float = _setting(30.0, _number(0.5), "how long a claimed event belongs to a silent worker")
+    max_run_seconds: float = _setting(300.0, _number(1), "how long leases are renewed for a batch that goes on")
+    max_attempts: int = _setting(5, _whole(1, 1_000), "attempts per destination before an event fails")
+    max_age_hours: float = _setting(72.0, _number(0), "how long an event waits for what can't be reached")
+    backoff_base_seconds: float = _setting(60.0, _number(0), "the wait before the second attempt; doubles each time")
+    backoff_cap_seconds: float = _setting(3600.0, _number(0), "the longest wait between attempts")
+    backoff_jitter: bool = _setting(True, _truth, "lengthen each wait by up to a quarter, at random")
+    unhandled: str = _setting(
+        "wait", _one_of("wait", "deliver", "fail"), "what happens to an event that nothing here handles"
+    )
+    retention_hours: float = _setting(168.0, _number(0), "how long events are kept after they ended")
+    sweep_seconds: float = _setting(10.0, _number(0.1), "how often the scheduler looks for what is due")
+    cleanup_minutes: float = _setting(60.0, _number(0.01), "how often the scheduler deletes what is old")
+    max_payload_bytes: int = _setting(256 * 1024, _whole(2, 64 * 1024 * 1024), "the largest payload, as JSON in UTF-8")
+    require_transaction: bool = _setting(False, _truth, "refuse `emit` outside a transaction")
+    namespace: str = _setting("dramatiq", _text, "what Dramatiq's keys in Redis begin with")
+    queue: str = _setting("outbox", _text, "the queue that deliveries run on")
+
+    @classmethod
+    def load(cls, environ: Mapping[str, str] | None = None, **overrides: Any) -> Self:
+        """The environment's settings, with `overrides` on top; None leaves a setting as it is."""
+        environ = os.environ if environ is None else environ
+        known = {field.name: field for field in dataclasses.fields(cls)}
+        values: dict[str, Any] = {}
+        for name, field in known.items():
+            variable = PREFIX + name.upper()
+            if environ.get(variable, "") != "":
+                values[name] = _parsed(field, environ[variable], variable)
+        for name, value in overrides.items():
+            if name not in known:
+                raise SettingsError(f"configure() has no setting {name!r}{_suggestion(name, known)}")
+            if value is not None:
+                values[name] = _parsed(known[name], value, f"configure({name}=…)")
+        _warn_about_unknown(environ, known)
+        return cls(**values)._checked()
+
+    def _checked(self) -> Self:
+        if self.max_run_seconds < self.lease_seconds:
+            raise SettingsError(
+                f"OUTBOX_MAX_RUN_SECONDS ({self.max_run_seconds:g}) is shorter than OUTBOX_LEASE_SECONDS "
+                f"({self.lease_seconds:g}): a lease would outlast the longest run. Raise the one or lower the other."
+            )
+        return self
+
+
+def _parsed(field: dataclasses.Field[Any], value: object, source: str) -> Any:
+    try:
+        return field.metadata["parse"](value)
+    except ValueError as error:
+        shown = "" if field.metadata["secret"] else f", not {value!r}"
+        raise SettingsError(f"{source} {error}{shown}.") from None
+
+
+def _warn_about_unknown(environ: Mapping[str, str], known: Mapping[str, object]) -> None:
+    for variable in environ:
+        if not variable.startswith(PREFIX) or variable.startswith(TEST_PREFIX):
+            continue
+        name = variable.removeprefix(PREFIX).lower()
+        if name not in known:
+            logger.warning("%s is not a setting of the outbox%s", variable, _suggestion(name, known, PREFIX))
+
+
+def _suggestion(name: str, known: Mapping[str, object], prefix: str = "") -> str:
+    close = difflib.get_close_matches(name, known, n=1)
+    if not close:
+        return "."
+    return f"; did you mean {prefix + close[0].upper() if prefix else close[0]}?"

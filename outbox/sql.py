@@ -1,0 +1,229 @@
+"""Every statement of the hot path, by name, with the reason for its shape.
+
+They are texts, built once: building a query with Peewee costs more than running it. The templates hold what is the
+same on both databases; `Statements` fills in what differs.
+
+    {now}       the database's clock, and the only clock that decides what is due or expired
+    {after}     {now} plus a parameter in seconds
+    {ids}       "is one of this list of ids", the list being one parameter
+    ?           a parameter
+
+Two rules hold everywhere. Whatever settles, renews or gives back an event says `AND lease_id = ?`: only the holder of
+the current lease is heard, and the row count tells who was not. And no index mentions `status`, `attempts`, `lease_*`
+or `updated_at`, so that on PostgreSQL a claim, a renewal and a give-back are HOT updates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+INSERT_COLUMNS = """id, aggregate_type, aggregate_id, event_type, payload, headers, correlation_id, tenant_id,
+    idempotency_key, max_attempts, status, attempts, next_attempt_at, created_at, updated_at"""
+
+# A duplicate is no error here (an error would end a PostgreSQL transaction): it is the answer "no row".
+INSERT = """
+INSERT INTO outbox_event ({columns})
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'pending', 0, COALESCE({moment}, {after}), {now}, {now})
+ON CONFLICT (event_type, idempotency_key) DO NOTHING
+RETURNING id, seq, next_attempt_at, created_at
+"""
+
+# Callers hand the rows over sorted by key, so that two of them with the same keys wait for each other in the same
+# order and can't deadlock; the numbers are drawn before that, so that `seq` follows the order of emission.
+DRAW_NUMBERS = "SELECT nextval(pg_get_serial_sequence('outbox_event', 'seq')) FROM generate_series(1, %s)"
+INSERT_MANY = """
+INSERT INTO outbox_event (seq, {columns}) OVERRIDING SYSTEM VALUE
+SELECT seq, id, aggregate_type, aggregate_id, event_type, payload::json, headers::json, correlation_id, tenant_id,
+    idempotency_key, max_attempts, 'pending', 0, COALESCE(due_at, {now} + due_in * interval '1 second'), {now}, {now}
+FROM unnest(%s::bigint[], %s::uuid[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[],
+            %s::text[], %s::text[], %s::int[], %s::timestamptz[], %s::float8[])
+AS item (seq, id, aggregate_type, aggregate_id, event_type, payload, headers, correlation_id, tenant_id,
+         idempotency_key, max_attempts, due_at, due_in)
+ON CONFLICT (event_type, idempotency_key) DO NOTHING
+RETURNING id, seq, next_attempt_at, created_at
+"""
+
+# What a claim hands to the dispatcher. The JSON columns come as text: what is delivered is what was emitted.
+CLAIMED_COLUMNS = """id, seq, aggregate_type, aggregate_id, event_type, ordering_key, {payload}, {headers},
+    correlation_id, tenant_id, idempotency_key, attempts, max_attempts, {progress}, next_attempt_at, created_at, {now}"""
+
+# The lease filter stands inside the locking SELECT: a row that another worker claims meanwhile is looked at again
+# after it is locked. Whoever finds a suspect - a row whose lease ran out - takes it alone, so that an event that kills
+# its worker takes no neighbours along. `= ANY (ARRAY(...))` keeps the update on the primary key at any batch size.
+CLAIM_POSTGRES = """
+WITH due AS MATERIALIZED (
+    SELECT id, next_attempt_at, lease_id IS NOT NULL AS suspect
+    FROM outbox_event
+    WHERE next_attempt_at <= {now} AND (lease_until IS NULL OR lease_until <= {now})
+    ORDER BY next_attempt_at
+    LIMIT %s
+    FOR UPDATE SKIP LOCKED
+)
+UPDATE outbox_event
+SET status = 'sending', attempts = attempts + 1, lease_id = %s, lease_until = {after}, updated_at = {now}
+WHERE id = ANY (CASE WHEN EXISTS (SELECT FROM due WHERE suspect)
+    THEN ARRAY(SELECT id FROM due WHERE suspect ORDER BY next_attempt_at LIMIT 1)
+    ELSE ARRAY(SELECT id FROM due) END)
+RETURNING {claimed}, (SELECT bool_or(suspect) FROM due)
+"""
+
+# SQLite has one writer at a time: a look and an update inside BEGIN IMMEDIATE need no row locks.
+DUE_SQLITE = """
+SELECT id, lease_id IS NOT NULL AS suspect
+FROM outbox_event
+WHERE next_attempt_at <= {now} AND (lease_until IS NULL OR lease_until <= {now})
+ORDER BY next_attempt_at
+LIMIT ?
+"""
+CLAIM_SQLITE = """
+UPDATE outbox_event
+SET status = 'sending', attempts = attempts + 1, lease_id = ?, lease_until = {after}, updated_at = {now}
+WHERE {ids}
+RETURNING {claimed}
+"""
+
+# The usual end: many rows, one statement. The attempt that the claim counted is what it cost.
+DELIVERED = """
+UPDATE outbox_event
+SET status = 'delivered', delivered_at = {now}, next_attempt_at = NULL, lease_id = NULL, lease_until = NULL,
+    progress = NULL, error_message = NULL, updated_at = {now}
+WHERE {ids} AND lease_id = ?
+"""
+
+# Every other end, row by row: what it really cost, when it is due again, and how far each destination is.
+SETTLED = """
+UPDATE outbox_event
+SET status = ?, attempts = ?, next_attempt_at = {moment}, progress = ?, error_message = ?,
+    delivered_at = CASE WHEN ? THEN {now} END, lease_id = NULL, lease_until = NULL, updated_at = {now}
+WHERE id = ? AND lease_id = ?
+"""
+
+# What had not begun goes back as if it had never been claimed.
+RELEASED = """
+UPDATE outbox_event
+SET status = 'pending', attempts = attempts - 1, lease_id = NULL, lease_until = NULL, updated_at = {now}
+WHERE {ids} AND lease_id = ?
+"""
+
+# One statement for all of a process's batches; the answer is what is still held. A lease that ran out but that nobody
+# took may be renewed: the row is locked meanwhile, and it still carries our id.
+RENEWED = """
+UPDATE outbox_event
+SET lease_until = {after}
+WHERE {ids} AND {leases}
+RETURNING id
+"""
+
+# How many are due, counted up to a cap: the answer "many" is as good as a number, and costs the same at any size.
+COUNT_DUE = """
+SELECT count(*) FROM (
+    SELECT 1 FROM outbox_event
+    WHERE next_attempt_at <= {now} AND (lease_until IS NULL OR lease_until <= {now})
+    LIMIT ?
+) AS due
+"""
+
+# Clean-up walks the primary key, which begins with the time of creation, from `?` on: it needs no index of its own.
+# The end of an event is judged by the database's timestamps, so a wrong clock in the id can only delay its deletion.
+ENDED = "next_attempt_at IS NULL AND COALESCE(delivered_at, updated_at) < {before} AND id > ? AND id < ?"
+DELETE_ENDED = """
+DELETE FROM outbox_event
+WHERE id {among}(SELECT id FROM outbox_event WHERE {ended} ORDER BY id LIMIT ? {skip_locked}){close}
+RETURNING id
+"""
+COUNT_ENDED = "SELECT count(*) FROM (SELECT 1 FROM outbox_event WHERE {ended} LIMIT ?) AS ended"
+
+# Failed events, found by their own partial index, and put back only if they still are.
+FAILED = "next_attempt_at IS NULL AND delivered_at IS NULL"
+PUT_BACK = """
+UPDATE outbox_event
+SET status = 'pending', attempts = 0, next_attempt_at = {now}, progress = ?, updated_at = {now}
+WHERE id = ? AND {failed}
+"""
+
+NOW = "SELECT {now}"
+
+
+@dataclass(frozen=True, slots=True)
+class Statements:
+    """The templates above, written out for one database."""
+
+    insert: str
+    insert_many: str
+    due: str
+    claim: str
+    delivered: str
+    settled: str
+    released: str
+    renewed: str
+    count_due: str
+    delete_ended: str
+    count_ended: str
+    put_back: str
+    now: str
+
+
+def _write_out(parts: dict[str, str], mark: str, **given: str) -> Statements:
+    parts = parts | {"columns": INSERT_COLUMNS, "failed": FAILED}
+    parts["claimed"] = CLAIMED_COLUMNS.format(**parts)
+    parts["ended"] = ENDED.format(**parts)
+    shared = {
+        "insert": INSERT,
+        "delivered": DELIVERED,
+        "settled": SETTLED,
+        "released": RELEASED,
+        "renewed": RENEWED,
+        "count_due": COUNT_DUE,
+        "delete_ended": DELETE_ENDED,
+        "count_ended": COUNT_ENDED,
+        "put_back": PUT_BACK,
+        "now": NOW,
+    }
+    return Statements(**{name: text.format(**parts).replace("?", mark) for name, text in (shared | given).items()})
+
+
+POSTGRES = _write_out(
+    {
+        # Stable within a statement, so an index can be searched by it; moves within a transaction, unlike now().
+        "now": "statement_timestamp()",
+        "after": "(statement_timestamp() + ? * interval '1 second')",
+        "before": "(statement_timestamp() - ? * interval '1 second')",
+        "moment": "?::timestamptz",
+        "ids": "id = ANY (?)",
+        "leases": "lease_id = ANY (?)",
+        "payload": "payload::text",
+        "headers": "headers::text",
+        "progress": "progress::text",
+        "skip_locked": "FOR UPDATE SKIP LOCKED",
+        "among": "= ANY (ARRAY",
+        "close": ")",
+    },
+    mark="%s",
+    insert_many=INSERT_MANY,
+    due="",
+    claim=CLAIM_POSTGRES,
+)
+
+# SQLite's clock has milliseconds; written to the width of microseconds it compares with every other timestamp.
+_SQLITE_TIME = "strftime('%Y-%m-%d %H:%M:%f000+00:00', 'now'{shift})"
+
+SQLITE = _write_out(
+    {
+        "now": _SQLITE_TIME.format(shift=""),
+        "after": _SQLITE_TIME.format(shift=", ? || ' seconds'"),
+        "before": _SQLITE_TIME.format(shift=", '-' || ? || ' seconds'"),
+        "moment": "?",
+        "ids": "id IN (SELECT value FROM json_each(?))",
+        "leases": "lease_id IN (SELECT value FROM json_each(?))",
+        "payload": "payload",
+        "headers": "headers",
+        "progress": "progress",
+        "skip_locked": "",
+        "among": "IN ",
+        "close": "",
+    },
+    mark="?",
+    insert_many="",
+    due=DUE_SQLITE,
+    claim=CLAIM_SQLITE,
+)
