@@ -1,0 +1,45 @@
+"""The actors: each a thin call into the library.
+
+No Dramatiq retries and no delays: whether and when to try again is written in the database. The time limit only ends
+what neither a lease nor a handler has ended.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dramatiq
+
+import outbox
+from jobs import wakeup
+from jobs.broker import broker_in_use
+from outbox.delivery import DRAIN_SECONDS
+
+# How long one clean-up may hold its thread before it hands over to the next.
+CLEANUP_SECONDS = 10.0
+# Before the user's actors (lower comes first): drains are few, and short.
+DELIVER_PRIORITY, CLEANUP_PRIORITY = -10, 10
+
+
+def _actor(name: str, priority: int) -> Any:
+    settings = outbox.loaded_settings()
+    broker = broker_in_use()
+    limit = (DRAIN_SECONDS + settings.max_run_seconds + settings.lease_seconds) * 1000
+    wanted = {"max_retries": 0, "time_limit": int(limit)}
+    # An application's own broker may go without the middleware that knows an option.
+    options = {option: value for option, value in wanted.items() if option in broker.actor_options}
+    return dramatiq.actor(actor_name=name, queue_name=settings.queue, priority=priority, broker=broker, **options)
+
+
+@_actor(wakeup.DELIVER, DELIVER_PRIORITY)
+def deliver_outbox_events() -> None:
+    """Deliver what is due."""
+    box = outbox.current()
+    wakeup.answer(wakeup.flag_for(deliver_outbox_events.broker, box.settings.queue), box.drain)
+
+
+@_actor(wakeup.CLEANUP, CLEANUP_PRIORITY)
+def cleanup_delivered_outbox_events() -> None:
+    """Delete what ended longer ago than the retention."""
+    if outbox.current().cleanup_delivered_events(seconds=CLEANUP_SECONDS)["remaining"]:
+        wakeup.clean_up()

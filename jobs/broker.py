@@ -1,0 +1,71 @@
+"""The Dramatiq broker, from the settings: Redis, or inside the process when there is none."""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict, deque
+from typing import Any
+
+import dramatiq
+from dramatiq.brokers.stub import StubBroker
+from dramatiq.common import q_name
+
+import outbox
+from jobs.middleware import Connections, Lifecycle, Occupancy
+from outbox.settings import Settings
+
+logger = logging.getLogger("outbox")
+
+# Seconds. Nobody waits long for a Redis that does not answer: what it would carry are hints.
+CONNECT_TIMEOUT = 2.0
+ANSWER_TIMEOUT = 5.0
+
+DEAD_LETTERS_KEPT = 100
+
+
+class InProcessBroker(StubBroker):
+    """Dramatiq's stub broker for real use: one process, no server, and nothing that grows without end."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__()
+        self._settings = settings
+        self.dead_letters_by_queue: Any = defaultdict(lambda: deque(maxlen=DEAD_LETTERS_KEPT))
+
+    def consume(self, queue_name: str, prefetch: int = 1, timeout: int = 100) -> Any:
+        return super().consume(queue_name, capped_prefetch(self._settings, queue_name, prefetch), timeout)
+
+
+def capped_prefetch(settings: Settings, queue_name: str, prefetch: int) -> int:
+    """On the outbox's own queue a process holds no more messages than it may have drains under way."""
+    return min(prefetch, settings.drains) if q_name(queue_name) == settings.queue else prefetch
+
+
+def make_broker(settings: Settings) -> dramatiq.Broker:
+    """A broker for these settings; not yet the one that Dramatiq uses."""
+    if settings.redis_url is None:
+        return InProcessBroker(settings)
+    try:
+        from jobs.redis_broker import make_redis_broker  # redis is an extra
+    except ImportError:
+        raise outbox.SettingsError(
+            "OUTBOX_REDIS_URL is set, but redis is not installed: pip install 'dramatiq-outbox[redis]'"
+        ) from None
+    return make_redis_broker(settings)
+
+
+def broker_in_use() -> dramatiq.Broker:
+    """The application's broker if it has set one, else one from the settings; with our middleware in place."""
+    broker = dramatiq.broker.global_broker
+    if broker is None:
+        broker = make_broker(outbox.loaded_settings())
+        dramatiq.set_broker(broker)
+    install_middleware(broker)
+    return broker
+
+
+def install_middleware(broker: dramatiq.Broker) -> None:
+    """Add what our actors need; once, however often it is called."""
+    present = {type(middleware) for middleware in broker.middleware}
+    for middleware in (Connections, Occupancy, Lifecycle):
+        if middleware not in present:
+            broker.add_middleware(middleware())

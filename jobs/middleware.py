@@ -1,0 +1,110 @@
+"""What a Dramatiq worker needs around our actors - and around the user's own."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, TypeVar
+
+import dramatiq
+from dramatiq.middleware import Middleware
+
+import outbox
+from jobs import stopping
+from jobs.readiness import check_ready
+from outbox.errors import OutboxError
+
+M = TypeVar("M", bound=Middleware)
+
+
+def find(broker: dramatiq.Broker, kind: type[M]) -> M:
+    """The broker's middleware of one kind."""
+    return next(middleware for middleware in broker.middleware if isinstance(middleware, kind))
+
+
+class Connections(Middleware):
+    """A working database connection for every message, returned afterwards, discarded after an interrupt.
+
+    Dramatiq knows nothing of databases: without this, a thread whose connection broke stays broken.
+    """
+
+    def before_process_message(self, broker: dramatiq.Broker, message: Any) -> None:
+        # A failure here is logged and swallowed by Dramatiq; the actor then connects for itself, or fails.
+        outbox.current().database.connect(reuse_if_open=True)
+
+    def after_process_message(
+        self, broker: dramatiq.Broker, message: Any, *, result: Any = None, exception: BaseException | None = None
+    ) -> None:
+        box = outbox.current()
+        interrupted = exception is not None and not isinstance(exception, Exception)
+        if interrupted or box.database.in_transaction():
+            # Raised between any two instructions, it can have left a transaction open, or half an answer unread.
+            box.dialect.discard_connection()
+        elif not box.database.is_closed():
+            box.database.close()
+
+    def after_skip_message(self, broker: dramatiq.Broker, message: Any) -> None:
+        self.after_process_message(broker, message)
+
+
+class Occupancy(Middleware):
+    """Which of this process's threads are busy, so that no wake-up is fetched that nobody here could answer."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._threads = 0
+        self._busy = 0
+        self._freed = False
+
+    def before_worker_boot(self, broker: dramatiq.Broker, worker: dramatiq.Worker) -> None:
+        self._threads = worker.worker_threads
+
+    def before_process_message(self, broker: dramatiq.Broker, message: Any) -> None:
+        with self._changed:
+            self._busy += 1
+
+    def after_process_message(
+        self, broker: dramatiq.Broker, message: Any, *, result: Any = None, exception: BaseException | None = None
+    ) -> None:
+        with self._changed:
+            self._busy -= 1
+            self._freed = True
+            self._changed.notify_all()
+
+    def after_skip_message(self, broker: dramatiq.Broker, message: Any) -> None:
+        self.after_process_message(broker, message)
+
+    def has_turn(self) -> bool:
+        """A thread is idle, or one has become free since the last time: under load ours must get its share too."""
+        with self._changed:
+            freed, self._freed = self._freed, False
+            return freed or self._busy < self._threads
+
+    def wait_for_turn(self, seconds: float) -> None:
+        with self._changed:
+            if not self._freed:
+                self._changed.wait(seconds)
+
+
+class Lifecycle(Middleware):
+    """Starting with everything in place, and stopping without losing a batch."""
+
+    def after_process_boot(self, broker: dramatiq.Broker) -> None:
+        stopping.prepare()
+
+    def before_worker_boot(self, broker: dramatiq.Broker, worker: dramatiq.Worker) -> None:
+        # Dramatiq swallows ordinary exceptions here.
+        try:
+            check_ready(broker)
+        except OutboxError as error:
+            raise SystemExit(f"outbox: {error}") from None
+
+    def after_worker_boot(self, broker: dramatiq.Broker, worker: dramatiq.Worker) -> None:
+        # Whatever was due while nobody was here.
+        outbox.current().bell.ring()
+
+    def before_worker_shutdown(self, broker: dramatiq.Broker, worker: dramatiq.Worker) -> None:
+        outbox.current().stopping.set()
+
+    def after_worker_shutdown(self, broker: dramatiq.Broker, worker: dramatiq.Worker) -> None:
+        # Dramatiq's processes end without running exit handlers.
+        outbox.current().bell.flush()

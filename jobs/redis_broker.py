@@ -1,0 +1,119 @@
+"""Redis as the broker: a message is picked up within milliseconds of being sent, without polling.
+
+Dramatiq's own consumer sleeps between looks, longer and longer. Ours blocks in Redis until the queue has something,
+and then fetches as usual.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import redis
+from dramatiq.broker import MessageProxy
+from dramatiq.brokers.redis import RedisBroker, _RedisConsumer
+from dramatiq.errors import ConnectionClosed
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from jobs.broker import ANSWER_TIMEOUT, CONNECT_TIMEOUT, capped_prefetch
+from jobs.middleware import Occupancy, find
+from outbox.errors import SettingsError
+from outbox.settings import Settings
+
+# Well under Dramatiq's heartbeat, which every fetch renews; and how long a stop may take at most.
+BLOCK_SECONDS = 1.0
+
+# redis-py's TimeoutError is not a ConnectionError, and Dramatiq drops an ack on anything but ConnectionClosed.
+LOST = (redis.ConnectionError, redis.TimeoutError)
+
+
+def make_redis_broker(settings: Settings) -> OutboxRedisBroker:
+    return OutboxRedisBroker(settings)
+
+
+def make_client(url: str, *, answer_timeout: float = ANSWER_TIMEOUT) -> redis.Redis:
+    """A client that gives up soon and does not try again by itself: its callers know better when to."""
+    try:
+        return redis.Redis.from_url(
+            url,
+            socket_connect_timeout=CONNECT_TIMEOUT,
+            socket_timeout=answer_timeout,
+            retry=Retry(NoBackoff(), 0),
+            health_check_interval=30,
+        )
+    except ValueError as error:
+        raise SettingsError(f"OUTBOX_REDIS_URL can't be used: {error}") from None
+
+
+class OutboxRedisBroker(RedisBroker):
+    """Dramatiq's Redis broker with short timeouts, a waiting consumer, and a cap on drains per process."""
+
+    def __init__(self, settings: Settings) -> None:
+        assert settings.redis_url is not None  # noqa: S101  (for the type checker)
+        super().__init__(client=make_client(settings.redis_url), namespace=settings.namespace)
+        self._settings = settings
+        self._url = settings.redis_url
+
+    @property
+    def consumer_class(self) -> type[WaitingConsumer]:
+        return WaitingConsumer
+
+    def consume(self, queue_name: str, prefetch: int = 1, timeout: int = 5000) -> Any:
+        return super().consume(queue_name, capped_prefetch(self._settings, queue_name, prefetch), timeout)
+
+    def waiting_client(self) -> redis.Redis:
+        """A client that may block: its answers take longer than the others' by design."""
+        return make_client(self._url, answer_timeout=BLOCK_SECONDS + ANSWER_TIMEOUT)
+
+
+class WaitingConsumer(_RedisConsumer):
+    """Waits inside Redis for the queue to have a message, and inside the process for a thread to be free."""
+
+    def __init__(self, broker: OutboxRedisBroker, queue_name: str, prefetch: int, timeout: int) -> None:
+        super().__init__(broker, queue_name, prefetch, timeout)
+        self._key = f"{broker.namespace}:{queue_name}"
+        self._waiting_client = broker.waiting_client()
+        self._occupancy = find(broker, Occupancy)
+
+    def __next__(self) -> MessageProxy | None:
+        try:
+            if not self.message_cache and not self._wait():
+                return None
+            self.misses = 0  # after a wait there is no need to sleep as well
+            return super().__next__()
+        except LOST as error:
+            raise ConnectionClosed(error) from None
+
+    def _wait(self) -> bool:
+        """Whether it makes sense to fetch now; gives up after a second, so that the thread can be stopped."""
+        if self.outstanding_message_count >= self.prefetch or not self._occupancy.has_turn():
+            # A message fetched now would sit here while another worker may be idle.
+            self._occupancy.wait_for_turn(BLOCK_SECONDS)
+            return False
+        # Moves the head of the list onto itself, once there is one: changes nothing, and waits without polling. An
+        # empty answer still leads to a fetch, which is also the heartbeat.
+        self._waiting_client.blmove(self._key, self._key, BLOCK_SECONDS, "LEFT", "LEFT")
+        return True
+
+    def ack(self, message: MessageProxy) -> None:
+        try:
+            super().ack(message)
+        except LOST as error:
+            raise ConnectionClosed(error) from None
+
+    def nack(self, message: MessageProxy) -> None:
+        try:
+            super().nack(message)
+        except LOST as error:
+            raise ConnectionClosed(error) from None
+
+    def requeue(self, messages: Iterable[MessageProxy]) -> None:
+        try:
+            super().requeue(messages)
+        except LOST as error:
+            raise ConnectionClosed(error) from None
+
+    def close(self) -> None:
+        self._waiting_client.close()
+        super().close()

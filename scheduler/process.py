@@ -1,0 +1,40 @@
+"""The scheduler as a process that ends cleanly."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+from types import FrameType
+
+from outbox.settings import Settings
+from scheduler.timetable import make_scheduler
+
+logger = logging.getLogger("outbox")
+
+
+def stop_signal() -> threading.Event:
+    """An event that SIGTERM and SIGINT set. APScheduler itself would die in the middle of a tick."""
+    stopped = threading.Event()
+
+    def stop(signum: int, frame: FrameType | None) -> None:
+        stopped.set()
+
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(signum, stop)
+    return stopped
+
+
+def run(settings: Settings) -> None:
+    """Tick until a signal comes; a tick that is running then is finished."""
+    stopped = stop_signal()
+    scheduler = make_scheduler(settings)
+    scheduler.start()
+    logger.info(
+        "scheduler started: a sweep every %g s, a clean-up every %g min",
+        settings.sweep_seconds,
+        settings.cleanup_minutes,
+    )
+    stopped.wait()
+    scheduler.shutdown(wait=True)
+    logger.info("scheduler stopped")
