@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import dramatiq
+from dramatiq.actor import ActorDecorator
 
 import outbox
 from jobs import wakeup
@@ -21,11 +22,11 @@ CLEANUP_SECONDS = 10.0
 DELIVER_PRIORITY, CLEANUP_PRIORITY = -10, 10
 
 
-def _actor(name: str, priority: int) -> Any:
+def _actor(name: str, priority: int) -> ActorDecorator:
     settings = outbox.loaded_settings()
     broker = broker_in_use()
     limit = (DRAIN_SECONDS + settings.max_run_seconds + settings.lease_seconds) * 1000
-    wanted = {"max_retries": 0, "time_limit": int(limit)}
+    wanted: dict[str, Any] = {"max_retries": 0, "time_limit": int(limit)}
     # An application's own broker may go without the middleware that knows an option.
     options = {option: value for option, value in wanted.items() if option in broker.actor_options}
     return dramatiq.actor(actor_name=name, queue_name=settings.queue, priority=priority, broker=broker, **options)

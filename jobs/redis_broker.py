@@ -6,7 +6,8 @@ and then fetches as usual.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import redis
@@ -22,10 +23,16 @@ from outbox.errors import SettingsError
 from outbox.settings import Settings
 
 # Well under Dramatiq's heartbeat, which every fetch renews; and how long a stop may take at most.
-BLOCK_SECONDS = 1.0
+BLOCK_SECONDS = 1
 
-# redis-py's TimeoutError is not a ConnectionError, and Dramatiq drops an ack on anything but ConnectionClosed.
-LOST = (redis.ConnectionError, redis.TimeoutError)
+
+@contextmanager
+def lost_connections_as_closed() -> Iterator[None]:
+    """redis-py's TimeoutError is not a ConnectionError, and Dramatiq drops an ack on anything but ConnectionClosed."""
+    try:
+        yield
+    except (redis.ConnectionError, redis.TimeoutError) as error:
+        raise ConnectionClosed(error) from None
 
 
 def make_redis_broker(settings: Settings) -> OutboxRedisBroker:
@@ -77,13 +84,12 @@ class WaitingConsumer(_RedisConsumer):
         self._occupancy = find(broker, Occupancy)
 
     def __next__(self) -> MessageProxy | None:
-        try:
+        with lost_connections_as_closed():
             if not self.message_cache and not self._wait():
                 return None
             self.misses = 0  # after a wait there is no need to sleep as well
-            return super().__next__()
-        except LOST as error:
-            raise ConnectionClosed(error) from None
+            message: MessageProxy | None = super().__next__()
+            return message
 
     def _wait(self) -> bool:
         """Whether it makes sense to fetch now; gives up after a second, so that the thread can be stopped."""
@@ -97,22 +103,16 @@ class WaitingConsumer(_RedisConsumer):
         return True
 
     def ack(self, message: MessageProxy) -> None:
-        try:
+        with lost_connections_as_closed():
             super().ack(message)
-        except LOST as error:
-            raise ConnectionClosed(error) from None
 
     def nack(self, message: MessageProxy) -> None:
-        try:
+        with lost_connections_as_closed():
             super().nack(message)
-        except LOST as error:
-            raise ConnectionClosed(error) from None
 
     def requeue(self, messages: Iterable[MessageProxy]) -> None:
-        try:
+        with lost_connections_as_closed():
             super().requeue(messages)
-        except LOST as error:
-            raise ConnectionClosed(error) from None
 
     def close(self) -> None:
         self._waiting_client.close()

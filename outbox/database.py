@@ -155,7 +155,7 @@ class Postgres(Dialect):
 
     def settle_rows(self, rows: Sequence[Row]) -> int:
         # psycopg sends them in one go and adds up the row counts.
-        with peewee.__exception_wrapper__:
+        with peewee.__exception_wrapper__:  # type: ignore[attr-defined]  # it makes the errors Peewee's
             cursor = self.database.cursor()
             cursor.executemany(self.statements.settled, rows)
         return int(cursor.rowcount)
@@ -233,10 +233,12 @@ def _warn_about_sqlite(database: peewee.SqliteDatabase) -> None:
     if is_private_to_a_thread(database) or database.deferred:
         return
     missing = []
-    pragmas = {str(name).lower(): str(value).lower() for name, value in dict(database._pragmas or ()).items()}
+    pragmas = {
+        str(name).lower(): str(value).lower() for name, value in dict(getattr(database, "_pragmas", None) or ()).items()
+    }
     if pragmas.get("journal_mode") != "wal" and not _file_is_wal(str(database.database)):
         missing.append('pragmas={"journal_mode": "wal"}')
-    if str(database._lock_type or "").upper() not in ("IMMEDIATE", "EXCLUSIVE"):
+    if str(getattr(database, "_lock_type", None)).upper() not in ("IMMEDIATE", "EXCLUSIVE"):
         missing.append('lock_type="IMMEDIATE"')
     if missing:
         logger.warning(
@@ -278,7 +280,7 @@ def _open_sqlite(path: str) -> peewee.Database:
             "Use sqlite:///relative/path.db or sqlite:////absolute/path.db"
         )
     # Synchronous stays FULL, SQLite's default: a committed event survives a power cut.
-    return pool.PooledSqliteDatabase(
+    database: peewee.Database = pool.PooledSqliteDatabase(
         path,
         max_connections=64,
         pragmas={"journal_mode": "wal", "busy_timeout": 10_000},
@@ -286,6 +288,7 @@ def _open_sqlite(path: str) -> peewee.Database:
         timeout=10,
         check_same_thread=False,
     )
+    return database
 
 
 def _open_postgres(url: str) -> peewee.Database:
@@ -293,10 +296,12 @@ def _open_postgres(url: str) -> peewee.Database:
         import psycopg  # noqa: F401  (an extra: only those who use PostgreSQL have it)
     except ImportError:
         raise SettingsError(
-            "OUTBOX_DATABASE_URL names PostgreSQL, but psycopg is not installed: pip install 'dramatiq-outbox[postgres]'"
+            "OUTBOX_DATABASE_URL names PostgreSQL, but psycopg is not installed: "
+            "pip install 'dramatiq-outbox[postgres]'"
         ) from None
     _, _, rest = url.partition("://")
     # libpq reads the URL itself: percent-encoding, several hosts, sslmode and all its other parameters.
-    return pool.PooledPostgresqlDatabase(
+    database: peewee.Database = pool.PooledPostgresqlDatabase(
         f"postgresql://{rest}", max_connections=64, timeout=10, prefer_psycopg3=True
     )
+    return database

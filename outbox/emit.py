@@ -231,7 +231,7 @@ def _optional(given: str | None, inherited: str | None, field: str) -> str | Non
 def _max_attempts(given: int | None, default: int, where: str) -> int:
     if given is None:
         return default
-    if isinstance(given, bool) or not isinstance(given, int) or not 1 <= given <= MAX_ATTEMPTS_LIMIT:
+    if type(given) is not int or not 1 <= given <= MAX_ATTEMPTS_LIMIT:
         raise InvalidEvent(f"{where}max_attempts must be a whole number from 1 to {MAX_ATTEMPTS_LIMIT}, not {given!r}.")
     return given
 

@@ -74,26 +74,25 @@ def _kind(value: object) -> str:
 
 def _plain(value: Any) -> Any:
     """What JSON has no type for, as something it has."""
+    plain: Any
     match value:
-        case datetime():
-            if value.tzinfo is None:
-                raise ValueError(f"the datetime {value} has no timezone (use datetime.now(UTC))")
-            return value.isoformat()
-        case date():
-            return value.isoformat()
-        case UUID():
-            return str(value)
-        case Decimal():
-            if not value.is_finite():
-                raise ValueError(f"Decimal('{value}') is not a number that JSON can carry")
-            return str(value)  # as text: a float would change the amount
+        case datetime() if value.tzinfo is None:
+            raise ValueError(f"the datetime {value} has no timezone (use datetime.now(UTC))")
+        case datetime() | date():
+            plain = value.isoformat()
+        case Decimal() if not value.is_finite():
+            raise ValueError(f"Decimal('{value}') is not a number that JSON can carry")
+        case UUID() | Decimal():
+            plain = str(value)  # an amount as text: a float would change it
         case Enum():
-            return value.value
+            plain = value.value
         case Mapping():
-            return dict(value)
-    if _is_dataclass_instance(value):
-        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    raise TypeError(f"{_kind(value)} has no JSON form")
+            plain = dict(value)
+        case _ if _is_dataclass_instance(value):
+            plain = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        case _:
+            raise TypeError(f"{_kind(value)} has no JSON form")
+    return plain
 
 
 _ENCODER = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":"), default=_plain)

@@ -1,17 +1,17 @@
 """Every error that this library raises, under one root.
 
-    OutboxError
-    ├── SettingsError          a setting is wrong; fix it and start again
-    ├── InvalidEvent           emit refused its input; nothing was written
-    ├── DuplicateEvent         that key was emitted before (also a peewee.IntegrityError)
-    ├── TransactionRequired    emit needs a transaction here (OUTBOX_REQUIRE_TRANSACTION)
-    ├── TransactionOpen        deliveries can't run inside the caller's transaction
-    ├── SchemaError            the tables are missing or too old
-    ├── RegistrationError      a handler or destination can't be registered like this
-    └── Signal                 raised by a handler to say what should happen to its event
-        ├── Reject             fail now, for good
-        ├── RetryLater         try again after a while; costs an attempt
-        └── Unavailable        could not be reached; try again, costs no attempt
+OutboxError
+├── SettingsError          a setting is wrong; fix it and start again
+├── InvalidEvent           emit refused its input; nothing was written
+├── DuplicateEvent         that key was emitted before (also a peewee.IntegrityError)
+├── TransactionRequired    emit needs a transaction here (OUTBOX_REQUIRE_TRANSACTION)
+├── TransactionOpen        deliveries can't run inside the caller's transaction
+├── SchemaError            the tables are missing or too old
+├── RegistrationError      a handler or destination can't be registered like this
+└── Signal                 raised by a handler to say what should happen to its event
+    ├── Reject             fail now, for good
+    ├── RetryLater         try again after a while; costs an attempt
+    └── Unavailable        could not be reached; try again, costs no attempt
 """
 
 from __future__ import annotations

@@ -89,9 +89,7 @@ def after(standing: Standing, outcome: Outcome, now: datetime, max_attempts: int
             if attempts >= max_attempts:
                 return Standing(state=FAILED, attempts=attempts, error=clean(error))
             due = _due(not_before, backoff(attempts, settings), now)
-            return replace(
-                standing, attempts=attempts, waits=0, since=since, not_before=due, error=clean(error)
-            )
+            return replace(standing, attempts=attempts, waits=0, since=since, not_before=due, error=clean(error))
         case Unavailable():
             waits = standing.waits + 1
             if now - since >= timedelta(hours=settings.max_age_hours):

@@ -42,10 +42,8 @@ def _truth(value: object) -> bool:
 def _whole(least: int, most: int) -> Callable[[object], int]:
     def parse(value: object) -> int:
         message = f"must be a whole number from {least} to {most}"
-        if isinstance(value, bool | float):
-            raise ValueError(message)
         try:
-            number = int(str(value).strip())
+            number = int(str(value).strip())  # of the text: True and 1.5 are no whole numbers
         except ValueError:
             raise ValueError(message) from None
         if not least <= number <= most:
@@ -58,8 +56,6 @@ def _whole(least: int, most: int) -> Callable[[object], int]:
 def _number(least: float, most: float = math.inf) -> Callable[[object], float]:
     def parse(value: object) -> float:
         message = f"must be a number of at least {least:g}" + ("" if most == math.inf else f" and at most {most:g}")
-        if isinstance(value, bool):
-            raise ValueError(message)
         try:
             number = float(str(value).strip())
         except ValueError:
@@ -97,7 +93,9 @@ class Settings:
         None, _text, "the broker; without it messages stay inside the process", secret=True
     )
     dispatch: str = _setting(
-        "dramatiq", _text, "what follows a commit: `dramatiq` wakes a worker, `inline` delivers here, `off` waits for a sweep"
+        "dramatiq",
+        _text,
+        "what follows a commit: `dramatiq` wakes a worker, `inline` delivers here, `off` waits for a sweep",
     )
     batch_size: int = _setting(100, _whole(1, 10_000), "most events claimed at once; batches shrink to a second's work")
     drains: int = _setting(2, _whole(1, 1_000), "most deliveries under way at once in a worker process")

@@ -45,7 +45,8 @@ RETURNING id, seq, next_attempt_at, created_at
 
 # What a claim hands to the dispatcher. The JSON columns come as text: what is delivered is what was emitted.
 CLAIMED_COLUMNS = """id, seq, aggregate_type, aggregate_id, event_type, ordering_key, {payload}, {headers},
-    correlation_id, tenant_id, idempotency_key, attempts, max_attempts, {progress}, next_attempt_at, created_at, {now}"""
+    correlation_id, tenant_id, idempotency_key, attempts, max_attempts, {progress}, next_attempt_at, created_at,
+    {now}"""
 
 # The lease filter stands inside the locking SELECT: a row that another worker claims meanwhile is looked at again
 # after it is locked. Whoever finds a suspect - a row whose lease ran out - takes it alone, so that an event that kills

@@ -24,7 +24,7 @@ def main() -> int:
 
         run(settings)
     except OutboxError as error:
-        print(f"outbox: {error}", file=sys.stderr)
+        sys.stderr.write(f"outbox: {error}\n")
         return 2
     return 0
 

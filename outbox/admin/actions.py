@@ -67,7 +67,7 @@ def _failed(box: Outbox, filters: list[Any], after: UUID, size: int) -> Iterable
         .limit(size)
     )
     # Whoever else is retrying or deleting these has them; take the others.
-    return query.for_update("FOR UPDATE SKIP LOCKED") if isinstance(box.database, peewee.PostgresqlDatabase) else query
+    return query.for_update(skip_locked=True) if isinstance(box.database, peewee.PostgresqlDatabase) else query
 
 
 def _put_back(box: Outbox, event: OutboxEvent) -> int:

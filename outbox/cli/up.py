@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import importlib
 import logging
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import click
 import dramatiq
@@ -33,7 +33,7 @@ def up(modules: tuple[str, ...], threads: int) -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     for noisy in ("apscheduler", "dramatiq"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
-    sys.path.insert(0, os.getcwd())
+    sys.path.insert(0, str(Path.cwd()))
     for module in modules:
         _import(module)
     outbox.create_tables()

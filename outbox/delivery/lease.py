@@ -116,8 +116,8 @@ class LeaseKeeper:
         dialect, settings = self._box.dialect, self._box.settings
         sent_at = time.monotonic()
         leases = dialect.ids([batch.lease_id for batch in batches])
-        rows = dialect.run(dialect.statements.renewed, (dialect.seconds(settings.lease_seconds), dialect.ids(ids), leases))
-        kept = {as_uuid(id) for (id,) in rows.fetchall()}
+        parameters = (dialect.seconds(settings.lease_seconds), dialect.ids(ids), leases)
+        kept = {as_uuid(id) for (id,) in dialect.run(dialect.statements.renewed, parameters).fetchall()}
         for batch, ids in held.items():
             batch.renewed(sent_at + settings.lease_seconds)
             batch.lose(set(ids) - kept)

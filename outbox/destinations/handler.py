@@ -9,7 +9,7 @@ from typing import Any
 
 from outbox.context import context
 from outbox.destinations.pattern import Pattern
-from outbox.errors import Reject, RegistrationError, RetryLater, Unavailable
+from outbox.errors import RegistrationError, Reject, RetryLater, Unavailable
 from outbox.event import Event
 from outbox.outcome import DELIVERED, Failed, Outcome, Retry
 

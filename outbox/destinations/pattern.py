@@ -11,8 +11,8 @@ class Pattern:
 
     __slots__ = ("_prefix", "text")
 
-    def __init__(self, text: str) -> None:
-        if not isinstance(text, str) or not text or len(text) > NAME_LENGTH:
+    def __init__(self, text: object) -> None:
+        if not isinstance(text, str) or not 1 <= len(text) <= NAME_LENGTH:
             raise RegistrationError(f"An event type must be text of 1 to {NAME_LENGTH} characters, not {text!r}.")
         if "*" in text[:-1] or (text.endswith("*") and text != "*" and not text.endswith(".*")):
             raise RegistrationError(f"{text!r} is not a pattern: use a name, or 'prefix.*', or '*'.")

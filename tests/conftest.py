@@ -1,0 +1,112 @@
+"""Fixtures for every test: real servers, and an outbox on each database that we support."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+import peewee
+import psycopg
+import pytest
+
+import outbox
+from outbox.core import Outbox
+from outbox.database import open_database
+from outbox.settings import Settings
+from tests.servers import Postgres, Redis, ServerError, find_postgres, find_redis
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[Postgres]:
+    try:
+        with find_postgres() as server:
+            yield server
+    except ServerError as error:
+        pytest.fail(str(error), pytrace=False)
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[Redis]:
+    try:
+        with find_redis() as server:
+            yield server
+    except ServerError as error:
+        pytest.fail(str(error), pytrace=False)
+
+
+@pytest.fixture(scope="session")
+def _postgres_database(postgres_server: Postgres) -> str:
+    return postgres_server.create_database("outbox_tests")
+
+
+@pytest.fixture
+def postgres_url(_postgres_database: str) -> str:
+    """An empty PostgreSQL database."""
+    with psycopg.connect(_postgres_database, autocommit=True) as connection:
+        connection.execute("DROP SCHEMA public CASCADE")
+        connection.execute("CREATE SCHEMA public")
+    return _postgres_database
+
+
+@pytest.fixture
+def sqlite_url(tmp_path: Path) -> str:
+    """An SQLite file that does not exist yet."""
+    return f"sqlite:///{tmp_path / 'outbox.sqlite3'}"
+
+
+@pytest.fixture(params=["postgres", "sqlite"])
+def url(request: pytest.FixtureRequest) -> str:
+    """Every test that asks for it, or for `database` or `configure`, runs once on each database."""
+    return str(request.getfixturevalue(f"{request.param}_url"))
+
+
+class Note(peewee.Model):
+    """The application's own table."""
+
+    text = peewee.TextField()
+
+    class Meta:
+        table_name = "note"
+
+
+@pytest.fixture
+def database(url: str) -> Iterator[Any]:
+    """The application's database, with its own table `note` and the outbox's tables."""
+    opened = open_database(url)
+    Note.bind(opened)
+    opened.create_tables([Note])
+    Outbox(Settings(dispatch="off"), database=opened).create_tables()
+    opened.close()
+    yield opened
+    opened.close_all()
+
+
+class Configure(Protocol):
+    def __call__(self, **settings: Any) -> Outbox: ...
+
+
+@pytest.fixture
+def configure(database: peewee.Database) -> Iterator[Configure]:
+    """Configure the package on the test's database: `box = configure(dispatch="inline")`.
+
+    Unless the test says otherwise nothing follows a commit, and backoffs are exact.
+    """
+
+    def configured(**settings: Any) -> Outbox:
+        return outbox.configure(database=database, **{"dispatch": "off", "backoff_jitter": False} | settings)
+
+    yield configured
+    if outbox._current is not None:
+        outbox._current.bell.flush()
+    outbox._registry.clear()
+    outbox._current = None
+
+
+@pytest.fixture
+def box(configure: Configure) -> Outbox:
+    """An outbox in which nothing happens by itself."""
+    return configure()
+
+
+def is_postgres(url: str) -> bool:
+    return urlsplit(url).scheme == "postgresql"
