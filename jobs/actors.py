@@ -6,6 +6,9 @@ what neither a lease nor a handler has ended.
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import dramatiq
@@ -14,7 +17,10 @@ from dramatiq.actor import ActorDecorator
 import outbox
 from jobs import wakeup
 from jobs.broker import broker_in_use
+from outbox.database import CONNECTION_ERRORS
 from outbox.delivery import DRAIN_SECONDS
+
+logger = logging.getLogger("outbox")
 
 # How long one clean-up may hold its thread before it hands over to the next.
 CLEANUP_SECONDS = 10.0
@@ -36,11 +42,24 @@ def _actor(name: str, priority: int) -> ActorDecorator:
 def deliver_outbox_events() -> None:
     """Deliver what is due."""
     box = outbox.current()
-    wakeup.answer(wakeup.flag_for(deliver_outbox_events.broker, box.settings.queue), box.drain)
+    flag = wakeup.flag_for(deliver_outbox_events.broker, box.settings.queue)
+    with _database_may_be_down():
+        wakeup.answer(flag, box.drain)
 
 
 @_actor(wakeup.CLEANUP, CLEANUP_PRIORITY)
 def cleanup_delivered_outbox_events() -> None:
     """Delete what ended longer ago than the retention."""
-    if outbox.current().cleanup_delivered_events(seconds=CLEANUP_SECONDS)["remaining"]:
-        wakeup.clean_up()
+    with _database_may_be_down():
+        if outbox.current().cleanup_delivered_events(seconds=CLEANUP_SECONDS)["remaining"]:
+            wakeup.clean_up()
+
+
+@contextmanager
+def _database_may_be_down() -> Iterator[None]:
+    """One line, and the next sweep tries again; as a failed message it would leave a traceback and a dead letter."""
+    try:
+        yield
+    except CONNECTION_ERRORS as error:
+        outbox.current().dialect.discard_connection()
+        logger.warning("the database can't be used, the next sweep tries again: %s", str(error).strip())

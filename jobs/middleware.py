@@ -92,6 +92,7 @@ class Lifecycle(Middleware):
         stopping.prepare()
 
     def before_worker_boot(self, broker: dramatiq.Broker, worker: dramatiq.Worker) -> None:
+        outbox.current().stopping.clear()
         # Dramatiq swallows ordinary exceptions here.
         try:
             check_ready(broker)

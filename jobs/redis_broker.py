@@ -13,6 +13,7 @@ from typing import Any
 import redis
 from dramatiq.broker import MessageProxy
 from dramatiq.brokers.redis import RedisBroker, _RedisConsumer
+from dramatiq.common import q_name
 from dramatiq.errors import ConnectionClosed
 from redis.backoff import NoBackoff
 from redis.retry import Retry
@@ -60,6 +61,7 @@ class OutboxRedisBroker(RedisBroker):
         assert settings.redis_url is not None  # noqa: S101  (for the type checker)
         super().__init__(client=make_client(settings.redis_url), namespace=settings.namespace)
         self._settings = settings
+        self.outbox_queue = settings.queue
         self._url = settings.redis_url
 
     @property
@@ -82,6 +84,7 @@ class WaitingConsumer(_RedisConsumer):
         self._key = f"{broker.namespace}:{queue_name}"
         self._waiting_client = broker.waiting_client()
         self._occupancy = find(broker, Occupancy)
+        self._is_outbox = q_name(queue_name) == broker.outbox_queue
 
     def __next__(self) -> MessageProxy | None:
         with lost_connections_as_closed():
@@ -93,14 +96,17 @@ class WaitingConsumer(_RedisConsumer):
 
     def _wait(self) -> bool:
         """Whether it makes sense to fetch now; gives up after a second, so that the thread can be stopped."""
-        if self.outstanding_message_count >= self.prefetch or not self._occupancy.has_turn():
-            # A message fetched now would sit here while another worker may be idle.
+        if self.outstanding_message_count >= self.prefetch or not self._has_turn():
             self._occupancy.wait_for_turn(BLOCK_SECONDS)
             return False
         # Moves the head of the list onto itself, once there is one: changes nothing, and waits without polling. An
         # empty answer still leads to a fetch, which is also the heartbeat.
         self._waiting_client.blmove(self._key, self._key, BLOCK_SECONDS, "LEFT", "LEFT")
         return True
+
+    def _has_turn(self) -> bool:
+        """A wake-up fetched while all threads are busy would sit here, and another worker may be idle."""
+        return not self._is_outbox or self._occupancy.has_turn()
 
     def ack(self, message: MessageProxy) -> None:
         with lost_connections_as_closed():

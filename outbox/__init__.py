@@ -96,6 +96,7 @@ def configure(*, database: peewee.Database | None = None, **settings: Any) -> Ou
     global _current
     with _lock:
         _current = Outbox(Settings.load(**settings), database=database, registry=_registry)
+        OutboxEvent.bind(_current.database)
         return _current
 
 

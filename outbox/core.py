@@ -20,7 +20,7 @@ from outbox import delivery, retention, schema
 from outbox.admin import actions
 from outbox.bell import Bell
 from outbox.counters import Counters
-from outbox.database import Dialect, dialect_of, is_private_to_a_thread, open_database
+from outbox.database import Dialect, behind_proxy, dialect_of, is_private_to_a_thread, open_database
 from outbox.delivery.lease import LeaseKeeper
 from outbox.delivery.pace import Pace
 from outbox.emit import NewEvent, OnDuplicate, Unique, as_new_event, emit, emit_many
@@ -47,7 +47,7 @@ class Outbox:
         registry: Registry | None = None,
     ) -> None:
         self.settings = Settings.load() if settings is None else settings
-        self.database = open_database(self.settings.database_url) if database is None else database
+        self.database = open_database(self.settings.database_url) if database is None else behind_proxy(database)
         self.dialect: Dialect = dialect_of(self.database)
         self.registry = Registry() if registry is None else registry
         self.counters = Counters()
@@ -57,7 +57,6 @@ class Outbox:
         # Set when this process is about to end: what has not begun is given back.
         self.stopping = threading.Event()
         self._warned: set[str] = set()
-        OutboxEvent.bind(self.database)
 
     # What the application does
 

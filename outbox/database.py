@@ -31,6 +31,16 @@ Row = tuple[Any, ...]
 CONNECTION_ERRORS = (peewee.OperationalError, peewee.InterfaceError, pool.MaxConnectionsExceeded)
 
 
+# A host that is gone without a word is noticed within a minute, not after the hours that TCP would wait.
+POSTGRES_DEFAULTS: dict[str, Any] = {
+    "application_name": "dramatiq-outbox",
+    "connect_timeout": 10,
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+}
+
+
 class Dialect(ABC):
     """What the library asks of a database, beside running SQL."""
 
@@ -162,7 +172,8 @@ class Postgres(Dialect):
 
     @contextmanager
     def schema_lock(self) -> Iterator[None]:
-        with self.database.atomic():
+        # At a stricter level the snapshot would be older than the lock, and miss what the last holder did.
+        with self.database.atomic("READ COMMITTED"):
             self.run("SELECT pg_advisory_xact_lock(%s)", (self.SCHEMA_LOCK_KEY,))
             yield
 
@@ -205,6 +216,16 @@ class Sqlite(Dialect):
     def schema_lock(self) -> Iterator[None]:
         with self.database.atomic("IMMEDIATE"):
             yield
+
+
+def behind_proxy(database: peewee.Database | peewee.Proxy) -> peewee.Database:
+    """The database itself, should the application keep it behind Peewee's proxy."""
+    if not isinstance(database, peewee.Proxy):
+        return database
+    if database.obj is None:
+        raise SettingsError("The database proxy is empty: call its initialize() before outbox.configure().")
+    found: peewee.Database = database.obj
+    return found
 
 
 def dialect_of(database: peewee.Database) -> Dialect:
@@ -293,15 +314,25 @@ def _open_sqlite(path: str) -> peewee.Database:
 
 def _open_postgres(url: str) -> peewee.Database:
     try:
-        import psycopg  # noqa: F401  (an extra: only those who use PostgreSQL have it)
+        from psycopg.conninfo import conninfo_to_dict  # an extra: only those who use PostgreSQL have it
     except ImportError:
         raise SettingsError(
             "OUTBOX_DATABASE_URL names PostgreSQL, but psycopg is not installed: "
             "pip install 'dramatiq-outbox[postgres]'"
         ) from None
     _, _, rest = url.partition("://")
-    # libpq reads the URL itself: percent-encoding, several hosts, sslmode and all its other parameters.
+    try:
+        # libpq reads the URL itself: percent-encoding, several hosts, sslmode and all its other parameters.
+        parameters = POSTGRES_DEFAULTS | conninfo_to_dict(f"postgresql://{rest}")
+    except Exception:
+        # Without the driver's words: they quote the URL, and with it the password.
+        raise SettingsError(
+            "OUTBOX_DATABASE_URL can't be read as postgresql://user:password@host:port/name; "
+            "special characters in a password must be percent-encoded."
+        ) from None
+    if not parameters.get("dbname"):
+        raise SettingsError("OUTBOX_DATABASE_URL names no database: postgresql://user:password@host:port/name")
     database: peewee.Database = pool.PooledPostgresqlDatabase(
-        f"postgresql://{rest}", max_connections=64, timeout=10, prefer_psycopg3=True
+        parameters.pop("dbname"), max_connections=64, timeout=10, prefer_psycopg3=True, **parameters
     )
     return database

@@ -185,9 +185,8 @@ def _store(box: Outbox, draft: Draft, on_duplicate: OnDuplicate) -> OutboxEvent:
         row = box.dialect.run(box.dialect.statements.insert, draft.row(box)).fetchone()
         if row is not None:
             return draft.stored(*row[1:])
-        existing = OutboxEvent.get_or_none(
-            (OutboxEvent.event_type == draft.event_type) & (OutboxEvent.idempotency_key == draft.idempotency_key)
-        )
+        same_key = (OutboxEvent.event_type == draft.event_type) & (OutboxEvent.idempotency_key == draft.idempotency_key)
+        existing: OutboxEvent | None = OutboxEvent.select().where(same_key).first(box.database)
         if existing is None:
             continue  # it was cleaned up between the two statements: the key is free again
         box.counters.add(duplicates=1)

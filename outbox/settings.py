@@ -152,12 +152,16 @@ def _parsed(field: dataclasses.Field[Any], value: object, source: str) -> Any:
         raise SettingsError(f"{source} {error}{shown}.") from None
 
 
+_warned: set[str] = set()
+
+
 def _warn_about_unknown(environ: Mapping[str, str], known: Mapping[str, object]) -> None:
     for variable in environ:
         if not variable.startswith(PREFIX) or variable.startswith(TEST_PREFIX):
             continue
         name = variable.removeprefix(PREFIX).lower()
-        if name not in known:
+        if name not in known and variable not in _warned:
+            _warned.add(variable)
             logger.warning("%s is not a setting of the outbox%s", variable, _suggestion(name, known, PREFIX))
 
 

@@ -66,8 +66,10 @@ def _failed(box: Outbox, filters: list[Any], after: UUID, size: int) -> Iterable
         .order_by(OutboxEvent.id)
         .limit(size)
     )
-    # Whoever else is retrying or deleting these has them; take the others.
-    return query.for_update(skip_locked=True) if isinstance(box.database, peewee.PostgresqlDatabase) else query
+    if isinstance(box.database, peewee.PostgresqlDatabase):
+        query = query.for_update(skip_locked=True)  # who else is retrying or deleting these has them
+    found: Iterable[OutboxEvent] = query.execute(box.database)
+    return found
 
 
 def _put_back(box: Outbox, event: OutboxEvent) -> int:

@@ -84,12 +84,9 @@ class Batch:
         with self._lock:
             return [*self._unbegun, *self._begun, *(delivery.event.id for delivery in self._finished)]
 
-    def renewed(self, until: float) -> None:
+    def renewed(self, until: float, lost: Iterable[UUID]) -> None:
+        """Ours for longer, but for those that somebody else has taken over: of them none may begin."""
         with self._lock:
             self.valid_until = until
-
-    def lose(self, ids: Iterable[UUID]) -> None:
-        """Somebody else has taken these over: what has not begun must not."""
-        with self._lock:
-            for id in ids:
+            for id in lost:
                 self._unbegun.pop(id, None)

@@ -7,7 +7,9 @@ done: a slow one holds up nobody else's.
 from __future__ import annotations
 
 import copy
+import logging
 import threading
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -23,13 +25,18 @@ from outbox.outcome import Outcome, Retry
 if TYPE_CHECKING:
     from outbox.core import Outbox
 
+logger = logging.getLogger("outbox")
+
+# Interrupts reach a thread only between two instructions: waiting is done in pieces.
+JOIN_SECONDS = 0.5
+
 
 def dispatch(box: Outbox, batch: Batch) -> None:
     """Deliver the batch and settle it; what has not begun when time is up goes back."""
     groups = _group(box, batch)
     settle(box, batch)  # what needed no destination
     if len(groups) > 1 and box.side_by_side:
-        _run_side_by_side(groups)
+        _run_side_by_side(groups, box.settings.max_run_seconds)
     else:
         for group in groups:
             group.run()
@@ -49,19 +56,32 @@ def _group(box: Outbox, batch: Batch) -> list[Group]:
     return list(groups.values())
 
 
-def _run_side_by_side(groups: list[Group]) -> None:
+def _run_side_by_side(groups: list[Group], max_run_seconds: float) -> None:
     first, *others = groups
-    threads = [threading.Thread(target=group.run_in_thread, name="outbox-" + group.name) for group in others]
-    for thread in threads:
+    threads = {
+        group.name: threading.Thread(target=group.run_in_thread, name=f"outbox-{group.name}", daemon=True)
+        for group in others
+    }
+    for thread in threads.values():
         thread.start()
+    ends_at = time.monotonic() + max_run_seconds
     try:
         first.run()
     finally:
-        for thread in threads:
-            thread.join()
+        for name, thread in threads.items():
+            _join(name, thread, ends_at)
     for group in others:
         if group.interrupted is not None:
             raise group.interrupted
+
+
+def _join(name: str, thread: threading.Thread, ends_at: float) -> None:
+    """Wait for a destination, but not for ever: its lease is not renewed for ever either."""
+    while thread.is_alive():
+        if time.monotonic() >= ends_at:
+            logger.error("%s has not come back within OUTBOX_MAX_RUN_SECONDS; its events will be claimed again", name)
+            return
+        thread.join(JOIN_SECONDS)
 
 
 class Group:

@@ -119,8 +119,7 @@ class LeaseKeeper:
         parameters = (dialect.seconds(settings.lease_seconds), dialect.ids(ids), leases)
         kept = {as_uuid(id) for (id,) in dialect.run(dialect.statements.renewed, parameters).fetchall()}
         for batch, ids in held.items():
-            batch.renewed(sent_at + settings.lease_seconds)
-            batch.lose(set(ids) - kept)
+            batch.renewed(sent_at + settings.lease_seconds, lost=set(ids) - kept)
 
     def end_slice(self, batch: Batch) -> None:
         """The batch's time is up: settle what is finished, and let others have what has not begun."""
