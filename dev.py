@@ -1,0 +1,141 @@
+#!/usr/bin/env python3
+"""What a contributor runs, with nothing to install first: `python3 dev.py COMMAND [ARGUMENT ...]`.
+
+The first command makes `.venv` from requirements.lock; later ones start at once, until the lock changes.
+"""
+
+# Nothing here that a Python 3.8 can't read: it must get as far as saying that it is too old.
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import venv
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NoReturn
+
+ROOT = Path(__file__).resolve().parent
+VENV = ROOT / ".venv"
+PYTHON = VENV / "bin" / "python"
+STAMP = VENV / "stamp"
+LOCK = ROOT / "requirements.lock"
+PYPROJECT = ROOT / "pyproject.toml"
+
+
+def run(args: list[str]) -> None:
+    """run the demo; --help tells its options"""
+    become("-m", "examples.orders", *args)
+
+
+def test(args: list[str]) -> None:
+    """check, then run every test; with arguments, only pytest with those"""
+    if not args:
+        check([])
+    become("-m", "pytest", *args)
+
+
+def check(args: list[str]) -> None:
+    """lint, formatting and types; changes no file"""
+    step("-m", "ruff", "check", *args)
+    step("-m", "ruff", "format", "--check", *args)
+    step("-m", "mypy", *args)
+
+
+def lock(args: list[str]) -> None:
+    """write requirements.lock from pyproject.toml; --upgrade takes newer versions"""
+    what = ["--all-extras", "--group=dev", "--universal", "--python-version=3.11", "-o", LOCK.name]
+    form = ["--generate-hashes", "--no-emit-index-url", "--custom-compile-command=python3 dev.py lock", "-q"]
+    step("-m", "uv", "pip", "compile", *what, *form, *args, PYPROJECT.name)
+
+
+COMMANDS = {"run": run, "test": test, "check": check, "lock": lock}
+
+
+def set_up() -> None:
+    """Make .venv anew, unless a stamp, written last, says that it is whole and made from what is here now."""
+    source = "\0".join([sys.version, str(VENV), LOCK.read_text(), PYPROJECT.read_text()])
+    stamp = hashlib.sha256(source.encode()).hexdigest()
+    if PYTHON.exists() and STAMP.exists() and STAMP.read_text() == stamp:
+        return
+    if Path(sys.prefix) == VENV:
+        # Started from the .venv that is about to go: let the Python behind it do this.
+        replace_process(os.path.realpath(sys.executable), str(ROOT / "dev.py"), *sys.argv[1:])
+    if find_spec("pip") is None:
+        fail(f"{sys.executable} has no pip: install it first (Debian and Ubuntu: apt install python3-pip)")
+    say("setting up .venv from requirements.lock: a minute or two, this once")
+    try:
+        # Without a pip of its own: Debian keeps what that takes in yet another package.
+        venv.create(VENV, clear=True, symlinks=True, with_pip=False)
+    except OSError as error:
+        fail(f"cannot make {VENV}: {error.strerror}; remove it as the user who made it")
+    # Wheels only: building from source would fetch tools that the lock doesn't pin.
+    install("--require-hashes", "--only-binary=:all:", f"--requirement={LOCK}")
+    install("--no-build-isolation", f"--editable={ROOT}")
+    STAMP.write_text(stamp)
+
+
+def install(*what: str) -> None:
+    pip = [sys.executable, "-m", "pip", f"--python={PYTHON}", "--disable-pip-version-check", "--no-input"]
+    if call(*pip, "install", "--no-deps", *what) != 0:
+        fail("the installation failed, for the reason given above; the same command tries again")
+
+
+def step(*args: str) -> None:
+    """Run the environment's Python; if that fails, end with its exit code."""
+    say(shlex.join(args[1:]))
+    code = call(str(PYTHON), *args)
+    if code != 0:
+        sys.exit(code if code > 0 else 128 - code)  # killed by signal n: 128 + n, as a shell has it
+
+
+def call(*command: str) -> int:
+    # In a session of its own: Ctrl-C reaches us alone, and ends it without a traceback of its own.
+    with subprocess.Popen(command, cwd=ROOT, start_new_session=True) as child:
+        try:
+            return child.wait()
+        except KeyboardInterrupt:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGTERM)
+            raise
+
+
+def become(*args: str) -> NoReturn:
+    """Turn into the environment's Python: signals and the exit code are then its own."""
+    say(shlex.join(args[1:]))
+    os.chdir(ROOT)
+    replace_process(str(PYTHON), *args)
+
+
+def replace_process(*command: str) -> NoReturn:
+    os.execv(command[0], command)  # noqa: S606 - no shell, on purpose
+
+
+def say(text: str) -> None:
+    print("dev.py:", text, file=sys.stderr, flush=True)
+
+
+def fail(text: str) -> NoReturn:
+    sys.exit(f"dev.py: {text}")
+
+
+def main(name: str = "", *args: str) -> None:
+    if sys.version_info < (3, 11):  # noqa: UP036 - the only place that can say so
+        fail(f"Python 3.11 or later is needed, and {sys.executable} is {sys.version.split()[0]}")
+    if name not in COMMANDS:
+        print("usage: python3 dev.py COMMAND [ARGUMENT ...]\n")
+        print(*(f"  {name:<6} {command.__doc__}" for name, command in COMMANDS.items()), sep="\n")
+        sys.exit(0 if name in {"-h", "--help", "help"} else 2)
+    set_up()
+    COMMANDS[name](list(args))
+
+
+if __name__ == "__main__":
+    try:
+        main(*sys.argv[1:])
+    except KeyboardInterrupt:
+        sys.exit(130)
