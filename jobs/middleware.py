@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
 import dramatiq
@@ -52,37 +53,50 @@ class Occupancy(Middleware):
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._threads = 0
-        self._busy = 0
-        self._freed = False
+        self._busy: set[int] = set()
+        self._begun: dict[int, str] = {}  # each thread's latest message
+        # Counts whatever may have made a thread free, or a message done.
+        self.changes = 0
 
     def before_worker_boot(self, broker: dramatiq.Broker, worker: dramatiq.Worker) -> None:
         self._threads = worker.worker_threads
 
     def before_process_message(self, broker: dramatiq.Broker, message: Any) -> None:
         with self._changed:
-            self._busy += 1
+            self._busy.add(threading.get_ident())
+            self._begun[threading.get_ident()] = message.message_id
 
     def after_process_message(
         self, broker: dramatiq.Broker, message: Any, *, result: Any = None, exception: BaseException | None = None
     ) -> None:
         with self._changed:
-            self._busy -= 1
-            self._freed = True
-            self._changed.notify_all()
+            self._busy.discard(threading.get_ident())
+        self._note_change()
 
     def after_skip_message(self, broker: dramatiq.Broker, message: Any) -> None:
         self.after_process_message(broker, message)
 
-    def has_turn(self) -> bool:
-        """A thread is idle, or one has become free since the last time: under load ours must get its share too."""
-        with self._changed:
-            freed, self._freed = self._freed, False
-            return freed or self._busy < self._threads
+    def after_ack(self, broker: dramatiq.Broker, message: Any) -> None:
+        self._note_change()
 
-    def wait_for_turn(self, seconds: float) -> None:
+    def after_nack(self, broker: dramatiq.Broker, message: Any) -> None:
+        self._note_change()
+
+    def _note_change(self) -> None:
         with self._changed:
-            if not self._freed:
-                self._changed.wait(seconds)
+            self.changes += 1
+            self._changed.notify_all()
+
+    def has_idle_thread(self, fetched: Iterable[str]) -> bool:
+        """Whether a thread has nothing to do, not even one of these messages that it has yet to begin."""
+        with self._changed:
+            begun = set(self._begun.values())
+            return len(self._busy) + sum(id not in begun for id in fetched) < self._threads
+
+    def wait_for_change(self, known: int, seconds: float) -> None:
+        """Wait until there were more changes than the caller knows of."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.changes != known, seconds)
 
 
 class Lifecycle(Middleware):

@@ -81,9 +81,11 @@ class WaitingConsumer(_RedisConsumer):
 
     def __init__(self, broker: OutboxRedisBroker, queue_name: str, prefetch: int, timeout: int) -> None:
         super().__init__(broker, queue_name, prefetch, timeout)
+        self._most = prefetch
         self._key = f"{broker.namespace}:{queue_name}"
         self._waiting_client = broker.waiting_client()
         self._occupancy = find(broker, Occupancy)
+        self._changes_seen = self._occupancy.changes
         self._is_outbox = q_name(queue_name) == broker.outbox_queue
 
     def __next__(self) -> MessageProxy | None:
@@ -91,22 +93,29 @@ class WaitingConsumer(_RedisConsumer):
             if not self.message_cache and not self._wait():
                 return None
             self.misses = 0  # after a wait there is no need to sleep as well
+            if self._is_outbox:
+                self.prefetch = self.outstanding_message_count + 1  # a fetch takes one, whoever else is idle the next
             message: MessageProxy | None = super().__next__()
             return message
 
     def _wait(self) -> bool:
         """Whether it makes sense to fetch now; gives up after a second, so that the thread can be stopped."""
-        if self.outstanding_message_count >= self.prefetch or not self._has_turn():
-            self._occupancy.wait_for_turn(BLOCK_SECONDS)
+        changes = self._occupancy.changes
+        # Under load no thread is ever seen idle; when one was free meanwhile, it is this queue's turn all the same.
+        has_share = changes != self._changes_seen
+        if self.outstanding_message_count >= self._most or not (has_share or self._has_idle_thread()):
+            self._occupancy.wait_for_change(changes, BLOCK_SECONDS)
             return False
+        has_share = has_share and not self._has_idle_thread()
+        self._changes_seen = changes
         # Moves the head of the list onto itself, once there is one: changes nothing, and waits without polling. An
         # empty answer still leads to a fetch, which is also the heartbeat.
         self._waiting_client.blmove(self._key, self._key, BLOCK_SECONDS, "LEFT", "LEFT")
-        return True
+        return has_share or self._has_idle_thread()
 
-    def _has_turn(self) -> bool:
+    def _has_idle_thread(self) -> bool:
         """A wake-up fetched while all threads are busy would sit here, and another worker may be idle."""
-        return not self._is_outbox or self._occupancy.has_turn()
+        return not self._is_outbox or self._occupancy.has_idle_thread(self.queued_message_ids.copy())
 
     def ack(self, message: MessageProxy) -> None:
         with lost_connections_as_closed():

@@ -8,11 +8,14 @@ final SIGKILL does not reach it either, stops by itself when its main process is
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
+from collections.abc import Callable
 from multiprocessing.connection import wait
 from types import FrameType
 
@@ -27,26 +30,33 @@ def prepare() -> None:
         return
     if os.getpgrp() != os.getpid():
         os.setpgid(0, 0)
-    _hear_repeated_signals_once()
-    threading.Thread(target=_stop_after, args=(parent.sentinel,), name="outbox-parent", daemon=True).start()
-
-
-def _hear_repeated_signals_once() -> None:
     stop = signal.getsignal(signal.SIGTERM)
-    if not callable(stop):
-        return
-    heard_at = -SAME_SIGNAL_SECONDS
+    if callable(stop):
+        ear = Ear(stop)
+        signal.signal(signal.SIGTERM, ear)
+        threading.Thread(target=_outlive, args=(parent.sentinel, ear), name="outbox-parent", daemon=True).start()
 
-    def hear(signum: int, frame: FrameType | None) -> None:
-        nonlocal heard_at
+
+class Ear:
+    """Passes a signal on, and hears repeated ones as one."""
+
+    def __init__(self, stop: Callable[[int, FrameType | None], object]) -> None:
+        self._stop = stop
+        self.heard_at: float | None = None
+
+    def __call__(self, signum: int, frame: FrameType | None) -> None:
         now = time.monotonic()
-        if now - heard_at >= SAME_SIGNAL_SECONDS:
-            heard_at = now
-            stop(signum, frame)
-
-    signal.signal(signal.SIGTERM, hear)
+        if self.heard_at is None or now - self.heard_at >= SAME_SIGNAL_SECONDS:
+            self.heard_at = now
+            self._stop(signum, frame)
 
 
-def _stop_after(parent: int) -> None:
+def _outlive(parent: int, ear: Ear) -> None:
     wait([parent])
-    os.kill(os.getpid(), signal.SIGTERM)
+    # What is printed and logged went through a pipe to the main process; writing to it would fail the handlers now.
+    sys.stdout = sys.stderr = sys.__stderr__
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, logging.StreamHandler):
+            handler.setStream(sys.__stderr__)
+    if ear.heard_at is None:  # once it is stopping, another signal would mean "at once"
+        os.kill(os.getpid(), signal.SIGTERM)

@@ -11,12 +11,13 @@ manual commit): then the next sweep finds the event.
 from __future__ import annotations
 
 import atexit
+import concurrent.futures.thread  # noqa: F401  (see _answer)
 import logging
 import os
 import threading
 import weakref
 from collections.abc import Callable
-from contextvars import ContextVar
+from typing import Any
 
 from outbox.database import Dialect
 
@@ -24,10 +25,6 @@ logger = logging.getLogger("outbox")
 
 FLUSH_SECONDS = 2.0
 LINGER_SECONDS = 10.0
-
-# Every emit leaves a callback; the first to run after a commit rings, and the others find this already lowered. Per
-# context, as Peewee's transactions are per thread or per task.
-_unrung: ContextVar[bool] = ContextVar("outbox_unrung", default=False)
 
 
 class Bell:
@@ -37,6 +34,9 @@ class Bell:
         self._wake = wake
         self._inline = inline
         self._failing = False
+        # Transactions with events. Every emit leaves a callback; the first to run after a commit takes its transaction
+        # out and rings, and the others find it gone.
+        self._unrung: weakref.WeakSet[Any] = weakref.WeakSet()
         self._start_afresh()
         _bells.add(self)
 
@@ -52,9 +52,11 @@ class Bell:
         """Ring once the transaction of this thread has committed; at once if there is none."""
         if self._wake is None:
             return
-        _unrung.set(True)
+        transaction = dialect.database.top_transaction()
+        if transaction is not None:
+            self._unrung.add(transaction)
         try:
-            dialect.database.after_commit(lambda: self._committed(dialect))
+            dialect.database.after_commit(lambda: self._committed(dialect, transaction))
         except ValueError:
             # manual_commit: Peewee does not know when that commits. A sweep will find the event.
             logger.debug("emitted inside manual_commit: the next sweep delivers it")
@@ -67,27 +69,39 @@ class Bell:
             self._idle.clear()
             self._rung.set()
             if self._thread is None:
-                self._thread = threading.Thread(target=self._answer, name="outbox-bell", daemon=True)
-                self._thread.start()
+                self._start_thread()
 
     def flush(self, seconds: float = FLUSH_SECONDS) -> None:
         """Give a ring that is under way a moment to get out."""
         self._idle.wait(seconds)
 
-    def _committed(self, dialect: Dialect) -> None:
-        if not _unrung.get():
-            return
+    def _committed(self, dialect: Dialect, transaction: Any) -> None:
+        if transaction is not None:
+            if transaction not in self._unrung:
+                return
+            if self._inline and dialect.database.in_transaction():
+                # `commit()` in the middle of a block: Peewee still counts it as open. Wait for its end.
+                dialect.database.after_commit(lambda: self._committed(dialect, transaction))
+                return
+            self._unrung.discard(transaction)
         if not self._inline:
-            _unrung.set(False)
             self.ring()
-        elif dialect.database.in_transaction():
-            # `commit()` in the middle of a block: Peewee still counts it as open. Wait for its end.
-            dialect.database.after_commit(lambda: self._committed(dialect))
         elif not dialect.in_transaction:
-            _unrung.set(False)
             self._call_wake()
 
+    def _start_thread(self) -> None:
+        thread = threading.Thread(target=self._answer, name="outbox-bell", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # no memory for one more, or the interpreter is ending
+            self._idle.set()
+            self._failed(error)
+        else:
+            self._thread = thread
+
     def _answer(self) -> None:
+        # The first wake-up imports its plug-in, perhaps while the interpreter is ending. By then what registers with
+        # the interpreter's threads can't be imported any more; so this module does, in time.
         while self._is_rung():
             self._call_wake()
             with self._lock:
@@ -109,13 +123,16 @@ class Bell:
         try:
             self._wake()
         except Exception as error:
-            if not self._failing:
-                logger.warning("Nobody could be woken to deliver events: %s. Sweeps will; trying on quietly.", error)
-            self._failing = True
+            self._failed(error)
         else:
             if self._failing:
                 logger.info("Waking works again.")
             self._failing = False
+
+    def _failed(self, error: Exception) -> None:
+        if not self._failing:
+            logger.warning("Nobody could be woken to deliver events; sweeps will, trying on quietly: %s", error)
+        self._failing = True
 
 
 _bells: weakref.WeakSet[Bell] = weakref.WeakSet()

@@ -21,11 +21,13 @@ import peewee
 from playhouse import pool
 
 from outbox import sql
-from outbox.errors import SettingsError, TransactionRequired
+from outbox.errors import SchemaError, SettingsError, TransactionRequired
 
 logger = logging.getLogger("outbox")
 
 Row = tuple[Any, ...]
+
+NO_TABLES = "The outbox has no tables in this database yet: run `outbox init`, or call outbox.create_tables()."
 
 # What a lost, refused or exhausted connection looks like: trying again on a new one can help.
 CONNECTION_ERRORS = (peewee.OperationalError, peewee.InterfaceError, pool.MaxConnectionsExceeded)
@@ -52,7 +54,12 @@ class Dialect(ABC):
 
     def run(self, statement: str, parameters: Sequence[object] = ()) -> Any:
         """Run one statement on the calling thread's connection; answers the driver's cursor."""
-        return self.database.execute_sql(statement, parameters)
+        try:
+            return self.database.execute_sql(statement, parameters)
+        except (peewee.OperationalError, peewee.ProgrammingError) as error:
+            if _says_no_table(error):
+                raise SchemaError(NO_TABLES) from error
+            raise
 
     @property
     def in_transaction(self) -> bool:
@@ -69,7 +76,8 @@ class Dialect(ABC):
         try:
             yield
         finally:
-            if opened and not self.database.is_closed():
+            # A database in memory is gone with its connection.
+            if opened and not self.database.is_closed() and not is_private_to_a_thread(self.database):
                 self.database.close()
 
     @contextmanager
@@ -216,6 +224,12 @@ class Sqlite(Dialect):
     def schema_lock(self) -> Iterator[None]:
         with self.database.atomic("IMMEDIATE"):
             yield
+
+
+def _says_no_table(error: peewee.PeeweeException) -> bool:
+    """SQLite has only words for it, PostgreSQL a code, which no translation changes."""
+    original = getattr(error, "orig", None)
+    return getattr(original, "sqlstate", None) == "42P01" or "no such table: outbox_" in str(error)
 
 
 def behind_proxy(database: peewee.Database | peewee.Proxy) -> peewee.Database:

@@ -129,6 +129,8 @@ def emit_many(box: Outbox, events: Iterable[NewEvent], on_duplicate: OnDuplicate
     drafts = [prepare(box, event, f"event {number}: ") for number, event in enumerate(events)]
     if not drafts:
         return []
+    if on_duplicate == "raise":
+        _refuse_doubles(drafts)
     _check_transaction(box)
     by_id = {draft.id: draft for draft in drafts}
     stored: dict[UUID, OutboxEvent] = {}
@@ -198,6 +200,16 @@ def _store(box: Outbox, draft: Draft, on_duplicate: OnDuplicate) -> OutboxEvent:
 def _check_on_duplicate(on_duplicate: str) -> None:
     if on_duplicate not in ("raise", "ignore"):
         raise InvalidEvent(f'on_duplicate must be "raise" or "ignore", not {on_duplicate!r}.')
+
+
+def _refuse_doubles(drafts: Iterable[Draft]) -> None:
+    """Found here rather than in the table: the event that the error would name is about to be taken back."""
+    seen: set[tuple[str, str]] = set()
+    for draft in drafts:
+        key = (draft.event_type, draft.idempotency_key)
+        if key in seen:
+            raise DuplicateEvent(*key, existing_id=None)
+        seen.add(key)
 
 
 def _check_transaction(box: Outbox) -> None:

@@ -20,6 +20,11 @@ from outbox.errors import InvalidEvent
 
 EMPTY = "{}"
 
+# Far below what Python's and the databases' own parsers bear, whose limits depend on how full the stack is: what was
+# accepted here must be readable everywhere.
+DEEPEST = 100
+_BRACKETS_AND_STRINGS = re.compile(r'[\[\]{}]|"[^"\\]*(?:\\.[^"\\]*)*"')
+
 # An escaped NUL, not preceded by a backslash that is itself escaped.
 _ESCAPED_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 
@@ -36,11 +41,13 @@ def encode_object(value: object, field: str, limit: int) -> str:
     except UnicodeEncodeError:
         raise InvalidEvent(f"{field} contains a lone surrogate, which is not text that UTF-8 can carry.") from None
     except RecursionError:
-        raise InvalidEvent(f"{field} is nested too deeply.") from None
+        raise _too_deep(field) from None
     except (TypeError, ValueError) as error:
         raise InvalidEvent(f"{field} can't be written as JSON: {error}.") from None
     if "\\u0000" in text and _ESCAPED_NUL.search(text):
         raise InvalidEvent(f"{field} contains a NUL character, which PostgreSQL can't store.")
+    if text.count("{") + text.count("[") > DEEPEST and _depth(text) > DEEPEST:
+        raise _too_deep(field)
     if size > limit:
         raise InvalidEvent(f"{field} is {size} bytes of JSON; the limit is {limit} (OUTBOX_MAX_PAYLOAD_BYTES).")
     return text
@@ -62,6 +69,22 @@ def check_text(value: str, field: str, most: int) -> str:
         except UnicodeEncodeError:
             raise InvalidEvent(f"{field} contains a lone surrogate, which UTF-8 can't carry.") from None
     return value
+
+
+def _depth(text: str) -> int:
+    """How many brackets are open at once, at most; those inside strings don't count."""
+    depth = deepest = 0
+    for piece in _BRACKETS_AND_STRINGS.findall(text):
+        if piece in "[{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif piece in "]}":
+            depth -= 1
+    return deepest
+
+
+def _too_deep(field: str) -> InvalidEvent:
+    return InvalidEvent(f"{field} is nested too deeply; the limit is {DEEPEST} levels.")
 
 
 def _is_dataclass_instance(value: object) -> bool:

@@ -89,6 +89,8 @@ class RetryLater(Signal):
     """Refused for now: try again after `after` (the usual backoff if not given). Costs an attempt."""
 
     def __init__(self, after: timedelta | float | None = None, error: str = "the handler asked for a retry") -> None:
+        if not isinstance(after, timedelta | int | float | None):
+            raise TypeError(f"RetryLater(after) takes a timedelta or seconds, not {after!r}; the text is error=…")
         self.after = timedelta(seconds=after) if isinstance(after, int | float) else after
         super().__init__(error)
 
@@ -100,6 +102,8 @@ class Unavailable(Signal):
     """
 
     def __init__(self, error: str = "unavailable", *, not_before: datetime | timedelta | None = None) -> None:
+        if not isinstance(not_before, datetime | timedelta | None):
+            raise TypeError(f"Unavailable(not_before=…) takes a datetime or a timedelta, not {not_before!r}")
         self.error = error
         self.not_before = not_before
         super().__init__(error)

@@ -43,6 +43,8 @@ class Registry:
         `name` identifies it in the events' progress; it defaults to the function's path, so pass one if the function
         may move while events are waiting for it.
         """
+        for text in event_types:
+            Pattern(text)  # refused here: `@outbox.handler` without its brackets never comes to `register`
 
         def register(function: F) -> F:
             self.add(Handler(function, event_types, name))

@@ -10,7 +10,7 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, Self
+from typing import Any, Self, assert_never
 
 from outbox import timestamp
 from outbox.errors import Unavailable
@@ -41,6 +41,10 @@ class Standing:
 
     def is_due(self, now: datetime) -> bool:
         return self.open and (self.not_before is None or self.not_before <= now)
+
+    def put_off(self, now: datetime) -> Self:
+        """Due, but not tried: it stays due, at no cost."""
+        return self if self.not_before is not None else replace(self, not_before=now)
 
     def to_json(self) -> dict[str, Any]:
         fields = {
@@ -97,6 +101,8 @@ def after(standing: Standing, outcome: Outcome, now: datetime, max_attempts: int
                 return Standing(state=FAILED, attempts=standing.attempts, error=clean(error))
             due = _due(outcome.not_before, backoff(waits, settings), now)
             return replace(standing, waits=waits, since=since, not_before=due, error=clean(outcome.error))
+        case _:
+            assert_never(outcome)
 
 
 def verdict(standings: Mapping[str, Standing]) -> Verdict:
@@ -129,7 +135,11 @@ def clean(error: str) -> str:
 def _due(not_before: datetime | timedelta | None, usual: timedelta, now: datetime) -> datetime:
     if not_before is None:
         return now + usual
-    return now + not_before if isinstance(not_before, timedelta) else not_before
+    if isinstance(not_before, timedelta):
+        return now + not_before
+    if not_before.tzinfo is None:
+        raise ValueError("not_before must have a timezone: use datetime.now(UTC) or .replace(tzinfo=UTC)")
+    return not_before
 
 
 def _errors(standings: Mapping[str, Standing]) -> str | None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import peewee
 
-from outbox.database import Dialect
+from outbox.database import NO_TABLES, Dialect
 from outbox.errors import SchemaError
 
 logger = logging.getLogger("outbox")
@@ -132,7 +132,7 @@ def check(dialect: Dialect) -> None:
     with dialect.connection():
         applied = _applied(dialect)
     if applied == 0:
-        raise SchemaError("The outbox has no tables in this database yet: run `outbox init`.")
+        raise SchemaError(NO_TABLES)
     if applied < _needed():
         raise SchemaError(
             f"The outbox's tables are at version {applied}, and this library needs {_needed()}: run `outbox init`."

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from outbox.delivery.batch import Batch
 from outbox.delivery.claim import claim
 from outbox.delivery.dispatch import dispatch
-from outbox.delivery.settle import give_back
+from outbox.delivery.settle import close
 from outbox.errors import TransactionOpen
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def deliver_batch(box: Outbox, size: int, recruit: Callable[[], None] | None = N
         try:
             dispatch(box, batch)
         finally:
-            give_back(box, batch)
+            close(box, batch)
     return batch
 
 
@@ -62,7 +62,7 @@ def drain(box: Outbox, seconds: float = DRAIN_SECONDS) -> int:
             if batch is None:
                 break
             claimed += len(batch.events)
-            box.pace.took(len(batch.events), time.monotonic() - began_at)
+            box.pace.took(len(batch.events) - batch.given_back, time.monotonic() - began_at)
             if not batch.full:
                 break
             if time.monotonic() >= ends_at:

@@ -5,6 +5,9 @@ An event is in one of four places, and only ever moves on:
 
     unbegun ──▶ begun ──▶ finished ──▶ (settled, gone)
        └──▶ (given back or lost, gone)
+
+An event of several destinations is begun by the first that takes it, and finished when each has answered or, having
+not begun when the batch's time was up, was put off.
 """
 
 from __future__ import annotations
@@ -22,11 +25,12 @@ from outbox.timestamp import DatabaseClock
 
 @dataclass(slots=True)
 class Delivery:
-    """One event on its way: where its destinations stand, and which of them have yet to answer."""
+    """One event on its way: where its destinations stand, which have yet to answer, and which were handed it."""
 
     event: Event
     standings: dict[str, Standing]
     awaited: set[str] = field(default_factory=set)
+    begun: set[str] = field(default_factory=set)
 
 
 class Batch:
@@ -43,29 +47,45 @@ class Batch:
         self.started_at = claimed_from
         # By this host's monotonic clock, from before the claim was sent: never later than the database's own.
         self.valid_until = claimed_from + lease_seconds
-        # Held while a destination's answer is entered into a delivery that others may be entering theirs into.
-        self.recording = threading.Lock()
+        # How many were not delivered after all.
+        self.given_back = 0
         self._lock = threading.Lock()
+        self._closed = False
         self._unbegun: dict[UUID, Event] = {event.id: event for event in events}
-        self._begun: dict[UUID, Event] = {}
+        self._begun: dict[UUID, Delivery] = {}
+        self._lost: set[UUID] = set()
         self._finished: list[Delivery] = []
 
-    def begin(self, event: Event) -> bool:
-        """Whether this event may be delivered now: it is still ours and was not given back."""
+    def begin(self, delivery: Delivery, name: str) -> bool:
+        """Whether this destination may have the event now: the lease is ours, and there is time."""
+        id = delivery.event.id
         with self._lock:
-            if event.id in self._begun:
-                return True
-            if event.id not in self._unbegun or time.monotonic() >= self.valid_until:
+            if self._closed or id in self._lost or time.monotonic() >= self.valid_until:
                 return False
-            self._begun[event.id] = self._unbegun.pop(event.id)
+            if self._unbegun.pop(id, None) is not None:
+                self._begun[id] = delivery
+            elif id not in self._begun:
+                return False
+            delivery.begun.add(name)
             return True
 
-    def finish(self, delivery: Delivery) -> None:
-        """All its destinations have answered: it can be settled."""
+    def answer(self, delivery: Delivery, name: str, standing: Standing) -> None:
+        """A destination that had begun is done with the event."""
         with self._lock:
-            self._unbegun.pop(delivery.event.id, None)
-            self._begun.pop(delivery.event.id, None)
-            self._finished.append(delivery)
+            delivery.standings[name] = standing
+            delivery.awaited.discard(name)
+            if not delivery.awaited:
+                self._finish(delivery)
+
+    def put_off(self, delivery: Delivery, name: str) -> None:
+        """A destination won't begin with the event in this batch: the others don't wait for it."""
+        with self._lock:
+            self._put_off(delivery, {name})
+
+    def finish(self, delivery: Delivery) -> None:
+        """Nobody has to be asked: it can be settled."""
+        with self._lock:
+            self._finish(delivery)
 
     def take_finished(self) -> list[Delivery]:
         """What can be settled now; each is handed out once."""
@@ -74,9 +94,13 @@ class Batch:
             return finished
 
     def take_unbegun(self) -> list[Event]:
-        """What has not begun: it won't, and goes back."""
+        """What has not begun: it won't, and goes back. No other begins, at any destination."""
         with self._lock:
+            self._closed = True
             unbegun, self._unbegun = list(self._unbegun.values()), {}
+            self.given_back += len(unbegun)
+            for delivery in list(self._begun.values()):
+                self._put_off(delivery, set(delivery.standings))
             return unbegun
 
     def held(self) -> list[UUID]:
@@ -88,5 +112,19 @@ class Batch:
         """Ours for longer, but for those that somebody else has taken over: of them none may begin."""
         with self._lock:
             self.valid_until = until
-            for id in lost:
+            self._lost.update(lost)
+            for id in self._lost:
                 self._unbegun.pop(id, None)
+
+    def _put_off(self, delivery: Delivery, names: set[str]) -> None:
+        for name in (names & delivery.awaited) - delivery.begun:
+            delivery.standings[name] = delivery.standings[name].put_off(self.clock.now())
+            delivery.awaited.discard(name)
+        # What nobody has begun is given back instead, as it was.
+        if not delivery.awaited and delivery.event.id in self._begun:
+            self._finish(delivery)
+
+    def _finish(self, delivery: Delivery) -> None:
+        self._unbegun.pop(delivery.event.id, None)
+        self._begun.pop(delivery.event.id, None)
+        self._finished.append(delivery)

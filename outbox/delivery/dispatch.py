@@ -101,7 +101,8 @@ class Group:
         error = "the destination returned no outcome"
         try:
             for event, outcome in self._destination.deliver(self._events()):
-                self._record(self._begun.pop(event.seq), self._checked(outcome))
+                self._record(self._begun[event.seq], self._checked(outcome))
+                del self._begun[event.seq]
         except Exception as failure:
             error = describe(failure)
         except BaseException as interrupt:
@@ -112,6 +113,8 @@ class Group:
         finally:
             for delivery in self._begun.values():
                 self._record(delivery, Retry(error))
+            for delivery in self.deliveries:
+                self._batch.put_off(delivery, self.name)
             settle(self._box, self._batch)
 
     def run_in_thread(self) -> None:
@@ -126,7 +129,7 @@ class Group:
     def _events(self) -> Iterator[Event]:
         """The events, each begun when it is asked for, until time is up."""
         for delivery in self.deliveries:
-            if self._box.stopping.is_set() or not self._batch.begin(delivery.event):
+            if self._box.stopping.is_set() or not self._batch.begin(delivery, self.name):
                 continue
             # Destinations side by side must not share what is counted per destination.
             event = delivery.event if len(delivery.awaited) == 1 else copy.copy(delivery.event)
@@ -143,11 +146,6 @@ class Group:
 
     def _record(self, delivery: Delivery, outcome: Outcome) -> None:
         now = self._batch.clock.now()
-        event = delivery.event
-        with self._batch.recording:
-            standing = delivery.standings[self.name]
-            delivery.standings[self.name] = retry.after(standing, outcome, now, event.max_attempts, self._box.settings)
-            delivery.awaited.discard(self.name)
-            complete = not delivery.awaited
-        if complete:
-            self._batch.finish(delivery)
+        standing = delivery.standings[self.name]
+        reached = retry.after(standing, outcome, now, delivery.event.max_attempts, self._box.settings)
+        self._batch.answer(delivery, self.name, reached)

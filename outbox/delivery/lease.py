@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from outbox.database import is_private_to_a_thread
 from outbox.delivery.batch import Batch
-from outbox.delivery.settle import give_back, settle
+from outbox.delivery.settle import close
 from outbox.identifier import as_uuid
 
 if TYPE_CHECKING:
@@ -123,8 +123,7 @@ class LeaseKeeper:
 
     def end_slice(self, batch: Batch) -> None:
         """The batch's time is up: settle what is finished, and let others have what has not begun."""
-        settle(self._box, batch)
-        if give_back(self._box, batch):
+        if close(self._box, batch):
             self._box.bell.ring()
 
 

@@ -47,6 +47,13 @@ def settle(box: Outbox, batch: Batch) -> None:
     _account(box, batch, verdicts, hit)
 
 
+def close(box: Outbox, batch: Batch) -> int:
+    """The batch's time is up: give back what has not begun, settle what is finished; answers how many went back."""
+    given_back = give_back(box, batch)
+    settle(box, batch)
+    return given_back
+
+
 def give_back(box: Outbox, batch: Batch) -> int:
     """Return what has not begun, as if it had never been claimed."""
     unbegun = batch.take_unbegun()
@@ -102,5 +109,5 @@ def _account(box: Outbox, batch: Batch, verdicts: list[tuple[Delivery, retry.Ver
     for delivery, verdict in verdicts:
         if verdict.status == FAILED:
             logger.error("failed: %s: %s", delivery.event, verdict.error)
-        elif verdict.status == PENDING:
+        elif verdict.status == PENDING and verdict.error is not None:
             logger.warning("put off until %s: %s: %s", verdict.next_attempt_at, delivery.event, verdict.error)
