@@ -1,0 +1,80 @@
+"""A batch knows which of its events may begin, and gives each out once."""
+
+from datetime import timedelta
+
+import pytest
+
+from outbox.core import Outbox
+from outbox.delivery.batch import Batch, Delivery
+from outbox.models import DELIVERED
+from outbox.retry import Standing
+from tests.table import claimed, emit, ids
+
+GOT_IT = Standing(state=DELIVERED, attempts=1)
+
+
+@pytest.fixture
+def batch(box: Outbox) -> Batch:
+    emit(1)
+    return claimed(box)
+
+
+def delivery_to(batch: Batch, *names: str) -> Delivery:
+    return Delivery(batch.events[0], {name: Standing() for name in names}, awaited=set(names))
+
+
+def test_an_event_may_begin_while_the_lease_is_ours(batch: Batch) -> None:
+    assert batch.begin(delivery_to(batch, "a"), "a")
+
+
+def test_none_begins_when_the_lease_has_run_out_by_this_hosts_clock(batch: Batch) -> None:
+    batch.renewed(batch.started_at, lost=())
+    assert not batch.begin(delivery_to(batch, "a"), "a")
+
+
+def test_none_begins_that_somebody_else_has_taken_over(batch: Batch) -> None:
+    delivery = delivery_to(batch, "a", "b")
+    assert batch.begin(delivery, "a")
+    batch.renewed(batch.valid_until, lost=ids(batch.events))
+    assert not batch.begin(delivery, "b")
+
+
+def test_none_begins_after_the_batch_was_closed(batch: Batch) -> None:
+    delivery = delivery_to(batch, "a")
+    assert batch.take_unbegun() == batch.events
+    assert not batch.begin(delivery, "a")
+    assert (batch.given_back, batch.held(), batch.take_unbegun()) == (1, [], [])
+
+
+def test_an_event_is_finished_when_every_destination_has_answered(batch: Batch) -> None:
+    delivery = delivery_to(batch, "a", "b")
+    for name in ("a", "b"):
+        assert batch.begin(delivery, name)
+    batch.answer(delivery, "a", GOT_IT)
+    assert batch.take_finished() == []
+    batch.answer(delivery, "b", GOT_IT)
+    assert batch.held() == ids(batch.events)  # until it is settled
+    assert batch.take_finished() == [delivery]
+    assert (batch.take_finished(), batch.held()) == ([], [])
+
+
+def test_closing_puts_off_the_destinations_that_have_not_begun(batch: Batch) -> None:
+    delivery = delivery_to(batch, "a", "b")
+    assert batch.begin(delivery, "a")
+    assert batch.take_unbegun() == []
+    assert batch.take_finished() == []  # a is still at it
+    batch.answer(delivery, "a", GOT_IT)
+    assert batch.take_finished() == [delivery]
+    assert delivery.standings["a"] == GOT_IT
+    put_off = delivery.standings["b"]
+    assert (put_off.open, put_off.attempts) == (True, 0)
+    assert put_off.not_before is not None
+    assert abs(put_off.not_before - batch.clock.now()) < timedelta(seconds=20)
+
+
+def test_what_every_destination_puts_off_goes_back_as_it_was(batch: Batch) -> None:
+    delivery = delivery_to(batch, "a", "b")
+    for name in ("a", "b"):
+        batch.put_off(delivery, name)
+    assert batch.take_finished() == []
+    assert batch.take_unbegun() == batch.events

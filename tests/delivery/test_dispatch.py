@@ -1,0 +1,242 @@
+"""dispatch: every destination gets its events side by side, outside any transaction, and answers for each."""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from threading import Event as Gate
+from typing import Any
+
+import pytest
+
+import outbox
+from outbox.core import Outbox
+from outbox.event import Event
+from outbox.models import DELIVERED, FAILED, PENDING
+from outbox.outcome import Delivered, Failed, Outcome, Retry
+from tests.conftest import Configure, Note
+from tests.table import at_work, becomes_true, emit, emit_one, let_pass, passes, statuses, stored
+
+Deliver = Callable[[Iterable[Event]], Iterable[tuple[Event, Outcome]]]
+
+
+class Destination:
+    """One that delivers as the test says."""
+
+    def __init__(self, deliver: Deliver, name: str = "destination") -> None:
+        self.deliver = deliver
+        self.name = name
+
+    def wants(self, event_type: str) -> bool:
+        return event_type.startswith("order.")
+
+
+def take_all(events: Iterable[Event]) -> Iterator[tuple[Event, Outcome]]:
+    for event in events:
+        yield event, Delivered()
+
+
+class TestDestinations:
+    def test_one_may_take_all_events_before_it_answers(self, box: Outbox) -> None:
+        def pipeline(events: Iterable[Event]) -> Iterator[tuple[Event, Outcome]]:
+            for event in reversed(list(events)):
+                yield event, Delivered()
+
+        box.registry.add(Destination(pipeline))
+        emit(10)
+        box.process_pending_events()
+        assert statuses() == {DELIVERED: 10}
+
+    def test_each_event_gets_its_own_outcome(self, box: Outbox) -> None:
+        def judge(events: Iterable[Event]) -> Iterator[tuple[Event, Outcome]]:
+            outcomes = [Delivered(), Retry("no"), Failed("never"), outbox.Unavailable("down")]
+            yield from zip(events, outcomes, strict=True)
+
+        box.registry.add(Destination(judge))
+        events = emit(4)
+        box.process_pending_events()
+        assert [(stored(event).status, stored(event).attempts) for event in events] == [
+            (DELIVERED, 1),
+            (PENDING, 1),
+            (FAILED, 1),
+            (PENDING, 0),
+        ]
+
+    def test_events_that_one_took_and_forgot_are_tried_again(self, box: Outbox) -> None:
+        box.registry.add(Destination(lambda events: [(event, Delivered()) for event in list(events)[1:]]))
+        forgotten, other = emit(2)
+        box.process_pending_events()
+        assert stored(other).status == DELIVERED
+        row = stored(forgotten)
+        assert (row.status, row.attempts) == (PENDING, 1)
+        assert row.error_message == "destination: the destination returned no outcome"
+
+    def test_one_that_breaks_down_costs_only_what_it_had_begun(self, box: Outbox) -> None:
+        def break_down(events: Iterable[Event]) -> Iterator[tuple[Event, Outcome]]:
+            first, _second = iterator = [next(taken := iter(events)), next(taken)]
+            yield first, Delivered()
+            raise OSError(f"broken after {len(iterator)}")
+
+        box.registry.add(Destination(break_down))
+        done, begun, *others = emit(5)
+        box.process_pending_events()
+        assert stored(done).status == DELIVERED
+        assert stored(begun).error_message == "destination: OSError: broken after 2"
+        assert {(stored(event).status, stored(event).attempts) for event in others} == {(PENDING, 0)}
+        assert box.counters["released"] == 3
+
+    @pytest.mark.parametrize("answer", [None, "delivered", Retry("no", "soon")])  # type: ignore[arg-type]
+    def test_an_answer_that_is_no_outcome_hurts_nobody_else(self, box: Outbox, answer: Outcome) -> None:
+        box.registry.add(Destination(lambda events: [(event, answer) for event in events], "careless"))
+        box.registry.add(Destination(take_all, "careful"))
+        events = emit(3)
+        box.process_pending_events()
+        for event in events:
+            row = stored(event)
+            assert (row.status, row.progress["careful"]["state"]) == (PENDING, DELIVERED)
+            assert row.progress["careless"]["attempts"] == 1
+
+
+class TestSideBySide:
+    def test_destinations_work_at_the_same_time(self, box: Outbox) -> None:
+        meeting = threading.Barrier(2, timeout=20)
+        for name in ("a", "b"):
+            outbox.handler("*", name=name)(lambda _: meeting.wait() and None)
+        emit(1)
+        box.process_pending_events()
+        assert statuses() == {DELIVERED: 1}
+
+    def test_inline_they_work_one_after_the_other_in_the_emitters_thread(self, configure: Configure) -> None:
+        box = configure(dispatch="inline")
+        threads = []
+        for name in ("a", "b"):
+            outbox.handler("*", name=name)(lambda _: threads.append(threading.current_thread()))
+        emit(1)
+        assert threads == [threading.current_thread()] * 2
+        assert not box.side_by_side
+
+    def test_each_sees_an_event_of_its_own(self, box: Outbox) -> None:
+        seen: list[dict[str, int]] = []
+
+        def spoil(event: Event) -> None:
+            event.payload["n"] += 1
+            seen.append(event.payload)
+
+        for name in ("a", "b", "c"):
+            outbox.handler("*", name=name)(spoil)
+        emit(1, payload={"n": 1})
+        box.process_pending_events()
+        assert seen == [{"n": 2}] * 3
+
+    def test_connections_of_its_threads_are_returned(self, box: Outbox, database: Any) -> None:
+        for name in ("a", "b", "c"):
+            outbox.handler("*", name=name)(lambda _: Note.create(text="seen"))
+        emit(5)
+        box.process_pending_events()
+        assert Note.select().count() == 15
+        box.database.close()
+        assert len(database._in_use) == 0
+
+    def test_an_interrupt_in_any_of_them_reaches_the_caller_after_all_is_settled(self, box: Outbox) -> None:
+        for name, handler in (("taker", lambda _: None), ("interrupted", interrupt)):
+            outbox.handler("*", name=name)(handler)
+        events = emit(3)
+        with pytest.raises(KeyboardInterrupt):
+            box.process_pending_events()
+        hit, *others = [stored(event) for event in events]
+        assert hit.progress["interrupted"]["error"] == "KeyboardInterrupt"
+        assert {row.progress["taker"]["state"] for row in (hit, *others)} == {DELIVERED}
+        assert {row.status for row in (hit, *others)} == {PENDING}
+        assert {row.progress["interrupted"].get("attempts", 0) for row in others} == {0}
+
+
+class TestTransactions:
+    def test_none_is_open_while_a_handler_runs(self, box: Outbox) -> None:
+        open_ones: list[bool] = []
+        for name in ("a", "b"):
+            outbox.handler("*", name=name)(lambda _: open_ones.append(box.dialect.in_transaction))
+        emit(2)
+        box.process_pending_events()
+        assert open_ones == [False] * 4
+
+    def test_one_that_a_handler_left_open_is_rolled_back_and_costs_an_attempt(self, box: Outbox) -> None:
+        @outbox.handler("order.*", name="forgetful")
+        def handle(event: Event) -> None:
+            if event.attempt == 1:
+                box.database.begin()
+                Note.create(text="lost")
+
+        event = emit_one()
+        box.process_pending_events()
+        row = stored(event)
+        assert (row.status, row.attempts, Note.select().count()) == (PENDING, 1, 0)
+        assert row.error_message == "forgetful: a transaction was left open; it was rolled back"
+        let_pass(hours=1)
+        box.process_pending_events()
+        assert stored(event).status == DELIVERED
+
+    def test_one_that_peewee_counts_is_no_trap_for_the_events_after_it(self, box: Outbox) -> None:
+        @outbox.handler("order.*", name="forgetful")
+        def handle(event: Event) -> None:
+            if event.aggregate_id == "0":
+                box.database.atomic().__enter__()
+            Note.create(text=event.aggregate_id)
+
+        first, *others = emit(3)
+        box.process_pending_events()
+        assert stored(first).status == PENDING
+        assert {stored(event).status for event in others} == {DELIVERED}
+        assert {note.text for note in Note.select()} == {"1", "2"}
+        assert not box.database.in_transaction()
+
+
+class TestStopping:
+    def test_what_has_not_begun_is_given_back_at_no_cost(self, box: Outbox) -> None:
+        outbox.handler("*", name="last")(lambda _: box.stopping.set())
+        begun, *others = emit(3)
+        box.process_pending_events()
+        assert (stored(begun).status, stored(begun).attempts) == (DELIVERED, 1)
+        assert {(stored(event).status, stored(event).attempts) for event in others} == {(PENDING, 0)}
+        assert {stored(event).lease_id for event in others} == {None}
+
+    def test_what_one_destination_has_is_written_though_another_did_not_begin(self, box: Outbox) -> None:
+        called: list[str] = []
+        begun, gate = Gate(), Gate()
+
+        @outbox.handler("*", name="busy")
+        def busy(event: Event) -> None:
+            called.append(f"busy {event.aggregate_id}")
+            begun.set()
+            passes(gate)
+
+        @outbox.handler("*", name="quick")
+        def quick(event: Event) -> None:
+            called.append(f"quick {event.aggregate_id}")
+            if event.aggregate_id == "2":
+                passes(begun)
+                box.stopping.set()
+                gate.set()
+
+        events = emit(3)
+        box.process_pending_events()
+        assert stored(events[0]).status == DELIVERED
+        assert statuses() == {DELIVERED: 1, PENDING: 2}
+        assert {stored(event).attempts for event in events[1:]} == {0}
+        box.stopping.clear()
+        box.process_pending_events()
+        assert statuses() == {DELIVERED: 3}
+        assert sorted(called) == [f"{name} {number}" for name in ("busy", "quick") for number in range(3)]
+
+
+class TestSettling:
+    def test_a_destination_that_is_done_settles_its_events_while_another_is_at_work(self, box: Outbox) -> None:
+        gate = Gate()
+        outbox.handler("slow", name="slow")(lambda _: passes(gate))
+        outbox.handler("fast", name="fast")(lambda _: None)
+        slow, *_ = emit(1, "slow"), emit(5, "fast")
+        with at_work(box, gate):
+            becomes_true(lambda: statuses()[DELIVERED] == 5)
+            assert stored(slow[0]).status == "sending"
+        assert statuses() == {DELIVERED: 6}
+
+
+def interrupt(_: Event) -> None:
+    raise KeyboardInterrupt

@@ -1,0 +1,144 @@
+"""drain: deliver until a claim comes back short; a backlog recruits, and no drain goes on for ever."""
+
+from threading import Event as Gate
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import outbox
+from outbox import delivery
+from outbox.bell import Bell
+from outbox.core import Outbox
+from outbox.delivery.pace import Pace
+from outbox.models import DELIVERED, PENDING, SENDING
+from tests.conftest import Configure
+from tests.table import becomes_true, claimed, emit, expire_leases, passes, statuses
+
+SECONDS = st.just(0.0) | st.floats(1e-9, 1e6)  # as clocks have them
+
+
+@pytest.fixture
+def small(configure: Configure) -> Outbox:
+    """An outbox that claims three at a time."""
+    return configure(batch_size=3)
+
+
+def listen(box: Outbox, events: int) -> list[str]:
+    """Emit, and tell from then on what happens, in order: `rung` and `handled`. Rings under way are waited for."""
+    emit(events)
+    heard: list[str] = []
+    box.bell = Bell(lambda: heard.append("rung"))
+
+    @outbox.handler("order.*", name="listener")
+    def handle(_: outbox.Event) -> None:
+        box.bell.flush()
+        heard.append("handled")
+
+    return heard
+
+
+class TestUntilAClaimComesBackShort:
+    def test_it_goes_on_after_full_batches(self, small: Outbox) -> None:
+        listen(small, 8)
+        assert small.drain() == 8
+        assert statuses() == {DELIVERED: 8}
+
+    def test_with_nothing_due_it_does_nothing(self, small: Outbox) -> None:
+        assert small.drain() == 0
+
+    def test_suspects_do_not_end_it(self, small: Outbox) -> None:
+        listen(small, 4)
+        claimed(small)
+        expire_leases()
+        emit(2)
+        assert small.drain() == 6
+
+    def test_what_is_emitted_meanwhile_is_taken_along(self, small: Outbox) -> None:
+        left = iter(range(2))
+        outbox.handler("order.*", name="emitter")(lambda _: emit(3) if next(left, None) is not None else None)
+        emit(3)
+        assert small.drain() == 9
+
+    def test_one_that_is_stopping_claims_nothing(self, small: Outbox) -> None:
+        listen(small, 1)
+        small.stopping.set()
+        assert small.drain() == 0
+        assert statuses() == {PENDING: 1}
+
+
+class TestRecruiting:
+    def test_a_full_batch_calls_another_before_it_is_worked_on(self, small: Outbox) -> None:
+        heard = listen(small, 3)
+        small.drain()
+        small.bell.flush()
+        assert heard == ["rung", "handled", "handled", "handled"]
+
+    def test_a_short_one_calls_nobody(self, small: Outbox) -> None:
+        heard = listen(small, 2)
+        small.drain()
+        small.bell.flush()
+        assert heard == ["handled", "handled"]
+
+    def test_processing_by_hand_calls_nobody(self, small: Outbox) -> None:
+        heard = listen(small, 6)
+        small.process_pending_events()
+        small.bell.flush()
+        assert heard == ["handled"] * 3
+
+
+class TestTheTimeSlice:
+    def test_when_it_is_over_somebody_is_called_once_more(self, small: Outbox) -> None:
+        heard = listen(small, 7)
+        assert delivery.drain(small, seconds=0) == 3
+        small.bell.flush()
+        assert heard == ["rung", "handled", "handled", "handled", "rung"]
+        assert statuses() == {DELIVERED: 3, PENDING: 4}
+
+    def test_at_its_end_a_short_batch_calls_nobody(self, small: Outbox) -> None:
+        heard = listen(small, 1)
+        assert delivery.drain(small, seconds=0) == 1
+        small.bell.flush()
+        assert heard == ["handled"]
+
+
+class TestPace:
+    def test_it_begins_with_the_most(self) -> None:
+        assert Pace(100).size == 100
+
+    @pytest.mark.parametrize(("seconds", "size"), [(0, 100), (0.5, 100), (1, 100), (2, 50), (10, 10), (1_000, 1)])
+    def test_a_batch_is_about_a_seconds_work(self, seconds: float, size: int) -> None:
+        pace = Pace(100)
+        pace.took(100, seconds)
+        assert pace.size == size
+
+    def test_it_grows_again_by_doubling(self) -> None:
+        pace = Pace(100)
+        pace.took(100, 50)
+        sizes = [pace.size]
+        for _ in range(7):
+            pace.took(pace.size, 0.001)
+            sizes.append(pace.size)
+        assert sizes == [2, 4, 8, 16, 32, 64, 100, 100]
+
+    @given(st.integers(1, 10_000), st.lists(st.tuples(st.integers(0, 10_000), SECONDS)))
+    def test_it_stays_between_one_and_the_most(self, most: int, batches: list[tuple[int, float]]) -> None:
+        pace = Pace(most)
+        for events, seconds in batches:
+            pace.took(events, seconds)
+            assert 1 <= pace.size <= most
+
+    def test_what_was_given_back_is_no_work_done(self, configure: Configure) -> None:
+        box, others_are_free = configure(batch_size=10), Gate()
+
+        @outbox.handler("order.*", name="slow")
+        def handle(_: outbox.Event) -> None:
+            if not others_are_free.is_set():
+                becomes_true(lambda: statuses() == {SENDING: 1, PENDING: 9})
+                others_are_free.set()
+                box.stopping.set()
+
+        emit(10)
+        box.drain()
+        passes(others_are_free)
+        assert box.pace.size == 1

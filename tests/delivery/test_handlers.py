@@ -1,0 +1,377 @@
+"""Handlers: chosen by pattern, called with the event, each with attempts of its own."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+import outbox
+from outbox.core import Outbox
+from outbox.destinations.pattern import Pattern
+from outbox.errors import RegistrationError
+from outbox.models import DELIVERED, FAILED, NAME_LENGTH, PENDING
+from outbox.registry import Registry
+from outbox.retry import ERROR_LENGTH
+from tests.conftest import Note
+from tests.table import emit, emit_one, error_of, let_pass, statuses, stored
+
+
+def failing_with(error: BaseException) -> Callable[[outbox.Event], None]:
+    """Register a handler called `failing` that always raises this."""
+
+    @outbox.handler("*", name="failing")
+    def handle(_: outbox.Event) -> None:
+        raise error
+
+    return handle
+
+
+def take(_: outbox.Event) -> None:
+    """A handler that is content with anything."""
+
+
+def take_too(_: outbox.Event) -> None:
+    """Likewise."""
+
+
+class TestPatterns:
+    @pytest.mark.parametrize(
+        ("pattern", "matching", "other"),
+        [
+            ("user.created", ["user.created"], ["user.create", "user.createdx", "xuser.created", "user_created"]),
+            ("user.*", ["user.created", "user.", "user.address.changed"], ["user", "users.created", "xuser.created"]),
+            ("*", ["user.created", "x"], []),
+        ],
+    )
+    def test_a_star_at_the_end_stands_for_any_rest(self, pattern: str, matching: list[str], other: list[str]) -> None:
+        assert [text for text in matching + other if Pattern(text=pattern).matches(text)] == matching
+
+    @pytest.mark.parametrize("text", ["", "x" * (NAME_LENGTH + 1), "user*", "*.created", "user.*.x", "**", None, 7])
+    def test_anything_else_is_refused(self, text: object) -> None:
+        with pytest.raises(RegistrationError, match=r"pattern|characters"):
+            Pattern(text)
+
+    def test_the_longest_name_is_accepted(self) -> None:
+        assert Pattern("x" * NAME_LENGTH).matches("x" * NAME_LENGTH)
+
+    def test_one_handler_may_have_several_and_is_called_once(self, box: Outbox) -> None:
+        called: list[str] = []
+        outbox.handler("user.*", "user.created", "*")(lambda event: called.append(event.event_type))
+        emit(1, "user.created")
+        emit(1, "order.paid")
+        box.process_pending_events()
+        assert sorted(called) == ["order.paid", "user.created"]
+
+
+class TestRegistration:
+    def test_the_name_is_the_functions_path_unless_it_is_given(self) -> None:
+        registry = Registry()
+        registry.handler("a")(take)
+        registry.handler("a", name="stable")(take_too)
+        assert set(registry.destinations) == {"tests.delivery.test_handlers.take", "stable"}
+
+    def test_the_function_stays_what_it_was(self) -> None:
+        assert Registry().handler("a")(take) is take
+
+    def test_two_of_a_name_are_refused(self) -> None:
+        registry = Registry()
+        registry.handler("a", name="twin")(take)
+        with pytest.raises(RegistrationError, match="'twin'"):
+            registry.handler("b", name="twin")(take_too)
+
+    def test_a_coroutine_function_is_refused(self) -> None:
+        async def handle(_: outbox.Event) -> None: ...
+
+        with pytest.raises(RegistrationError, match="not awaited"):
+            Registry().handler("a")(handle)
+
+    def test_no_event_type_is_refused(self) -> None:
+        with pytest.raises(RegistrationError, match="names no event type"):
+            Registry().handler()(take)
+
+    def test_forgotten_brackets_are_refused(self) -> None:
+        with pytest.raises(RegistrationError, match="must be text"):
+            Registry().handler(take)  # type: ignore[arg-type]
+
+    def test_one_that_comes_later_is_found(self, box: Outbox) -> None:
+        outbox.handler("order.*", name="first")(lambda _: None)
+        emit(1)
+        box.process_pending_events()
+        called: list[outbox.Event] = []
+        outbox.handler("order.*", name="second")(called.append)
+        emit(1)
+        box.process_pending_events()
+        assert len(called) == 1
+
+
+class TestTheEvent:
+    def test_a_handler_gets_it_whole(self, box: Outbox) -> None:
+        got: list[outbox.Event] = []
+        outbox.handler("*", name="taker")(got.append)
+        emitted = outbox.emit(
+            "Order",
+            7,
+            "order.placed",
+            {"total": "9.90", "naïve": ["日本", None, 1.5]},
+            idempotency_key="key",
+            headers={"traceparent": "00-1"},
+            correlation_id="c-1",
+            tenant_id="t-1",
+            max_attempts=3,
+        )
+        box.process_pending_events()
+        (event,) = got
+        assert (event.id, event.seq) == (emitted.id, emitted.seq)
+        assert (event.aggregate_type, event.aggregate_id, event.event_type) == ("Order", "7", "order.placed")
+        assert event.payload == {"total": "9.90", "naïve": ["日本", None, 1.5]}
+        assert event.body == '{"total":"9.90","naïve":["日本",null,1.5]}'.encode()
+        assert event.headers == {"traceparent": "00-1"}
+        assert (event.idempotency_key, event.correlation_id, event.tenant_id) == ("key", "c-1", "t-1")
+        assert (event.attempt, event.max_attempts) == (1, 3)
+        assert event.created_at == emitted.created_at
+
+    def test_without_payload_and_headers_it_has_empty_ones(self, box: Outbox) -> None:
+        got: list[outbox.Event] = []
+        outbox.handler("*", name="taker")(got.append)
+        emit(1)
+        box.process_pending_events()
+        assert (got[0].payload, got[0].headers, got[0].body) == ({}, {}, b"{}")
+
+    def test_what_a_handler_emits_inherits_its_correlation(self, box: Outbox) -> None:
+        outbox.handler("order.*", name="taker")(lambda _: emit(1, "mail.sent"))
+        emit(1, correlation_id="c-1", tenant_id="t-1")
+        box.process_pending_events()
+        mail = outbox.OutboxEvent.get(outbox.OutboxEvent.event_type == "mail.sent")
+        assert (mail.correlation_id, mail.tenant_id) == ("c-1", "t-1")
+
+
+class TestSeveralHandlers:
+    def test_one_that_succeeded_is_not_called_again_when_another_is_retried(self, box: Outbox) -> None:
+        attempts: dict[str, list[int]] = {"good": [], "bad": []}
+        outbox.handler("*", name="good")(lambda event: attempts["good"].append(event.attempt))
+
+        @outbox.handler("*", name="bad")
+        def bad(event: outbox.Event) -> None:
+            attempts["bad"].append(event.attempt)
+            if event.attempt < 3:
+                raise ValueError("no")
+
+        event = emit_one()
+        for _ in range(4):
+            box.process_pending_events()
+            let_pass(hours=1)
+        assert attempts == {"good": [1], "bad": [1, 2, 3]}
+        assert (stored(event).status, stored(event).progress) == (DELIVERED, None)
+
+    def test_each_has_its_own_backoff_and_the_event_is_due_at_the_earliest(self, box: Outbox) -> None:
+        def wait(minutes: int) -> Callable[[outbox.Event], None]:
+            def handle(_: outbox.Event) -> None:
+                raise outbox.RetryLater(timedelta(minutes=minutes))
+
+            return handle
+
+        for minutes in (10, 20):
+            outbox.handler("*", name=f"{minutes} minutes")(wait(minutes))
+        event = emit_one()
+        box.process_pending_events()
+        assert stored(event).next_attempt_at == not_before(event, "10 minutes")
+        let_pass(minutes=11)
+        box.process_pending_events()
+        attempts = {name: entry["attempts"] for name, entry in stored(event).progress.items()}
+        assert attempts == {"10 minutes": 2, "20 minutes": 1}
+        assert stored(event).next_attempt_at == not_before(event, "20 minutes")
+
+    def test_the_event_fails_when_all_have_ended_and_one_failed(self, box: Outbox) -> None:
+        outbox.handler("*", name="good")(lambda _: None)
+        failing_with(ValueError("no"))
+        event = emit_one(max_attempts=2)
+        box.process_pending_events()
+        assert stored(event).status == PENDING
+        let_pass(hours=1)
+        box.process_pending_events()
+        row = stored(event)
+        assert (row.status, row.attempts, row.error_message) == (FAILED, 2, "failing: ValueError: no")
+        assert row.progress["good"]["state"] == DELIVERED
+
+
+class TestSignals:
+    def test_reject_fails_at_once(self, box: Outbox) -> None:
+        failing_with(outbox.Reject("wrong address"))
+        event = emit_one()
+        box.process_pending_events()
+        row = stored(event)
+        assert (row.status, row.attempts, row.error_message) == (FAILED, 1, "failing: Reject: wrong address")
+
+    @pytest.mark.parametrize("after", [timedelta(minutes=7), 420, 420.0])
+    def test_retry_later_waits_as_long_as_asked_and_costs_an_attempt(
+        self, box: Outbox, after: timedelta | float
+    ) -> None:
+        failing_with(outbox.RetryLater(after, "busy"))
+        event = emit_one()
+        box.process_pending_events()
+        row = stored(event)
+        assert (row.status, row.attempts, row.error_message) == (PENDING, 1, "failing: busy")
+        assert abs(row.next_attempt_at - row.updated_at - timedelta(minutes=7)) < timedelta(seconds=5)
+
+    def test_retry_later_without_a_time_waits_the_usual_backoff_and_ends_like_any_retry(self, box: Outbox) -> None:
+        failing_with(outbox.RetryLater())
+        event = emit_one(max_attempts=2)
+        box.process_pending_events()
+        row = stored(event)
+        assert abs(row.next_attempt_at - row.updated_at - timedelta(minutes=1)) < timedelta(seconds=5)
+        let_pass(hours=1)
+        box.process_pending_events()
+        assert stored(event).status == FAILED
+
+    def test_unavailable_costs_no_attempt_however_often(self, box: Outbox) -> None:
+        failing_with(outbox.Unavailable("mail server down"))
+        event = emit_one(max_attempts=1)
+        for _ in range(5):
+            box.process_pending_events()
+            let_pass(hours=1)
+        row = stored(event)
+        assert (row.status, row.attempts, row.error_message) == (PENDING, 0, "failing: mail server down")
+
+    @pytest.mark.parametrize(("hours", "status"), [(71, PENDING), (73, FAILED)])
+    def test_unavailable_ends_at_the_maximum_age(self, box: Outbox, hours: int, status: str) -> None:
+        failing_with(outbox.Unavailable("down"))
+        event = emit_one()
+        box.process_pending_events()
+        let_pass(hours=hours)
+        box.process_pending_events()
+        assert stored(event).status == status
+
+    def test_unavailable_may_name_its_own_time(self, box: Outbox) -> None:
+        at = datetime.now(UTC) + timedelta(days=1)
+        failing_with(outbox.Unavailable("closed", not_before=at))
+        event = emit_one()
+        box.process_pending_events()
+        assert stored(event).next_attempt_at == at
+
+    @pytest.mark.parametrize(
+        "mistake",
+        [
+            lambda: outbox.RetryLater("soon"),  # type: ignore[arg-type]
+            lambda: outbox.RetryLater(float("nan")),
+            lambda: outbox.RetryLater(timedelta.max),
+            lambda: outbox.Unavailable("down", not_before=60),  # type: ignore[arg-type]
+            lambda: outbox.Unavailable("down", not_before=datetime(2030, 1, 1)),  # noqa: DTZ001
+        ],
+    )
+    def test_a_time_that_is_none_costs_its_own_event_an_attempt_and_nobody_else(
+        self, box: Outbox, mistake: Callable[[], Exception]
+    ) -> None:
+        @outbox.handler("*", name="mistaken")
+        def handle(event: outbox.Event) -> None:
+            if event.aggregate_id == "1":
+                raise mistake()
+
+        before, wrong, behind = emit(3)
+        box.process_pending_events()
+        box.process_pending_events()
+        assert {stored(event).status for event in (before, behind)} == {DELIVERED}
+        assert (stored(wrong).status, stored(wrong).attempts) == (PENDING, 1)
+        assert "Error: " in error_of(wrong)
+
+
+class TestOtherErrors:
+    def test_system_exit_is_a_failure_like_any_other(self, box: Outbox) -> None:
+        failing_with(SystemExit(3))
+        event = emit_one()
+        box.process_pending_events()
+        row = stored(event)
+        assert (row.status, row.attempts, row.error_message) == (PENDING, 1, "failing: SystemExit: 3")
+
+    def test_an_interrupt_costs_its_own_event_an_attempt_gives_back_the_others_and_goes_on(self, box: Outbox) -> None:
+        failing_with(KeyboardInterrupt())
+        hit, *others = emit(3)
+        with pytest.raises(KeyboardInterrupt):
+            box.process_pending_events()
+        row = stored(hit)
+        assert (row.status, row.attempts, row.error_message) == (PENDING, 1, "failing: KeyboardInterrupt")
+        assert {(stored(event).status, stored(event).attempts) for event in others} == {(PENDING, 0)}
+
+    @pytest.mark.parametrize(
+        ("error", "text"),
+        [
+            (ValueError("a\x00b"), "ValueError: a\N{REPLACEMENT CHARACTER}b"),
+            (ValueError("a\ud800b"), "ValueError: a?b"),
+            (ValueError(), "ValueError"),
+            (ValueError("日本"), "ValueError: 日本"),
+        ],
+    )
+    def test_any_text_of_an_error_is_stored(self, box: Outbox, error: ValueError, text: str) -> None:
+        failing_with(error)
+        event = emit_one()
+        box.process_pending_events()
+        row = stored(event)
+        assert row.error_message == f"failing: {text}"
+        assert row.progress["failing"]["error"] == text
+
+    def test_an_endless_error_is_cut(self, box: Outbox) -> None:
+        failing_with(ValueError("x" * 1_000_000))
+        event = emit_one()
+        box.process_pending_events()
+        assert len(error_of(event)) == ERROR_LENGTH
+
+    def test_an_error_that_cannot_be_read_is_still_counted(self, box: Outbox) -> None:
+        class UnreadableError(Exception):
+            def __str__(self) -> str:
+                raise RuntimeError
+
+        failing_with(UnreadableError())
+        event = emit_one()
+        box.process_pending_events()
+        assert stored(event).error_message == "failing: UnreadableError: (its message could not be read)"
+
+
+class TestTransactionsOfItsOwn:
+    def test_a_handler_may_open_and_commit_them(self, box: Outbox) -> None:
+        @outbox.handler("order.*", name="writer")
+        def handle(event: outbox.Event) -> None:
+            with box.database.atomic():
+                Note.create(text=event.aggregate_id)
+                with box.database.atomic():
+                    outbox.emit("Note", event.aggregate_id, "note.created")
+
+        outbox.handler("note.*", name="reader")(lambda _: None)
+        emit(3)
+        while box.process_pending_events()["processed"]:
+            pass
+        assert Note.select().count() == 3
+        assert statuses() == {DELIVERED: 6}
+
+    def test_what_it_wrote_before_it_raised_is_rolled_back(self, box: Outbox) -> None:
+        @outbox.handler("order.*", name="writer")
+        def handle(_: outbox.Event) -> None:
+            with box.database.atomic():
+                Note.create(text="lost")
+                outbox.emit("Note", 1, "note.created")
+                raise ValueError("no")
+
+        emit(1)
+        box.process_pending_events()
+        assert Note.select().count() == 0
+        assert statuses() == {PENDING: 1}
+
+    def test_an_error_of_the_database_leaves_the_worker_usable(self, box: Outbox) -> None:
+        @outbox.handler("order.*", name="writer")
+        def handle(event: outbox.Event) -> None:
+            if event.aggregate_id == "0":
+                box.database.execute_sql("SELECT nothing FROM nowhere")
+            Note.create(text=event.aggregate_id)
+
+        first, second = emit(2)
+        box.process_pending_events()
+        assert (stored(first).status, stored(second).status) == (PENDING, DELIVERED)
+
+    def test_a_handler_may_close_the_connection(self, box: Outbox) -> None:
+        outbox.handler("order.*", name="closer")(lambda _: box.database.close())
+        emit(3)
+        assert box.process_pending_events() == {"processed": 3, "remaining": 0}
+        assert statuses() == {DELIVERED: 3}
+
+
+def not_before(event: outbox.OutboxEvent, name: str) -> Any:
+    return datetime.fromisoformat(stored(event).progress[name]["not_before"])

@@ -1,0 +1,215 @@
+"""The lease keeper: a long handler keeps its event, a dead worker loses it, and nothing unbegun waits for either."""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from datetime import datetime
+from threading import Event as Gate
+
+import peewee
+import pytest
+
+import outbox
+from outbox.bell import Bell
+from outbox.core import Outbox
+from outbox.delivery import count_due
+from outbox.delivery.batch import Delivery
+from outbox.models import DELIVERED, PENDING, SENDING, OutboxEvent
+from tests.conftest import Configure
+from tests.delivery.test_settle import end_connections
+from tests.table import (
+    LONG_AGO,
+    another,
+    at_work,
+    becomes_true,
+    claimed,
+    emit,
+    emit_one,
+    expire_leases,
+    on_postgres,
+    passes,
+    statements,
+    statuses,
+    stored,
+)
+
+SHORT = {"lease_seconds": 0.6}
+
+
+def busy_handler(gate: Gate) -> list[str]:
+    """A handler that is busy until its gate opens; answers with whom it was called."""
+    called: list[str] = []
+
+    @outbox.handler("order.*", name="busy")
+    def handle(event: outbox.Event) -> None:
+        called.append(event.aggregate_id)
+        passes(gate)
+
+    return called
+
+
+def sees_leases(event: OutboxEvent, count: int) -> Callable[[], bool]:
+    """Whether so many different ends of the event's lease have been seen in the table."""
+    seen: set[datetime] = set()
+
+    def look() -> bool:
+        seen.add(stored(event).lease_until)
+        return len(seen) >= count
+
+    return look
+
+
+class TestRenewal:
+    def test_a_long_handler_keeps_its_lease_and_succeeds_once(self, configure: Configure) -> None:
+        box, gate = configure(**SHORT), Gate()
+        called = busy_handler(gate)
+        event = emit_one()
+        with at_work(box, gate) as work:
+            becomes_true(lambda: stored(event).status == SENDING)
+            becomes_true(sees_leases(event, 4))  # longer, by now, than the lease it was claimed with
+            assert another(box).process_pending_events() == {"processed": 0, "remaining": 0}
+        assert work.result() == {"processed": 1, "remaining": 0}
+        assert called == ["0"]
+        assert (stored(event).status, stored(event).attempts, box.counters["fenced"]) == (DELIVERED, 1, 0)
+
+    def test_it_ends_after_the_longest_run(self, configure: Configure) -> None:
+        box, gate = configure(**SHORT, max_run_seconds=1), Gate()
+        busy_handler(gate)
+        event = emit_one()
+        with at_work(box, gate):
+            becomes_true(lambda: stored(event).status == SENDING)
+            becomes_true(lambda: count_due(box) == 1)
+            assert claimed(another(box)).events[0].suspect
+        assert (stored(event).status, box.counters["fenced"]) == (SENDING, 1)
+
+    def test_one_statement_renews_all_of_a_processs_batches(self, box: Outbox) -> None:
+        events = emit(4)
+        batches = [claimed(box, 2), claimed(box, 2)]
+        expire_leases()
+        with statements(box.database) as seen:
+            box.leases.renew(batches)
+        assert len(seen) == 1
+        assert min(stored(event).lease_until for event in events) > LONG_AGO
+        assert [stored(event).attempts for event in events] == [1] * 4
+
+    def test_a_lease_that_ran_out_unnoticed_is_renewed(self, box: Outbox) -> None:
+        emit(1)
+        batch = claimed(box)
+        expire_leases()
+        box.leases.renew([batch])
+        assert count_due(box) == 0
+        assert batch.begin(Delivery(batch.events[0], {}), "busy")
+
+    def test_a_lease_that_was_lost_is_not_and_its_event_does_not_begin(self, box: Outbox) -> None:
+        event = emit_one()
+        late = claimed(box)
+        expire_leases()
+        claimed(another(box))
+        before = stored(event).lease_until
+        box.leases.renew([late])
+        assert stored(event).lease_until == before
+        assert not late.begin(Delivery(late.events[0], {}), "busy")
+
+    def test_what_is_settled_is_no_longer_renewed(self, box: Outbox) -> None:
+        emit(1)
+        batch = claimed(box)
+        batch.finish(Delivery(batch.events[0], {}))
+        batch.take_finished()
+        with statements(box.database) as seen:
+            box.leases.renew([batch])
+        assert seen == []
+
+    @on_postgres
+    def test_it_survives_a_lost_connection(self, configure: Configure, postgres_url: str) -> None:
+        box, gate = configure(lease_seconds=3), Gate()
+        busy_handler(gate)
+        event = emit_one()
+        with at_work(box, gate) as work:
+            becomes_true(lambda: stored(event).status == SENDING)
+            box.database.close()
+            end_connections(postgres_url)
+            becomes_true(renewed_again(event))
+        assert work.result()["processed"] == 1
+        assert stored(event).status == DELIVERED
+
+
+class TestTheSlice:
+    def test_what_has_not_begun_is_given_back_while_a_handler_is_busy(self, configure: Configure) -> None:
+        box, gate = configure(), Gate()
+        called = busy_handler(gate)
+        busy, *others = emit(5)
+        with at_work(box, gate):
+            becomes_true(lambda: statuses() == {SENDING: 1, PENDING: 4})
+            assert {(stored(event).attempts, stored(event).lease_id) for event in others} == {(0, None)}
+            gate.set()
+        assert called == ["0"]
+        assert (stored(busy).status, box.counters["released"]) == (DELIVERED, 4)
+
+    def test_another_worker_delivers_it_meanwhile(self, box: Outbox) -> None:
+        gate = Gate()
+        outbox.handler("slow", name="slow")(lambda event: passes(gate) if event.aggregate_id == "0" else None)
+        emit(5, "slow")
+        with at_work(box, gate):
+            becomes_true(lambda: statuses() == {SENDING: 1, PENDING: 4})
+            assert another(box).process_pending_events()["processed"] == 4
+            assert statuses() == {SENDING: 1, DELIVERED: 4}
+
+    def test_a_busy_destination_does_not_keep_events_that_another_has_finished(self, box: Outbox) -> None:
+        gate = Gate()
+        called = busy_handler(gate)
+        outbox.handler("*", name="quick")(lambda _: called.append("quick"))
+        busy, *others = emit(3)
+        with at_work(box, gate):
+            becomes_true(lambda: statuses() == {SENDING: 1, PENDING: 2})
+            assert [stored(event).progress["quick"]["state"] for event in others] == [DELIVERED] * 2
+            assert {stored(event).attempts for event in others} == {0}
+            gate.set()
+            becomes_true(lambda: stored(busy).status == DELIVERED)
+            another(box).process_pending_events()
+        assert statuses() == {DELIVERED: 3}
+        assert sorted(called) == ["0", "1", "2", "quick", "quick", "quick"]
+
+    def test_somebody_is_called_for_what_was_given_back(self, box: Outbox) -> None:
+        rung = Gate()
+        box.bell = Bell(rung.set)
+        emit(1)
+        box.leases.end_slice(claimed(box))
+        passes(rung)
+
+
+class TestTheThread:
+    def test_one_looks_after_all_batches(self, configure: Configure) -> None:
+        box, gate = configure(**SHORT), Gate()
+        busy_handler(gate)
+        events = emit(3)
+        with ExitStack() as stack:
+            for _ in events:
+                stack.enter_context(at_work(box, gate, batch_size=1))
+            becomes_true(lambda: statuses() == {SENDING: 3})
+            for event in events:
+                becomes_true(sees_leases(event, 3))
+        assert statuses() == {DELIVERED: 3}
+
+    def test_sqlite_in_memory_needs_none(self) -> None:
+        database = peewee.SqliteDatabase(":memory:")
+        box = outbox.configure(database=database, dispatch="off")
+        try:
+            box.create_tables()
+            outbox.handler("*", name="taker")(lambda _: None)
+            emit(1)
+            assert box.process_pending_events() == {"processed": 1, "remaining": 0}
+            assert box.leases._thread is None
+        finally:
+            outbox._registry.clear()
+            outbox._current = None
+            database.close()
+
+
+def renewed_again(event: OutboxEvent) -> Callable[[], bool]:
+    before = stored(event).lease_until
+    return lambda: bool(stored(event).lease_until > before)
+
+
+@pytest.mark.parametrize("lease_seconds", [0.5, 30])
+def test_renewals_come_three_to_a_lease(configure: Configure, lease_seconds: float) -> None:
+    box = configure(lease_seconds=lease_seconds)
+    assert box.leases._renew_every == pytest.approx(lease_seconds / 3)

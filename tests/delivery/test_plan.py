@@ -1,0 +1,126 @@
+"""plan: which destinations an event goes to now, and what is decided without asking any."""
+
+import pytest
+
+import outbox
+from outbox.core import Outbox
+from outbox.delivery.batch import Delivery
+from outbox.delivery.plan import NOBODY, plan
+from outbox.models import DELIVERED, FAILED, OutboxEvent
+from outbox.retry import WAITING
+from outbox.timestamp import to_text
+from tests.table import LONG_AGO, change, claimed, emit_one, expire_leases
+
+FAR_AHEAD = LONG_AGO.replace(year=2120)
+
+
+def register(*names: str, event_type: str = "order.placed") -> None:
+    for name in names:
+        outbox.handler(event_type, name=name)(lambda _: None)
+
+
+def planned(box: Outbox, event: OutboxEvent) -> tuple[Delivery, list[str]]:
+    """Plan the event as this worker would; answers with the names of the destinations to call."""
+    batch = claimed(box)
+    (claimed_event,) = [each for each in batch.events if each.id == event.id]
+    delivery, destinations = plan(box, claimed_event, batch.clock.now())
+    return delivery, [destination.name for destination in destinations]
+
+
+def test_a_new_event_goes_to_everyone_who_wants_its_type(box: Outbox) -> None:
+    register("a", "b")
+    register("c", event_type="order.paid")
+    delivery, names = planned(box, emit_one())
+    assert names == ["a", "b"]
+    assert delivery.awaited == {"a", "b"}
+
+
+def test_only_those_that_are_due_are_called_again(box: Outbox) -> None:
+    register("has it", "failed", "later", "due", "new")
+    event = emit_one()
+    progress = {
+        "has it": {"state": DELIVERED, "attempts": 1},
+        "failed": {"state": FAILED, "attempts": 5, "error": "no"},
+        "later": {"state": WAITING, "attempts": 1, "not_before": to_text(FAR_AHEAD)},
+        "due": {"state": WAITING, "attempts": 2, "not_before": to_text(LONG_AGO)},
+    }
+    change(event, progress=progress)
+    delivery, names = planned(box, event)
+    assert names == ["due", "new"]
+    assert [delivery.standings[name].attempts for name in ("due", "new")] == [2, 0]
+
+
+def test_whoever_appears_takes_the_place_of_nobody(box: Outbox) -> None:
+    register("a")
+    event = emit_one()
+    change(event, progress={NOBODY: {"state": WAITING, "waits": 3, "not_before": to_text(FAR_AHEAD)}})
+    delivery, names = planned(box, event)
+    assert names == ["a"]
+    assert set(delivery.standings) == {"a"}
+
+
+def test_an_event_without_a_taker_waits_at_no_cost(box: Outbox) -> None:
+    register("other", event_type="other")
+    delivery, names = planned(box, emit_one())
+    assert names == []
+    standing = delivery.standings[NOBODY]
+    assert (standing.open, standing.attempts, standing.waits) == (True, 0, 1)
+
+
+def test_a_destination_that_this_worker_lacks_waits_while_the_others_are_called(box: Outbox) -> None:
+    register("here")
+    event = emit_one()
+    change(event, progress={"elsewhere": {"state": WAITING, "attempts": 2, "not_before": to_text(LONG_AGO)}})
+    delivery, names = planned(box, event)
+    assert names == ["here"]
+    standing = delivery.standings["elsewhere"]
+    assert (standing.open, standing.attempts) == (True, 2)
+    assert standing.error == "'elsewhere' is not registered in this worker"
+
+
+class TestSuspects:
+    @pytest.mark.parametrize(("attempts", "sent"), [(4, ["a"]), (5, [])])
+    def test_one_that_killed_its_workers_as_often_as_it_may_be_tried_is_not_sent(
+        self, box: Outbox, attempts: int, sent: list[str]
+    ) -> None:
+        register("a")
+        event = emit_one(max_attempts=5)
+        claimed(box)
+        expire_leases()
+        change(event, attempts=attempts)
+        _, names = planned(box, event)
+        assert names == sent
+
+    def test_its_end_says_what_happened(self, box: Outbox) -> None:
+        register("a")
+        event = emit_one(max_attempts=1)
+        claimed(box)
+        expire_leases()
+        delivery, _ = planned(box, event)
+        assert delivery.standings["a"].state == FAILED
+        assert delivery.standings["a"].error == (
+            "the worker died, or lost its lease, during attempt 1 of 1; not sent again"
+        )
+
+    def test_those_that_have_it_keep_it(self, box: Outbox) -> None:
+        register("a", "b")
+        event = emit_one(max_attempts=1)
+        claimed(box)
+        expire_leases()
+        change(event, progress={"a": {"state": DELIVERED, "attempts": 1}})
+        delivery, _ = planned(box, event)
+        assert [delivery.standings[name].state for name in ("a", "b")] == [DELIVERED, FAILED]
+
+    def test_it_fails_though_nothing_here_handles_it(self, box: Outbox) -> None:
+        register("other", event_type="other")
+        event = emit_one(max_attempts=1)
+        claimed(box)
+        expire_leases()
+        delivery, _ = planned(box, event)
+        assert delivery.standings[NOBODY].state == FAILED
+
+    def test_an_event_with_as_many_attempts_that_is_none_is_sent(self, box: Outbox) -> None:
+        register("a")
+        event = emit_one(max_attempts=1)
+        change(event, attempts=1)
+        assert planned(box, event)[1] == ["a"]

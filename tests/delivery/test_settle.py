@@ -1,0 +1,183 @@
+"""settle: what became of an event, written under the fence of its lease."""
+
+from datetime import timedelta
+
+import psycopg
+import pytest
+
+import outbox
+from outbox.core import Outbox
+from outbox.delivery.batch import Delivery
+from outbox.delivery.dispatch import dispatch
+from outbox.delivery.settle import give_back, settle
+from outbox.models import DELIVERED, FAILED, PENDING, SENDING
+from tests.table import (
+    change,
+    claimed,
+    emit,
+    emit_one,
+    expire_leases,
+    let_pass,
+    on_postgres,
+    statements,
+    statuses,
+    stored,
+)
+
+
+def refuse(_: outbox.Event) -> None:
+    raise ValueError("no")
+
+
+class TestWhatIsWritten:
+    def test_a_delivered_event_is_free_of_everything_that_waiting_needs(self, box: Outbox) -> None:
+        outbox.handler("*", name="taker")(lambda _: None)
+        event = emit_one()
+        box.process_pending_events()
+        row = stored(event)
+        assert (row.status, row.attempts) == (DELIVERED, 1)
+        assert row.delivered_at == row.updated_at >= row.created_at
+        left = (row.next_attempt_at, row.lease_id, row.lease_until, row.progress, row.error_message)
+        assert left == (None,) * 5
+
+    def test_a_refused_event_waits_with_its_error_and_progress(self, box: Outbox) -> None:
+        outbox.handler("*", name="refuser")(refuse)
+        event = emit_one()
+        box.process_pending_events()
+        row = stored(event)
+        assert (row.status, row.attempts, row.error_message) == (PENDING, 1, "refuser: ValueError: no")
+        assert (row.lease_id, row.lease_until, row.delivered_at) == (None, None, None)
+        assert abs(row.next_attempt_at - row.updated_at - timedelta(seconds=60)) < timedelta(seconds=5)
+        assert row.progress["refuser"]["attempts"] == 1
+
+    def test_a_failed_event_keeps_its_error_and_is_due_no_more(self, box: Outbox) -> None:
+        outbox.handler("*", name="refuser")(refuse)
+        event = emit_one(max_attempts=1)
+        box.process_pending_events()
+        row = stored(event)
+        assert (row.status, row.attempts, row.error_message) == (FAILED, 1, "refuser: ValueError: no")
+        assert (row.next_attempt_at, row.delivered_at, row.lease_id, row.lease_until) == (None,) * 4
+
+    def test_a_success_after_failures_says_what_it_cost_and_forgets_the_error(self, box: Outbox) -> None:
+        attempts: list[int] = []
+
+        @outbox.handler("*", name="slow to take")
+        def handle(event: outbox.Event) -> None:
+            attempts.append(event.attempt)
+            if event.attempt < 3:
+                raise ValueError("not yet")
+
+        event = emit_one()
+        for _ in range(3):
+            box.process_pending_events()
+            let_pass(hours=1)
+        row = stored(event)
+        assert attempts == [1, 2, 3]
+        assert (row.status, row.attempts, row.error_message, row.progress) == (DELIVERED, 3, None, None)
+
+    def test_a_mixed_batch_is_written_each_by_its_own_end(self, box: Outbox) -> None:
+        outbox.handler("taken")(lambda _: None)
+        outbox.handler("refused")(refuse)
+        for event_type in ("taken", "refused"):
+            emit(20, event_type)
+        emit(20, "refused", max_attempts=1)
+        box.process_pending_events()
+        assert statuses() == {DELIVERED: 20, PENDING: 20, FAILED: 20}
+        counted = (box.counters["delivered"], box.counters["retried"], box.counters["failed"], box.counters["fenced"])
+        assert counted == (20, 20, 20, 0)
+
+    def test_nothing_finished_is_no_statement(self, box: Outbox) -> None:
+        emit(1)
+        batch = claimed(box)
+        with statements(box.database) as seen:
+            settle(box, batch)
+        assert seen == []
+
+
+class TestTheFence:
+    @pytest.mark.parametrize("max_attempts", [1, 5])
+    @pytest.mark.parametrize("handler", [refuse, lambda _: None])
+    def test_a_late_outcome_is_a_counted_no_op(self, box: Outbox, handler: object, max_attempts: int) -> None:
+        outbox.handler("*", name="handler")(handler)  # type: ignore[type-var]
+        event = emit_one(max_attempts=max_attempts)
+        late = claimed(box)
+        expire_leases()
+        holder = claimed(box)
+        dispatch(box, late)
+        row = stored(event)
+        assert (row.status, row.attempts, row.lease_id) == (SENDING, 2, holder.lease_id)
+        assert (row.progress, row.error_message, row.delivered_at) == (None, None, None)
+        assert box.counters["fenced"] == 1
+
+    def test_a_late_give_back_is_a_counted_no_op(self, box: Outbox) -> None:
+        event = emit_one()
+        late = claimed(box)
+        expire_leases()
+        holder = claimed(box)
+        assert give_back(box, late) == 0
+        row = stored(event)
+        assert (row.status, row.attempts, row.lease_id) == (SENDING, 2, holder.lease_id)
+        assert (box.counters["fenced"], box.counters["released"]) == (1, 0)
+
+    def test_an_outcome_after_the_lease_ran_out_counts_while_nobody_has_taken_over(self, box: Outbox) -> None:
+        outbox.handler("*", name="taker")(lambda _: None)
+        event = emit_one()
+        batch = claimed(box)
+        expire_leases()
+        dispatch(box, batch)
+        assert stored(event).status == DELIVERED
+        assert box.counters["fenced"] == 0
+
+    def test_only_what_was_lost_is_fenced(self, box: Outbox) -> None:
+        outbox.handler("*", name="taker")(lambda _: None)
+        lost, *kept = emit(3)
+        batch = claimed(box)
+        change(lost, lease_id=emit_one().id)
+        dispatch(box, batch)
+        assert [stored(event).status for event in (lost, *kept)] == [SENDING, DELIVERED, DELIVERED]
+        assert box.counters["fenced"] == 1
+
+
+class TestGivingBack:
+    def test_what_has_not_begun_goes_back_as_if_never_claimed(self, box: Outbox) -> None:
+        event = emit_one()
+        before = stored(event)
+        batch = claimed(box)
+        assert give_back(box, batch) == 1
+        row = stored(event)
+        assert (row.status, row.attempts, row.lease_id, row.lease_until) == (PENDING, 0, None, None)
+        assert row.next_attempt_at == before.next_attempt_at
+
+    def test_what_was_given_back_is_no_suspect(self, box: Outbox) -> None:
+        emit(2)
+        give_back(box, claimed(box))
+        assert [event.suspect for event in claimed(box).events] == [False, False]
+
+    def test_what_has_begun_stays(self, box: Outbox) -> None:
+        begun, other = emit(2)
+        batch = claimed(box)
+        assert batch.begin(Delivery(batch.events[0], {}), "somewhere")
+        assert give_back(box, batch) == 1
+        assert (stored(begun).status, stored(other).status) == (SENDING, PENDING)
+
+
+@on_postgres
+class TestThroughALostConnection:
+    def test_outcomes_are_written_on_a_new_one(self, box: Outbox, postgres_url: str) -> None:
+        @outbox.handler("*", name="unlucky")
+        def handle(_: outbox.Event) -> None:
+            end_connections(postgres_url)
+
+        event = emit_one()
+        box.process_pending_events()
+        row = stored(event)
+        assert (row.status, row.attempts) == (DELIVERED, 1)
+
+
+def end_connections(url: str) -> None:
+    """As a restart of the server does to everybody."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )

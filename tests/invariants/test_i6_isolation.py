@@ -1,0 +1,121 @@
+"""A slow or dead destination, or a poison event, does not hold up or fail the others."""
+
+from threading import Event as Gate
+
+import psycopg
+
+import outbox
+from outbox.core import Outbox
+from outbox.delivery.claim import claim
+from outbox.delivery.dispatch import dispatch
+from outbox.models import DELIVERED, FAILED, PENDING, SENDING, OutboxEvent
+from tests.conftest import Configure
+from tests.table import (
+    at_work,
+    becomes_true,
+    claimed,
+    emit,
+    emit_one,
+    expire_leases,
+    on_postgres,
+    passes,
+    statuses,
+    stored,
+)
+
+
+class TestASlowDestination:
+    def test_the_events_of_a_fast_one_are_settled_while_it_is_at_work(self, box: Outbox) -> None:
+        gate = Gate()
+        outbox.handler("slow", name="slow")(lambda _: passes(gate))
+        outbox.handler("fast", name="fast")(lambda _: None)
+        emit(3, "slow")
+        emit(50, "fast")
+        with at_work(box, gate):
+            becomes_true(lambda: statuses()[DELIVERED] == 50)
+            assert not gate.is_set()
+
+    def test_a_fast_ones_success_is_kept_though_a_slow_one_dies(self, configure: Configure) -> None:
+        box, gate = configure(lease_seconds=0.5, max_run_seconds=1), Gate()
+        fast: list[str] = []
+        outbox.handler("*", name="slow")(lambda _: passes(gate))
+        outbox.handler("*", name="fast")(lambda event: fast.append(event.aggregate_id))
+        stuck, *others = emit(3)
+        with at_work(box, gate):
+            becomes_true(lambda: statuses() == {SENDING: 1, PENDING: 2})
+            assert {stored(event).progress["fast"]["state"] for event in others} == {DELIVERED}
+            assert stored(stuck).status == SENDING
+
+
+class TestADeadDestination:
+    def test_it_does_not_fail_or_delay_the_other(self, box: Outbox) -> None:
+        called: list[str] = []
+        outbox.handler("*", name="alive")(lambda event: called.append(event.aggregate_id))
+
+        @outbox.handler("*", name="dead")
+        def dead(_: outbox.Event) -> None:
+            raise ConnectionRefusedError
+
+        emit(3, max_attempts=1)
+        box.process_pending_events()
+        assert called == ["0", "1", "2"]
+        assert statuses() == {FAILED: 3}
+        assert {event.progress["alive"]["state"] for event in OutboxEvent.select()} == {DELIVERED}
+
+
+class TestAPoisonEvent:
+    def test_one_that_raises_costs_its_neighbours_nothing(self, box: Outbox) -> None:
+        @outbox.handler("*", name="sensitive")
+        def handle(event: outbox.Event) -> None:
+            if event.aggregate_id == "7":
+                raise ValueError("poison")
+
+        emit(20)
+        assert box.process_pending_events() == {"processed": 20, "remaining": 0}
+        assert statuses() == {DELIVERED: 19, PENDING: 1}
+
+    def test_one_that_kills_its_workers_costs_its_neighbours_no_attempt(self, box: Outbox) -> None:
+        poison, *others = emit(10, max_attempts=3)
+        got: list[str] = []
+        outbox.handler("*", name="mortal")(lambda event: got.append(event.aggregate_id))
+        claimed(box)  # all ten, by a worker that dies
+        expire_leases()
+        while (batch := claim(box, 100)) is not None:
+            assert len(batch.events) == 1
+            if batch.events[0].id == poison.id and batch.events[0].claims <= 3:
+                expire_leases(poison)  # and so does whoever begins with it
+            else:
+                dispatch(box, batch)
+        assert stored(poison).status == FAILED
+        assert [(stored(event).status, stored(event).attempts) for event in others] == [(DELIVERED, 1)] * 9
+        assert sorted(got) == [str(number) for number in range(1, 10)]
+
+
+class TestLateCommits:
+    @on_postgres
+    def test_a_transaction_that_commits_late_with_an_earlier_id_is_delivered(
+        self, box: Outbox, postgres_url: str
+    ) -> None:
+        got: list[str] = []
+        outbox.handler("*", name="taker")(lambda event: got.append(str(event.id)))
+        early = emit_one()
+        with psycopg.connect(postgres_url) as slow:
+            slow.execute("CREATE TEMP TABLE copy AS SELECT * FROM outbox_event")
+            slow.execute("DELETE FROM outbox_event")
+            slow.commit()
+            slow.execute("INSERT INTO outbox_event OVERRIDING SYSTEM VALUE SELECT * FROM copy")
+            late = emit_one()  # made and committed after the early one was made
+            assert early.id < late.id
+            assert box.process_pending_events() == {"processed": 1, "remaining": 0}
+            slow.commit()
+        assert box.process_pending_events() == {"processed": 1, "remaining": 0}
+        assert got == [str(late.id), str(early.id)]
+
+    def test_an_event_with_an_old_id_is_claimed_by_its_state(self, box: Outbox) -> None:
+        first, second = emit(2)
+        OutboxEvent.update(next_attempt_at=None).where(OutboxEvent.id == first.id).execute()
+        box.process_pending_events()
+        assert stored(second).status == DELIVERED
+        OutboxEvent.update(next_attempt_at=second.created_at).where(OutboxEvent.id == first.id).execute()
+        box.process_pending_events()
+        assert stored(first).status == DELIVERED

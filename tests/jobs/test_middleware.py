@@ -1,0 +1,238 @@
+"""Around every message: a connection that works, and no wake-up fetched that nobody here could answer."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import dramatiq
+import pytest
+from dramatiq.middleware import Middleware, SkipMessage
+from playhouse.pool import PooledDatabase
+
+import outbox
+from jobs.broker import install_middleware, make_broker
+from jobs.middleware import Occupancy, find
+from outbox.database import open_database
+from outbox.settings import Settings
+from tests.conftest import Configure
+from tests.processes import MakeStage, Stage
+from tests.servers import PostgresServer
+
+
+class Interrupted(BaseException):
+    """As a time limit would be."""
+
+
+class SkipSome(Middleware):
+    """The application's own: some messages are not for now."""
+
+    def before_process_message(self, broker: dramatiq.Broker, message: Any) -> None:
+        if message.options.get("skip"):
+            raise SkipMessage
+
+
+class Running:
+    """A worker inside the test's process, and an actor that runs what it is given."""
+
+    def __init__(self, middleware: Middleware | None = None) -> None:
+        self.broker = make_broker(Settings())
+        if middleware is not None:
+            self.broker.add_middleware(middleware)
+        install_middleware(self.broker)
+        self._work: dict[int, Callable[[], None]] = {}
+        self.answers: list[Any] = []
+        self.actor = dramatiq.actor(broker=self.broker, actor_name="act", max_retries=0)(self._act)
+        self.worker = dramatiq.Worker(self.broker, worker_threads=1, worker_timeout=50)
+        self.worker.start()
+
+    def _act(self, number: int) -> None:
+        self._work[number]()
+
+    def run(self, work: Callable[[], None], **options: Any) -> None:
+        """Run it in a message, and wait for its end."""
+        number = len(self._work)
+        self._work[number] = work
+        self.actor.send_with_options(args=(number,), **options)
+        self.broker.join("default", fail_fast=False)  # type: ignore[call-arg]
+        self.worker.join()
+
+    def ask(self, question: str = "SELECT pg_backend_pid()") -> Any:
+        """The answer of a message that asks the database; None if it fails."""
+        answers: list[Any] = []
+        self.run(lambda: answers.append(outbox.current().dialect.run(question).fetchone()[0]))
+        return answers[0] if answers else None
+
+
+@pytest.fixture
+def start(configure: Configure) -> Iterator[Callable[..., Running]]:
+    started: list[Running] = []
+
+    def start(*arguments: Any) -> Running:
+        if outbox._current is None:
+            configure()
+        outbox.ignore("*")
+        started.append(Running(*arguments))
+        return started[-1]
+
+    yield start
+    for running in started:
+        running.worker.stop()
+
+
+@pytest.fixture
+def running(start: Callable[..., Running]) -> Running:
+    return start()
+
+
+def idle_connections() -> int:
+    database = outbox.current().database
+    assert isinstance(database, PooledDatabase)
+    assert not database._in_use
+    return len(database._connections)
+
+
+class TestConnections:
+    def test_a_message_finds_its_connection_open_and_the_next_one_reuses_it(self, running: Running) -> None:
+        opened: list[bool] = []
+        running.run(lambda: opened.append(not outbox.current().database.is_closed()))
+        assert opened == [True]
+        assert running.ask() == running.ask()
+        assert idle_connections() == 1
+
+    @pytest.mark.parametrize(
+        "leave",
+        [
+            lambda database: database.begin(),
+            lambda database: database.execute_sql("BEGIN"),
+            lambda database: database.atomic().__enter__(),
+        ],
+        ids=["begin", "plain BEGIN", "atomic"],
+    )
+    @pytest.mark.parametrize("end", [None, ValueError, Interrupted])
+    def test_a_transaction_left_open_is_rolled_back(
+        self, running: Running, leave: Callable[[Any], None], end: type[BaseException] | None
+    ) -> None:
+        def leave_open() -> None:
+            leave(outbox.current().database)
+            outbox.current().dialect.run("INSERT INTO note (text) VALUES ('lost')")
+            if end is not None:
+                raise end
+
+        running.run(leave_open)
+        assert running.ask("SELECT count(*) FROM note") == 0
+        in_transaction: list[bool] = []
+        running.run(lambda: in_transaction.append(outbox.current().dialect.in_transaction))
+        assert in_transaction == [False]
+        idle_connections()
+
+    def test_one_that_was_interrupted_is_not_used_again(self, running: Running) -> None:
+        def interrupted() -> None:
+            raise Interrupted
+
+        before = running.ask()
+        running.run(interrupted)
+        assert running.ask() not in (before, None)
+        assert idle_connections() == 1
+
+    def test_a_skipped_message_gives_its_back(self, start: Callable[..., Running]) -> None:
+        running = start()
+        running.broker.add_middleware(SkipSome())
+        before = running.ask()
+        running.run(lambda: None, skip=True)
+        assert idle_connections() == 1
+        assert running.ask() == before
+
+    @pytest.mark.parametrize("immediate", [False, True], ids=["fast", "immediate"])
+    def test_after_a_restart_of_postgres_every_message_has_one_that_works(
+        self, start: Callable[..., Running], *, immediate: bool
+    ) -> None:
+        with PostgresServer() as server:
+            database = open_database(server.create_database("restarted"))
+            outbox.configure(database=database, dispatch="off").create_tables()
+            running = start()
+            before = running.ask()
+            server.restart(immediate=immediate)
+            after = [running.ask() for _ in range(20)]
+            assert None not in after
+            assert before not in after
+            database.close_all()  # type: ignore[attr-defined]
+
+
+class TestOccupancy:
+    def test_counts_right_though_others_skip_messages(self, start: Callable[..., Running]) -> None:
+        running = start(SkipSome())  # before ours: we don't see the message, only that it was skipped
+        occupancy = find(running.broker, Occupancy)
+        for _ in range(3):
+            running.run(lambda: None, skip=True)
+        idle: list[bool] = []
+        running.run(lambda: idle.append(occupancy.has_idle_thread([])))
+        assert idle == [False]
+        assert occupancy.has_idle_thread([])
+        assert not occupancy.has_idle_thread(["fetched, and not begun"])
+
+    def test_a_wake_up_goes_past_a_worker_whose_threads_are_busy(self, stage: Stage) -> None:
+        gate = stage.gate()
+        for _ in range(2):
+            stage.worker(threads=1)
+        (slow,) = stage.emit(1, do="wait", gate=str(gate))
+        stage.wake()
+        stage.wait_until_begun(slow)
+        for _ in range(8):
+            (event,) = stage.emit()
+            stage.wake()
+            stage.wait_for(lambda event=event: event in stage.ended(), "the idle worker delivers")  # type: ignore[misc]
+        assert slow not in stage.ended()
+        gate.touch()
+        stage.wait_until_all("delivered")
+
+    def test_a_process_has_only_so_many_drains_and_the_other_threads_are_free(self, stage: Stage) -> None:
+        stage.worker("tests.apps.actors", threads=4)
+        gate = stage.gate()
+        slow: list[Any] = []
+        for _ in range(stage.settings.drains):
+            slow += stage.emit(1, do="wait", gate=str(gate))
+            stage.wake()
+            stage.wait_until_begun(*slow)
+        (waiting,) = stage.emit()
+        stage.wake()
+        send_work(stage, 20, seconds=0)
+        stage.wait_for(lambda: len(stage.entries("worked")) == 20, "the application's own actors run")
+        assert stage.broker.client.llen(f"{stage.settings.namespace}:outbox") == 1
+        assert waiting not in stage.began()
+        gate.touch()
+        stage.wait_until_all("delivered")
+
+    def test_the_applications_actors_do_not_starve_deliveries(self, stage: Stage) -> None:
+        stage.worker("tests.apps.actors")
+        send_work(stage, 300, seconds=0.02)
+        stage.wait_for(lambda: bool(stage.entries("worked")), "the flood is under way")
+        (event,) = stage.emit()
+        stage.wake()
+        stage.wait_until_all("delivered")
+        assert len(stage.entries("worked")) < 300
+        assert stage.ended() == [event]
+
+    def test_deliveries_do_not_starve_the_applications_actors(self, make_stage: MakeStage) -> None:
+        stage = make_stage(batch_size=10)
+        stage.worker("tests.apps.actors", threads=3)
+        stage.emit(1_000, do="work", seconds=0.005)
+        for _ in range(3):
+            stage.wake()
+        stage.wait_for(lambda: bool(stage.began()), "the flood is under way")
+        send_work(stage, 10, seconds=0)
+        stage.wait_for(lambda: len(stage.entries("worked")) == 10, "the application's actors run")
+        assert len(stage.ended()) < 1_000
+
+
+def send_work(stage: Stage, number: int, *, seconds: float) -> None:
+    for n in range(number):
+        message: dramatiq.Message[None] = dramatiq.Message(
+            queue_name="default", actor_name="work", args=(n, seconds), kwargs={}, options={}
+        )
+        stage.broker.enqueue(message)
+
+
+def test_a_worker_started_after_another_has_stopped_delivers(start: Callable[..., Running]) -> None:
+    start().worker.stop()
+    assert outbox.current().stopping.is_set()
+    start()
+    assert not outbox.current().stopping.is_set()

@@ -1,0 +1,42 @@
+"""A worker that could do nothing refuses to start, in one clear line."""
+
+from tests.processes import BIN, HANDLERS, MakeStage, Program, Stage
+
+
+def refused(stage: Stage, *modules: str) -> str:
+    """What a worker says that does not start."""
+    worker: Program = stage.start("worker", BIN / "dramatiq", "jobs", *modules, "-p", "1", "-t", "1")
+    assert worker.wait() != 0
+    assert "Traceback" not in worker.said()
+    (line,) = [line for line in worker.said().splitlines() if line.startswith("outbox: ")]
+    return line
+
+
+def test_without_handlers(stage: Stage) -> None:
+    assert "no handler is registered" in refused(stage)
+
+
+def test_without_tables(stage: Stage) -> None:
+    stage.box.dialect.run("DROP TABLE outbox_event, outbox_schema")
+    assert "run `outbox init`" in refused(stage, HANDLERS)
+
+
+def test_without_redis(make_stage: MakeStage) -> None:
+    assert "OUTBOX_REDIS_URL is not set" in refused(make_stage(redis_url=None), HANDLERS)
+
+
+def test_with_a_redis_address_that_is_none(stage: Stage) -> None:
+    stage.environment["OUTBOX_REDIS_URL"] = "nonsense"
+    assert "OUTBOX_REDIS_URL can't be used" in refused(stage, HANDLERS)
+
+
+def test_with_a_wrong_setting(stage: Stage) -> None:
+    stage.environment["OUTBOX_LEASE_SECONDS"] = "soon"
+    assert "OUTBOX_LEASE_SECONDS must be a number" in refused(stage, HANDLERS)
+
+
+def test_a_database_that_is_down_is_waited_for(stage: Stage) -> None:
+    stage.environment["OUTBOX_DATABASE_URL"] = "postgresql://nobody@127.0.0.1:9/nothing"
+    worker = stage.worker()
+    stage.wait_for(lambda: "the database does not answer yet" in worker.said(), "it says so")
+    assert worker.running

@@ -1,0 +1,272 @@
+"""Waking: whatever the order of their steps, a committed event is looked at after its commit.
+
+`ring_once` and `answer` run here as they are, each in a thread that takes one step when it is told to; a step is one
+operation on the table, the flag or the queue. So every order in which two emitters and a worker can take their steps
+is tried.
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import redis
+
+from jobs import wakeup
+from jobs.redis_broker import OutboxRedisBroker
+from jobs.wakeup import ENOUGH_WAITING, LocalFlag, RedisFlag, answer, flag_for, ring_once
+from tests.processes import Stage
+from tests.servers import wait_until
+
+
+class Died(BaseException):
+    """The process is gone: it takes no further step."""
+
+
+class Unsendable(Exception):
+    """Redis does not take the message."""
+
+
+class Walker:
+    """A thread that takes a step when it is told to."""
+
+    def __init__(self, walk: Callable[["Walker"], None]) -> None:
+        self._may_step = threading.Semaphore(0)
+        self._stands = threading.Semaphore(0)
+        self._dead = False
+        self.done = False
+        self._thread = threading.Thread(target=self._run, args=(walk,), daemon=True)
+        self._thread.start()
+        self._stands.acquire()
+
+    def _run(self, walk: Callable[["Walker"], None]) -> None:
+        try:
+            walk(self)
+        except (Died, Unsendable):
+            pass
+        finally:
+            self.done = True
+            self._stands.release()
+
+    def before_step(self) -> None:
+        """Called by the thread before each of its steps."""
+        if not self._dead:
+            self._stands.release()
+            self._may_step.acquire()
+        if self._dead:
+            raise Died
+
+    def step(self) -> None:
+        """Let it take one, and come to stand before the next."""
+        self._may_step.release()
+        self._stands.acquire()
+
+    def die(self) -> None:
+        if not self.done:
+            self._dead = True
+            self.step()
+
+
+class World:
+    """A table, a flag, a queue; two emitters and a worker."""
+
+    def __init__(self, *, unsendable: tuple[int, ...] = ()) -> None:
+        self.flag = LocalFlag()
+        self.queue = 0
+        self.sent = 0
+        self.committed: set[int] = set()
+        self.seen: set[int] = set()
+        self._unsendable = unsendable
+        self.emitters = [Walker(lambda walker, n=n: self.emit(n, walker)) for n in (1, 2)]  # type: ignore[misc]
+        self.worker: Walker | None = None
+
+    def emit(self, event: int, walker: Walker) -> None:
+        walker.before_step()
+        self.committed.add(event)
+
+        def send() -> None:
+            walker.before_step()
+            if event in self._unsendable:
+                raise Unsendable
+            self.send()
+
+        ring_once(SteppedFlag(self.flag, walker), send)
+
+    def work(self, walker: Walker) -> None:
+        def look() -> None:
+            walker.before_step()
+            self.seen |= self.committed
+
+        answer(SteppedFlag(self.flag, walker), look)
+
+    def ready(self) -> list[Walker]:
+        """Those that could take a step now."""
+        if self.worker is not None and self.worker.done:
+            self.worker = None
+        if self.worker is None and self.queue:
+            self.queue -= 1
+            self.worker = Walker(self.work)
+        walkers = [*self.emitters, self.worker]
+        return [walker for walker in walkers if walker is not None and not walker.done]
+
+    def finish(self) -> None:
+        while walkers := self.ready():
+            walkers[0].step()
+
+    def ring(self, event: int) -> None:
+        """One more commit, all of whose steps are taken at once."""
+        self.committed.add(event)
+        ring_once(self.flag, self.send)
+
+    def send(self) -> None:
+        self.queue += 1
+        self.sent += 1
+
+
+class SteppedFlag:
+    """The real flag; to put it up or take it down is a step."""
+
+    def __init__(self, flag: LocalFlag, walker: Walker) -> None:
+        self._flag = flag
+        self._walker = walker
+
+    def put_up(self) -> bool:
+        self._walker.before_step()
+        return self._flag.put_up()
+
+    def take_down(self) -> None:
+        self._walker.before_step()
+        self._flag.take_down()
+
+
+def every_order(make_world: Callable[[], World], deaths: int = 0) -> Iterator[World]:
+    """A world for each order of steps, after the last one; up to that many emitters die instead of a step."""
+    choices: list[tuple[int, int]] = []  # which was taken, of how many
+    while True:
+        world = make_world()
+        left = deaths
+        depth = 0
+        while walkers := world.ready():
+            options: list[Callable[[], None]] = [walker.step for walker in walkers]
+            if left:
+                options += [walker.die for walker in walkers if walker is not world.worker]
+            if depth == len(choices):
+                choices.append((0, len(options)))
+            taken = options[choices[depth][0]]
+            left -= taken.__name__ == "die"
+            taken()
+            depth += 1
+        yield world
+        while choices and choices[-1][0] + 1 == choices[-1][1]:
+            choices.pop()
+        if not choices:
+            return
+        choices[-1] = (choices[-1][0] + 1, choices[-1][1])
+
+
+class TestInEveryOrder:
+    def test_a_committed_event_is_looked_at_after_its_commit(self) -> None:
+        sent = set()
+        for world in every_order(World):
+            assert world.seen == world.committed == {1, 2}
+            sent.add(world.sent)
+        assert sent == {1, 2}  # messages: one for both, or one for each
+
+    @pytest.mark.parametrize("unsendable", [(1,), (1, 2)])
+    def test_sending_that_fails_leaves_the_next_one_free_to_send(self, unsendable: tuple[int, ...]) -> None:
+        for world in every_order(lambda: World(unsendable=unsendable)):
+            world.ring(3)
+            world.finish()
+            assert world.seen == {1, 2, 3}
+
+    def test_whoever_dies_a_sweep_finds_what_was_committed(self) -> None:
+        for world in every_order(World, deaths=2):
+            world.send()  # as a sweep does, without a look at the flag
+            world.finish()
+            assert world.seen == world.committed
+
+    def test_whoever_dies_the_next_one_is_heard_once_the_flag_has_expired(self) -> None:
+        for world in every_order(World, deaths=2):
+            world.flag.take_down()
+            world.ring(3)
+            world.finish()
+            assert world.seen == world.committed
+
+
+def test_a_flag_that_can_not_be_taken_down_does_not_keep_the_worker_from_looking(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Broken(LocalFlag):
+        def take_down(self) -> None:
+            raise redis.ConnectionError("gone")
+
+    looks: list[str] = []
+    answer(Broken(), lambda: looks.append("looked"))
+    assert looks == ["looked"]
+    assert "it will expire: gone" in caplog.text
+
+
+class TestTheFlagInRedis:
+    def test_left_behind_by_a_crash_expires(self, broker: OutboxRedisBroker) -> None:
+        flag = flag_for(broker, "outbox")
+        assert flag.put_up()
+        assert not flag.put_up()
+        assert wait_until(flag.put_up)
+
+    def test_is_one_for_all_processes_and_one_for_each_queue(self, broker: OutboxRedisBroker) -> None:
+        flag = flag_for(broker, "outbox")
+        assert isinstance(flag, RedisFlag)
+        elsewhere = RedisFlag(broker.client, f"{broker.namespace}:outbox.flag")
+        assert flag.put_up()
+        assert not elsewhere.put_up()
+        assert flag_for(broker, "another").put_up()
+        elsewhere.take_down()
+        assert flag.put_up()
+
+    def test_lets_one_message_through_for_many_commits(self, broker: OutboxRedisBroker) -> None:
+        for _ in range(5):
+            ring(broker)
+        assert waiting(broker) == 1
+        answer(flag_for(broker, "outbox"), lambda: None)
+        ring(broker)
+        assert waiting(broker) == 2
+
+
+class TestMessages:
+    def test_pile_up_to_a_bound_when_nobody_is_there(self, broker: OutboxRedisBroker) -> None:
+        for _ in range(ENOUGH_WAITING + 20):
+            wakeup.send(broker, "outbox", wakeup.DELIVER)
+        assert waiting(broker) == ENOUGH_WAITING
+
+    def test_doubled_and_stale_are_harmless(self, stage: Stage) -> None:
+        for _ in range(30):
+            stage.wake()
+        ids = stage.emit(30)
+        for _ in range(30):
+            stage.wake()
+        worker = stage.worker()
+        stage.wait_until_all("delivered")
+        stage.wait_for(lambda: waiting(stage.broker) == 0, "all wake-ups are answered")
+        assert sorted(stage.began()) == sorted(stage.ended()) == sorted(ids)
+        assert worker.running
+
+    def test_lost_are_made_up_for_by_a_sweep_whatever_the_flag_says(self, stage: Stage) -> None:
+        stage.worker()
+        broker = stage.broker
+        stage.wait_for(lambda: waiting(broker) == 0, "the worker has had its first look")
+        broker.client.set(f"{broker.namespace}:outbox.flag", 1)  # whoever put it up is dead, and it stays
+        (event,) = stage.emit()
+        ring(broker)
+        assert waiting(broker) == 0
+        assert stage.statuses() == {"pending": 1}
+        stage.scheduler()
+        stage.wait_until_all("delivered")
+        assert stage.ended() == [event]
+
+
+def ring(broker: Any) -> None:
+    ring_once(flag_for(broker, "outbox"), lambda: wakeup.send(broker, "outbox", wakeup.DELIVER))
+
+
+def waiting(broker: Any) -> int:
+    return int(broker.client.llen(f"{broker.namespace}:outbox"))

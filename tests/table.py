@@ -1,0 +1,152 @@
+"""The table as tests see it, and time as they move it: by the rows' timestamps, never by waiting."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from threading import Event as Gate
+from typing import Any
+from uuid import UUID
+
+import peewee
+import psycopg
+import pytest
+
+import outbox
+from outbox import timestamp
+from outbox.core import Outbox
+from outbox.delivery.batch import Batch
+from outbox.delivery.claim import claim
+from outbox.models import OutboxEvent
+from tests.servers import wait_until
+
+on_postgres = pytest.mark.parametrize("url", ["postgres"], indirect=True)
+
+PATIENCE_SECONDS = 20.0
+LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
+MOMENTS = ("next_attempt_at", "lease_until", "delivered_at", "created_at", "updated_at")
+
+
+def emit(count: int, event_type: str = "order.placed", **fields: Any) -> list[OutboxEvent]:
+    """So many events of a type, that may repeat."""
+    event = {"aggregate_type": "Order", "event_type": event_type, "idempotency_key": outbox.UNIQUE, **fields}
+    return outbox.emit_many([{"aggregate_id": number, **event} for number in range(count)])
+
+
+def emit_one(event_type: str = "order.placed", **fields: Any) -> OutboxEvent:
+    return emit(1, event_type, **fields)[0]
+
+
+def stored(event: OutboxEvent) -> OutboxEvent:
+    """The event's row as it is now."""
+    return OutboxEvent.get_by_id(event.id)
+
+
+def error_of(event: OutboxEvent) -> str:
+    """What the event's row says went wrong."""
+    return str(stored(event).error_message)
+
+
+def statuses() -> Counter[str]:
+    """How many events are in which state."""
+    return Counter(event.status for event in OutboxEvent.select(OutboxEvent.status))
+
+
+def change(*events: OutboxEvent, **fields: Any) -> None:
+    """Write into the rows of some events; without any, into all."""
+    query = OutboxEvent.update(**fields)
+    if events:
+        query = query.where(OutboxEvent.id.in_([event.id for event in events]))
+    query.execute()
+
+
+def expire_leases(*events: OutboxEvent) -> None:
+    change(*events, lease_until=LONG_AGO)
+
+
+def let_pass(**time: float) -> None:
+    """As if that much time had passed for every event: `let_pass(hours=1)`."""
+    back = timedelta(**time)
+    for event in OutboxEvent.select():
+        moved = {name: moment - back for name in MOMENTS if (moment := getattr(event, name)) is not None}
+        change(event, progress=_earlier(event.progress, back), **moved)
+
+
+def _earlier(progress: dict[str, Any] | None, back: timedelta) -> dict[str, Any] | None:
+    if progress is None:
+        return None
+    return {name: entry | _moments(entry, back) for name, entry in progress.items()}
+
+
+def _moments(entry: dict[str, Any], back: timedelta) -> dict[str, str]:
+    found = {name: timestamp.from_database(entry[name]) for name in ("since", "not_before") if name in entry}
+    return {name: timestamp.to_text(moment - back) for name, moment in found.items()}
+
+
+def claimed(box: Outbox, size: int = 100) -> Batch:
+    """A claim that finds something."""
+    batch = claim(box, size)
+    assert batch is not None
+    return batch
+
+
+def another(box: Outbox) -> Outbox:
+    """A second worker on the same table, with the same handlers."""
+    return Outbox(box.settings, database=box.database, registry=box.registry)
+
+
+def passes(gate: Gate) -> None:
+    """Wait at a gate; a test that never opens it fails."""
+    assert gate.wait(PATIENCE_SECONDS)
+
+
+def becomes_true(condition: Any) -> None:
+    assert wait_until(condition, PATIENCE_SECONDS)
+
+
+@contextmanager
+def at_work(box: Outbox, *gates: Gate, batch_size: int = 100) -> Iterator[Future[dict[str, int]]]:
+    """A worker in a thread of its own that processes a batch; at the end of the block its gates are opened."""
+    with ThreadPoolExecutor(1) as executor:
+        try:
+            yield executor.submit(box.process_pending_events, batch_size)
+        finally:
+            for gate in gates:
+                gate.set()
+
+
+@contextmanager
+def locking(url: str, id: UUID) -> Iterator[None]:
+    """Another transaction has the row, on PostgreSQL."""
+    with psycopg.connect(url) as connection:
+        connection.execute("SELECT FROM outbox_event WHERE id = %s FOR UPDATE", (id,))
+        yield
+
+
+@contextmanager
+def impatient(box: Outbox) -> Iterator[None]:
+    """A statement that waits for a lock, on PostgreSQL, fails instead of waiting for ever."""
+    with box.dialect.connection():
+        box.database.execute_sql("SET lock_timeout = '3s'")
+        yield
+        box.database.execute_sql("RESET lock_timeout")
+
+
+@contextmanager
+def statements(database: peewee.Database) -> Iterator[list[str]]:
+    """What is run inside the block, by the first words of each statement."""
+    seen: list[str] = []
+
+    def note(query: Any) -> None:
+        seen.append(" ".join(query.sql.split()))
+
+    database.query_hooks.append(note)
+    try:
+        yield seen
+    finally:
+        database.query_hooks.remove(note)
+
+
+def ids(events: Sequence[Any]) -> list[Any]:
+    return [event.id for event in events]

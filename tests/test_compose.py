@@ -1,0 +1,162 @@
+"""The deployment files: valid by the Compose specification's own schema, and saying what they should."""
+
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+ROOT = Path(__file__).resolve().parent.parent
+COMPOSE = ROOT / "docker-compose.yml"
+
+OURS = ("init", "worker", "scheduler")
+SERVERS = ("postgres", "redis")
+
+
+def validate(file: Path) -> subprocess.CompletedProcess[str]:
+    """check-jsonschema carries the specification's schema, and fetches nothing."""
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", str(file)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def load() -> Any:
+    return YAML(typ="safe").load(COMPOSE)
+
+
+def service(name: str) -> Any:
+    return load()["services"][name]
+
+
+def procfile() -> dict[str, str]:
+    lines = (ROOT / "Procfile").read_text().splitlines()
+    return dict(line.split(": ", 1) for line in lines)
+
+
+def test_the_compose_file_is_valid() -> None:
+    result = validate(COMPOSE)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def _misspell_a_key(file: Any) -> None:
+    file["services"]["worker"]["comand"] = "dramatiq jobs"
+
+
+def _restart_as_a_number(file: Any) -> None:
+    file["services"]["redis"]["restart"] = 3
+
+
+def _wait_for_an_unknown_condition(file: Any) -> None:
+    file["services"]["worker"]["depends_on"]["redis"]["condition"] = "service_in_a_good_mood"
+
+
+def _services_as_a_list(file: Any) -> None:
+    file["services"] = list(file["services"].values())
+
+
+@pytest.mark.parametrize(
+    "break_it", [_misspell_a_key, _restart_as_a_number, _wait_for_an_unknown_condition, _services_as_a_list]
+)
+def test_the_validator_refuses_a_broken_file(break_it: Callable[[Any], None], tmp_path: Path) -> None:
+    file = load()
+    break_it(file)
+    broken = tmp_path / "docker-compose.yml"
+    YAML(typ="safe").dump(file, broken)
+
+    result = validate(broken)
+
+    assert result.returncode == 1, result.stdout + result.stderr
+    assert "Schema validation errors" in result.stdout
+
+
+def test_the_services_are_the_two_servers_and_our_processes() -> None:
+    assert set(load()["services"]) == {*SERVERS, *OURS}
+
+
+def test_redis_keeps_its_messages() -> None:
+    command = service("redis")["command"]
+    options = dict(zip(command[1::2], command[2::2], strict=True))
+    assert command[0] == "redis-server"
+    assert options["--appendonly"] == "yes"
+    assert options["--maxmemory-policy"] == "noeviction"
+
+
+@pytest.mark.parametrize("name", [*SERVERS, "worker", "scheduler"])
+def test_what_runs_for_long_is_watched_restarted_and_given_time_to_stop(name: str) -> None:
+    definition = service(name)
+    assert definition["healthcheck"]["test"]
+    assert definition["restart"] == "unless-stopped"
+    assert re.fullmatch(r"\d+s", definition["stop_grace_period"])
+
+
+def test_init_runs_once_before_the_others_and_again_only_if_it_failed() -> None:
+    init = service("init")
+    assert init["command"] == "outbox init"
+    assert init["restart"] == "on-failure"
+    assert init["healthcheck"] == {"disable": True}
+    assert init["depends_on"]["postgres"]["condition"] == "service_healthy"
+    for name in ("worker", "scheduler"):
+        waits_for = service(name)["depends_on"]
+        assert waits_for["init"]["condition"] == "service_completed_successfully"
+        assert waits_for["redis"]["condition"] == "service_healthy"
+
+
+@pytest.mark.parametrize("name", SERVERS)
+def test_a_server_has_a_pinned_major_version_a_volume_and_no_open_port(name: str) -> None:
+    definition = service(name)
+    assert re.fullmatch(r"[a-z]+:\d+", definition["image"])
+    volume, _, _ = definition["volumes"][0].partition(":")
+    assert volume in load()["volumes"]
+    assert all(port.startswith("127.0.0.1:") for port in definition["ports"])
+
+
+@pytest.mark.parametrize("name", ["worker", "scheduler"])
+def test_a_container_runs_what_the_procfile_says(name: str) -> None:
+    assert f"exec {service(name)['command']}" == procfile()[name]
+
+
+def test_the_procfile_has_a_worker_and_a_scheduler() -> None:
+    assert set(procfile()) == {"worker", "scheduler"}
+
+
+def test_every_password_comes_from_the_environment() -> None:
+    text = COMPOSE.read_text()
+    assert re.findall(r"PASSWORD: (?!\$\{)", text) == []
+    assert set(re.findall(r"\$\{(\w+PASSWORD)", text)) == {"POSTGRES_PASSWORD", "REDIS_PASSWORD"}
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_our_containers_know_both_servers(name: str) -> None:
+    environment = service(name)["environment"]
+    assert environment["OUTBOX_DATABASE_URL"].endswith("@postgres:5432/outbox")
+    assert environment["OUTBOX_REDIS_URL"].endswith("@redis:6379/0")
+
+
+def test_the_health_check_is_a_program_that_python_can_read() -> None:
+    how, python, option, program = service("worker")["healthcheck"]["test"]
+    assert (how, python, option) == ("CMD", "python", "-c")
+    compile(program, "healthcheck", "exec")
+
+
+def test_the_image_runs_as_a_user_of_its_own_and_installs_by_the_lock() -> None:
+    dockerfile = (ROOT / "Dockerfile").read_text()
+    assert re.search(r"^USER (?!root)", dockerfile, re.MULTILINE)
+    assert "--constraints requirements.lock" in dockerfile
+    copied = {
+        source for line in re.findall(r"^COPY (?!--)(.*)$", dockerfile, re.MULTILINE) for source in line.split()[:-1]
+    }
+    let_in = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    assert copied == let_in
+    assert all((ROOT / source).exists() for source in copied)
+
+
+def test_the_example_environment_names_what_the_files_use() -> None:
+    assigned = {line.split("=")[0] for line in (ROOT / ".env.example").read_text().splitlines() if "=" in line}
+    assert assigned == {
+        "HANDLERS", "OUTBOX_DATABASE_URL", "OUTBOX_REDIS_URL", "POSTGRES_PASSWORD", "REDIS_PASSWORD",
+    }  # fmt: skip
+    assert shlex.split(procfile()["worker"])[-1] == "${HANDLERS:-examples.orders.shop}"

@@ -1,0 +1,224 @@
+"""What the documentation says is true: snippets run, and what exists is written down."""
+
+import ast
+import dataclasses
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any, ParamSpec, TypeVar
+
+import pytest
+
+import dev
+import outbox
+from outbox.cli import cli
+from outbox.settings import DEFAULT_DATABASE_URL, PREFIX, Settings
+
+ROOT = Path(__file__).resolve().parent.parent
+README = ROOT / "README.md"
+PAGES = [README, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+DECISIONS = sorted((ROOT / "docs" / "decisions").glob("*.md"))
+
+SNIPPET = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\[[^\]]+\]\(([^)\s]+)\)")
+
+# Visible in the package because `configure` hands it on; handlers are registered by `outbox.handler`.
+NOT_EXPORTED = {"Registry"}
+
+
+def everything() -> str:
+    return "\n".join(page.read_text() for page in PAGES)
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+# Snippets
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if SNIPPET.search(page.read_text())], ids=name_of)
+def test_the_snippets_of_a_page_run_one_after_the_other(page: Path, tmp_path: Path) -> None:
+    program = "\n".join(SNIPPET.findall(page.read_text()))
+    result = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program],
+        cwd=tmp_path,
+        env={},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_the_first_snippet_of_the_readme_prints_what_the_readme_says(tmp_path: Path) -> None:
+    first = SNIPPET.findall(README.read_text())[0]
+    command = [sys.executable, "-c", first]
+    result = subprocess.run(command, cwd=tmp_path, env={}, capture_output=True, text=True, timeout=60, check=True)
+    assert result.stdout == "Welcome, ada@example.com\n"
+    assert f"It prints `{result.stdout.strip()}`" in README.read_text()
+
+
+# Settings, commands, names
+
+
+def shown(value: object) -> str:
+    """A default as the table has it."""
+    match value:
+        case None:
+            return ""
+        case bool():
+            return f"`{str(value).lower()}`"
+        case float():
+            return f"`{value:g}`"
+        case _:
+            return f"`{value}`"
+
+
+def test_the_settings_table_is_the_settings() -> None:
+    rows = [
+        f"| `{PREFIX}{field.name.upper()}` | {shown(field.default)} | {field.metadata['meaning']} |"
+        for field in dataclasses.fields(Settings)
+    ]
+    table = "\n".join(["| variable | default | meaning |", "|---|---|---|", *rows])
+    assert f"\n{table}\n" in README.read_text(), f"README.md needs this table:\n{table}"
+    assert DEFAULT_DATABASE_URL in table
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / ".env.example", ROOT / "docker-compose.yml"], ids=name_of)
+def test_every_variable_that_is_mentioned_exists(page: Path) -> None:
+    known = {f"{PREFIX}{field.name.upper()}" for field in dataclasses.fields(Settings)}
+    mentioned = set(re.findall(r"\bOUTBOX_[A-Z_]*[A-Z]\b", page.read_text()))
+    assert {name for name in mentioned - known if not name.startswith("OUTBOX_TEST_")} == set()
+
+
+@pytest.mark.parametrize("command", sorted(cli.commands))
+def test_every_command_is_documented(command: str) -> None:
+    assert re.search(rf"\$ (?:\S+ run )?outbox {command}\b", everything())
+
+
+@pytest.mark.parametrize("command", ["run", "test"])
+def test_the_two_commands_for_newcomers_exist_and_are_on_the_first_page(command: str) -> None:
+    assert command in dev.COMMANDS
+    assert f"$ python3 dev.py {command} " in README.read_text()
+
+
+@pytest.mark.parametrize("name", outbox.__all__)
+def test_every_public_name_is_documented(name: str) -> None:
+    assert re.search(rf"\boutbox\.{name}\b", everything())
+
+
+def test_all_is_the_public_namespace() -> None:
+    assert (
+        set(outbox.__all__) == {name for name, value in vars(outbox).items() if is_public(name, value)} - NOT_EXPORTED
+    )
+    assert sorted(outbox.__all__) == sorted(set(outbox.__all__))
+
+
+def is_public(name: str, value: Any) -> bool:
+    """Neither private nor a module, nor what the package itself imported from elsewhere."""
+    if name.startswith("_") or isinstance(value, ModuleType | TypeVar | ParamSpec):
+        return False
+    if value is outbox.Outcome:
+        return True
+    home = getattr(value, "__module__", None) or type(value).__module__
+    return home.partition(".")[0] == "outbox"
+
+
+def test_every_column_is_documented() -> None:
+    page = (ROOT / "docs" / "events.md").read_text()
+    cells = " ".join(line.split("|")[1] for line in page.splitlines() if line.startswith("| `"))
+    assert set(outbox.OutboxEvent._meta.sorted_field_names) - set(re.findall(r"`(\w+)`", cells)) == set()
+
+
+# Links
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_inside_the_project_lead_somewhere(page: Path) -> None:
+    for link in LINK.findall(FENCED.sub("", page.read_text())):
+        if re.match(r"[a-z]+:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), link
+        if anchor:
+            assert anchor in anchors(target), link
+
+
+def anchors(page: Path) -> set[str]:
+    """As GitHub makes them from headings."""
+    headings = re.findall(r"^#+ (.*)$", FENCED.sub("", page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", DECISIONS, ids=name_of)
+def test_a_decision_has_context_decision_and_consequences_and_is_in_the_index(page: Path) -> None:
+    title, *headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    assert headings == ["Context", "Decision", "Consequences"]
+    assert f"[{title}](decisions/{page.name})" in (ROOT / "docs" / "README.md").read_text()
+
+
+# Layers: scheduler → jobs → outbox, and the command line around them
+
+
+def modules(package: str) -> list[Path]:
+    return sorted((ROOT / package).rglob("*.py"))
+
+
+def imports(source: str) -> Iterator[str]:
+    """Every module that a source imports, wherever in it."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "relative imports hide the layer"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def imports_from(path: Path, *packages: str) -> set[str]:
+    """What a file imports of these packages."""
+    return {
+        name
+        for name in imports(path.read_text())
+        if any(name == each or name.startswith(f"{each}.") for each in packages)
+    }
+
+
+def is_command_line(path: Path) -> bool:
+    return path.is_relative_to(ROOT / "outbox" / "cli")
+
+
+def test_imports_are_found_wherever_they_stand() -> None:
+    source = "import a.b\nfrom c import d\ndef f():\n    from e.f import g\n    import h as i\n"
+    assert set(imports(source)) == {"a.b", "c.d", "e.f.g", "h"}
+
+
+@pytest.mark.parametrize("path", [path for path in modules("outbox") if not is_command_line(path)], ids=name_of)
+def test_the_library_knows_neither_dramatiq_nor_the_layers_above(path: Path) -> None:
+    assert imports_from(path, "jobs", "scheduler", "dramatiq", "apscheduler", "redis") == set()
+
+
+@pytest.mark.parametrize("path", modules("jobs"), ids=name_of)
+def test_jobs_know_nothing_of_the_scheduler(path: Path) -> None:
+    assert imports_from(path, "scheduler", "apscheduler") == set()
+
+
+@pytest.mark.parametrize("path", modules("scheduler"), ids=name_of)
+def test_the_scheduler_leaves_dramatiq_to_jobs(path: Path) -> None:
+    assert imports_from(path, "dramatiq") == set()
+
+
+def test_one_module_alone_talks_to_redis() -> None:
+    files = [path for package in ("outbox", "jobs", "scheduler") for path in modules(package)]
+    assert [name_of(path) for path in files if imports_from(path, "redis")] == ["jobs/redis_broker.py"]
+
+
+def test_nothing_imports_the_command_line() -> None:
+    files = [path for package in ("outbox", "jobs", "scheduler") for path in modules(package)]
+    assert [name_of(path) for path in files if not is_command_line(path) and imports_from(path, "outbox.cli")] == []

@@ -1,0 +1,292 @@
+"""The tables: made once however many ask, upgraded in order, and shaped as the hot path needs them."""
+
+import contextlib
+import logging
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import peewee
+import psycopg
+import pytest
+
+import outbox
+from outbox import OutboxEvent, schema
+from outbox.core import Outbox
+from outbox.database import open_database
+from outbox.delivery.claim import claim
+from outbox.schema import VERSIONS, Version
+from outbox.settings import Settings
+from tests.crowd import at_once
+from tests.program import BIN, ROOT, environment, run
+from tests.servers import PATIENCE_SECONDS, wait_until
+from tests.table import on_postgres
+
+MUTABLE = ("status", "attempts", "lease_id", "lease_until", "updated_at")
+
+TWO = Version(
+    2,
+    "a colour",
+    postgres=("ALTER TABLE outbox_event ADD COLUMN colour text",),
+    sqlite=("ALTER TABLE outbox_event ADD COLUMN colour TEXT",),
+)
+BROKEN = Version(2, "a mistake", postgres=("CREATE TABLE oops (id int)", "NONSENSE"), sqlite=("NONSENSE",))
+
+
+@pytest.fixture
+def empty(url: str) -> Iterator[Outbox]:
+    """An outbox on a database without tables."""
+    database: Any = open_database(url)
+    yield Outbox(Settings(dispatch="off"), database=database)
+    database.close_all()
+
+
+def history(box: Outbox) -> list[tuple[int, str]]:
+    return [tuple(row) for row in box.dialect.run("SELECT version, what FROM outbox_schema ORDER BY 1").fetchall()]
+
+
+def columns(box: Outbox) -> set[str]:
+    return {column.name for column in box.database.get_columns("outbox_event")}
+
+
+# Making them
+
+
+def test_tables_are_made_once_and_then_left_alone(empty: Outbox) -> None:
+    empty.create_tables()
+    event = empty.emit("Note", 1, "note.written")
+    empty.create_tables()
+    assert history(empty) == [(1, "the events")]
+    assert empty.emit("Note", 1, "note.written", on_duplicate="ignore").id == event.id
+
+
+def test_upgrading_says_what_it_applied(empty: Outbox, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="outbox")
+    assert schema.upgrade(empty.dialect) == list(VERSIONS)
+    assert schema.upgrade(empty.dialect) == []
+    assert caplog.messages == ["outbox schema: version 1 applied (the events)"]
+
+
+def test_making_tables_leaves_no_connection_and_no_transaction_open(empty: Outbox) -> None:
+    empty.create_tables()
+    assert empty.database.is_closed()
+
+
+def test_tables_can_be_made_inside_the_applications_own_transaction(empty: Outbox) -> None:
+    with empty.database.atomic() as transaction:
+        empty.create_tables()
+        empty.emit("Note", 1, "note.written")
+        transaction.rollback()
+    with pytest.raises(outbox.SchemaError):
+        empty.check_schema()
+
+
+MAKING = """
+import sys, outbox
+box = outbox.current()
+print("ready", flush=True)
+sys.stdin.readline()
+outbox.create_tables()
+outbox.emit("Note", 1, "note.written", idempotency_key=outbox.UNIQUE)
+"""
+
+
+def test_eight_processes_at_once_make_the_tables_together(empty: Outbox, url: str) -> None:
+    with contextlib.ExitStack() as stack:
+        crowd = [stack.enter_context(starting(MAKING, url)) for _ in range(8)]
+        for process in crowd:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+        said = [process.communicate(timeout=PATIENCE_SECONDS) for process in released(crowd)]
+    assert [(process.returncode, *told) for process, told in zip(crowd, said, strict=True)] == [(0, "", "")] * 8
+    assert history(empty) == [(1, "the events")]
+    assert empty.process_pending_events() == {"processed": 8, "remaining": 0}
+
+
+def starting(code: str, url: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", code],
+        env=environment(database_url=url, dispatch="off"),
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def released(crowd: list[subprocess.Popen[str]]) -> list[subprocess.Popen[str]]:
+    """All of them told to go, before any is waited for."""
+    for process in crowd:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    return crowd
+
+
+def test_outbox_init_makes_the_tables(empty: Outbox, url: str) -> None:
+    first = run(BIN / "outbox", "init", database_url=url)
+    assert (first.returncode, first.stdout) == (0, "version 1: the events\nThe tables are ready.\n")
+    empty.check_schema()
+    second = run(BIN / "outbox", "init", database_url=url)
+    assert (second.returncode, second.stdout) == (0, "The tables were up to date.\n")
+
+
+# Upgrading them
+
+
+def test_an_upgrade_adds_what_is_missing_and_keeps_what_is_there(
+    empty: Outbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    empty.create_tables()
+    event = empty.emit("Note", 1, "note.written")
+    monkeypatch.setattr(schema, "VERSIONS", (*VERSIONS, TWO))
+    with pytest.raises(outbox.SchemaError, match=r"are at version 1, and this library needs 2: run `outbox init`"):
+        empty.check_schema()
+    empty.create_tables()
+    empty.check_schema()
+    assert history(empty) == [(1, "the events"), (2, "a colour")]
+    assert "colour" in columns(empty)
+    assert empty.emit("Note", 1, "note.written", on_duplicate="ignore").id == event.id
+
+
+def test_an_older_library_works_on_newer_tables(empty: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as newer:
+        newer.setattr(schema, "VERSIONS", (*VERSIONS, TWO))
+        empty.create_tables()
+    empty.create_tables()
+    empty.check_schema()
+    empty.emit("Note", 1, "note.written")
+    assert history(empty) == [(1, "the events"), (2, "a colour")]
+
+
+@pytest.mark.parametrize("start", [0, 1], ids=["from nothing", "from version 1"])
+def test_threads_that_upgrade_at_once_apply_each_version_once(
+    empty: Outbox, monkeypatch: pytest.MonkeyPatch, start: int
+) -> None:
+    if start == 1:
+        empty.create_tables()
+    monkeypatch.setattr(schema, "VERSIONS", (*VERSIONS, TWO))
+    results = at_once(empty.database, [lambda: schema.upgrade(empty.dialect)] * 8)
+    assert [result for result in results if result != []] == [list((*VERSIONS, TWO)[start:])]
+    assert history(empty) == [(1, "the events"), (2, "a colour")]
+
+
+def test_an_upgrade_that_fails_says_which_and_leaves_nothing_half_done(
+    empty: Outbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    empty.create_tables()
+    monkeypatch.setattr(schema, "VERSIONS", (*VERSIONS, BROKEN))
+    with pytest.raises(
+        outbox.SchemaError, match=r"Version 2 of the outbox's tables \(a mistake\) could not be applied"
+    ):
+        empty.create_tables()
+    assert history(empty) == [(1, "the events")]
+    assert not empty.database.table_exists("oops")
+
+
+# Missing them
+
+
+def test_without_tables_the_check_says_what_to_run(empty: Outbox) -> None:
+    with pytest.raises(outbox.SchemaError, match="no tables in this database yet: run `outbox init`"):
+        empty.check_schema()
+
+
+def test_without_tables_everything_says_what_to_run(empty: Outbox) -> None:
+    calls: list[Callable[[], object]] = [
+        lambda: empty.emit("Note", 1, "note.written"),
+        lambda: empty.emit_many([("Note", 1, "note.written")]),
+        empty.process_pending_events,
+        empty.cleanup_delivered_events,
+    ]
+    for call in calls:
+        with pytest.raises(outbox.SchemaError, match="outbox init"):
+            call()
+
+
+# Their shape
+
+
+def indexes(box: Outbox) -> dict[str, str]:
+    """The indexes of the events' table, by name, as the database writes them."""
+    query = {
+        "postgres": "SELECT indexname, indexdef FROM pg_indexes WHERE tablename = 'outbox_event'",
+        "sqlite": "SELECT name, coalesce(sql, '') FROM sqlite_master WHERE type = 'index'",
+    }
+    return dict(box.dialect.run(query[box.dialect.name]).fetchall())
+
+
+def test_the_pending_index_is_partial(box: Outbox) -> None:
+    definition = indexes(box)["idx_outbox_pending_next"].replace("btree ", "").replace("public.", "")
+    assert "outbox_event" in definition
+    assert "(next_attempt_at) WHERE" in definition
+    assert definition.rstrip(")").endswith("next_attempt_at IS NOT NULL")
+
+
+def test_no_index_mentions_what_a_claim_changes(box: Outbox) -> None:
+    for name, definition in indexes(box).items():
+        assert not [column for column in MUTABLE if column in definition], name
+
+
+def test_the_key_is_unique_by_a_name_of_its_own(box: Outbox) -> None:
+    tables = {
+        "postgres": "SELECT conname, pg_get_constraintdef(oid) FROM pg_constraint WHERE contype = 'u'",
+        "sqlite": "SELECT name, sql FROM sqlite_master WHERE name = 'outbox_event'",
+    }
+    found = " ".join(" ".join(row) for row in box.dialect.run(tables[box.dialect.name]).fetchall())
+    assert re.search(r"unique_event_type_idempotency_key UNIQUE \(event_type, idempotency_key\)", found)
+
+
+def test_ids_are_unique_on_every_database(box: Outbox) -> None:
+    event = outbox.emit("Note", 1, "note.written")
+    values = {**event.__data__, "seq": event.seq + 1, "idempotency_key": "other"}
+    if box.dialect.name == "postgres":
+        del values["seq"]
+    with pytest.raises(peewee.IntegrityError):
+        OutboxEvent.insert(**values).execute()
+
+
+def test_numbers_are_never_used_again(box: Outbox) -> None:
+    first = outbox.emit("Note", 1, "note.written")
+    OutboxEvent.delete().execute()
+    assert outbox.emit("Note", 1, "note.written").seq > first.seq
+
+
+@on_postgres
+def test_postgres_keeps_json_as_text_and_half_of_each_page_free(box: Outbox) -> None:
+    assert box.dialect.run("SELECT reloptions FROM pg_class WHERE relname = 'outbox_event'").fetchone() == (
+        ["fillfactor=50"],
+    )
+    types = dict(
+        box.dialect.run(
+            "SELECT column_name, data_type FROM information_schema.columns WHERE table_name = 'outbox_event'"
+        ).fetchall()
+    )
+    assert {types[name] for name in ("payload", "headers", "progress")} == {"json"}
+    assert {kind for name, kind in types.items() if name.endswith(("_at", "_until"))} == {"timestamp with time zone"}
+    assert (types["id"], types["seq"], types["lease_id"]) == ("uuid", "bigint", "uuid")
+
+
+@on_postgres
+def test_a_claim_is_a_hot_update(box: Outbox, postgres_url: str) -> None:
+    outbox.emit_many(("Note", number, "note.written", {"text": "x" * 100}) for number in range(200))
+    batch = claim(box, 200)
+    assert batch is not None
+    assert len(batch.events) == 200
+    database: Any = box.database
+    database.close_all()  # with its end a session hands in its numbers
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        assert wait_until(lambda: updates(connection)[0] == 200)
+        # A claimed row is a little longer than a new one: now and then a page is full before its last.
+        assert updates(connection)[1] >= 150
+
+
+def updates(connection: psycopg.Connection[Any]) -> tuple[int, int]:
+    """How many rows were updated, and how many of these without touching an index."""
+    row = connection.execute(
+        "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'outbox_event'"
+    ).fetchone()
+    return (0, 0) if row is None else (row[0], row[1])

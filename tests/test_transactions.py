@@ -1,0 +1,567 @@
+"""Nothing leaves before the commit, nothing of a rollback ever does, and a transaction wakes somebody once.
+
+Each way to begin and end a transaction is tried with a wake-up in the background, as with Dramatiq, and with delivery
+inline.
+"""
+
+import contextlib
+import contextvars
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import peewee
+import psycopg
+import pytest
+
+import outbox
+from outbox import OutboxEvent
+from outbox.bell import Bell
+from outbox.core import Outbox
+from outbox.database import open_database
+from outbox.settings import Settings
+from tests.conftest import Configure, Note
+from tests.crowd import elsewhere
+
+Body = Callable[[], None]
+
+
+class CountedBell(Bell):
+    """Counts how often it is rung, at the moment of the ring."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda: None)
+        self.times = 0
+
+    def ring(self) -> None:
+        self.times += 1
+        super().ring()
+
+
+class Witness:
+    """What followed the commits: wake-ups, and the events that handlers saw."""
+
+    def __init__(self, box: Outbox) -> None:
+        self.box = box
+        self.database: Any = box.database
+        self.delivered: list[str] = []
+        self._inline_wakes = 0
+        outbox.handler("*", name="witness")(lambda event: self.delivered.append(event.aggregate_id))
+        box.bell = Bell(self._deliver, inline=True) if self.inline else CountedBell()
+
+    @property
+    def inline(self) -> bool:
+        return self.box.settings.dispatch == "inline"
+
+    @property
+    def wakes(self) -> int:
+        return self.box.bell.times if isinstance(self.box.bell, CountedBell) else self._inline_wakes
+
+    def saw_nothing(self) -> bool:
+        return self.wakes == 0 and self.delivered == []
+
+    def swept(self) -> list[str]:
+        """What has been delivered once a sweep has been as well."""
+        outbox.process_pending_events()
+        return self.delivered
+
+    def _deliver(self) -> None:
+        self._inline_wakes += 1
+        self.box._deliver_inline()
+
+
+@pytest.fixture(params=["off", "inline"], ids=["background", "inline"])
+def witness(request: pytest.FixtureRequest, configure: Configure) -> Iterator[Witness]:
+    witness = Witness(configure(dispatch=request.param))
+    yield witness
+    witness.box.bell.flush()
+
+
+def emit(number: object = 1) -> OutboxEvent:
+    return outbox.emit("Note", number, "note.written")
+
+
+def one() -> None:
+    emit(1)
+
+
+def two() -> None:
+    emit(2)
+
+
+def stored() -> list[str]:
+    return [event.aggregate_id for event in OutboxEvent.select().order_by(OutboxEvent.seq)]
+
+
+# Every way to commit
+
+
+def in_atomic(database: Any, body: Body) -> None:
+    with database.atomic():
+        body()
+
+
+def in_nested_atomic(database: Any, body: Body) -> None:
+    with database.atomic(), database.atomic(), database.atomic():
+        body()
+
+
+def in_nested_transactions(database: Any, body: Body) -> None:
+    with database.transaction(), database.transaction():
+        body()
+
+
+def in_with_database(database: Any, body: Body) -> None:
+    with database:
+        body()
+
+
+def in_decorator(database: Any, body: Body) -> None:
+    database.atomic()(body)()
+
+
+def in_session(database: Any, body: Body) -> None:
+    database.session_start()
+    body()
+    assert database.session_commit()
+
+
+COMMITTING = [in_atomic, in_nested_atomic, in_nested_transactions, in_with_database, in_decorator, in_session]
+
+
+@pytest.mark.parametrize("committing", COMMITTING)
+def test_a_commit_wakes_once_and_not_before(witness: Witness, committing: Callable[[Any, Body], None]) -> None:
+    def body() -> None:
+        Note.create(text="x")
+        emit(1)
+        emit(2)
+        assert witness.saw_nothing()
+
+    committing(witness.database, body)
+    assert witness.wakes == 1
+    assert witness.swept() == stored() == ["1", "2"]
+
+
+def test_a_hundred_emits_in_a_transaction_are_one_wake_up(witness: Witness) -> None:
+    with witness.database.atomic():
+        for number in range(100):
+            emit(number)
+    assert witness.wakes == 1
+
+
+def test_emit_many_is_one_wake_up_inside_a_transaction_and_outside(witness: Witness) -> None:
+    with witness.database.atomic():
+        outbox.emit_many(("Note", number, "note.written") for number in range(5))
+        assert witness.saw_nothing()
+    assert witness.wakes == 1
+    outbox.emit_many(("Note", number, "note.written") for number in range(5, 10))
+    assert witness.wakes == 2
+
+
+def test_each_transaction_wakes_for_itself(witness: Witness) -> None:
+    for number in range(3):
+        with witness.database.atomic():
+            emit(number)
+    assert witness.wakes == 3
+
+
+def test_a_transaction_without_events_wakes_nobody(witness: Witness) -> None:
+    with witness.database.atomic():
+        Note.create(text="x")
+    assert witness.saw_nothing()
+
+
+def test_without_a_transaction_an_event_is_committed_and_rung_for_at_once(witness: Witness) -> None:
+    emit(1)
+    assert witness.wakes == 1
+    assert elsewhere(witness.database, stored) == ["1"]
+    assert witness.swept() == ["1"]
+
+
+# Every way to roll back
+
+
+def by_exception(database: Any, body: Body) -> None:
+    with contextlib.suppress(ZeroDivisionError), database.atomic():
+        body()
+        raise ZeroDivisionError
+
+
+def by_exception_through_nested_blocks(database: Any, body: Body) -> None:
+    with contextlib.suppress(ZeroDivisionError), database.atomic(), database.atomic():
+        body()
+        raise ZeroDivisionError
+
+
+def by_hand(database: Any, body: Body) -> None:
+    with database.atomic() as transaction:
+        body()
+        transaction.rollback()
+
+
+def by_session_rollback(database: Any, body: Body) -> None:
+    database.session_start()
+    body()
+    assert database.session_rollback()
+
+
+def by_losing_the_connection(database: Any, body: Body) -> None:
+    with pytest.raises(peewee.PeeweeException), database.atomic():  # noqa: PT012
+        body()
+        break_connection(database)
+    database.close()
+
+
+def break_connection(database: Any) -> None:
+    """Lose it as a restart of the server would, just before the COMMIT."""
+    if not isinstance(database, peewee.PostgresqlDatabase):
+        database.connection().close()
+        return
+    backend = database.connection().info.backend_pid
+    with contextlib.suppress(peewee.OperationalError, psycopg.OperationalError):
+        elsewhere(database, lambda: database.execute_sql("SELECT pg_terminate_backend(%s, 5000)", (backend,)))
+
+
+ROLLING_BACK = [
+    by_exception,
+    by_exception_through_nested_blocks,
+    by_hand,
+    by_session_rollback,
+    by_losing_the_connection,
+]
+
+
+@pytest.mark.parametrize("rolling_back", ROLLING_BACK)
+def test_nothing_follows_a_rollback(witness: Witness, rolling_back: Callable[[Any, Body], None]) -> None:
+    rolling_back(witness.database, one)
+    assert witness.saw_nothing()
+    assert witness.swept() == stored() == []
+
+
+@pytest.mark.parametrize("rolling_back", ROLLING_BACK)
+def test_after_a_rollback_the_next_transaction_wakes_as_usual(
+    witness: Witness, rolling_back: Callable[[Any, Body], None]
+) -> None:
+    rolling_back(witness.database, one)
+    with witness.database.atomic():
+        emit(2)
+        assert witness.saw_nothing()
+    assert witness.wakes == 1
+    assert witness.swept() == stored() == ["2"]
+
+
+def test_of_a_rolled_back_savepoint_nothing_leaves(witness: Witness) -> None:
+    with witness.database.atomic():
+        emit(1)
+        by_exception(witness.database, two)
+        emit(3)
+    assert witness.wakes == 1
+    assert witness.swept() == stored() == ["1", "3"]
+
+
+def test_a_wake_up_for_a_rolled_back_savepoint_alone_finds_nothing(witness: Witness) -> None:
+    with witness.database.atomic():
+        by_exception(witness.database, one)
+    assert witness.swept() == stored() == []
+
+
+def test_an_error_swallowed_inside_the_transaction_delivers_only_what_was_committed(witness: Witness) -> None:
+    with witness.database.atomic():
+        emit(1)
+        with contextlib.suppress(peewee.PeeweeException):
+            witness.database.execute_sql("SELECT no_such_column FROM note")
+    # PostgreSQL turns the COMMIT into a ROLLBACK and says nothing; for SQLite only the statement failed.
+    survives = not isinstance(witness.database, peewee.PostgresqlDatabase)
+    assert witness.swept() == stored() == (["1"] if survives else [])
+
+
+def test_an_interrupt_during_the_commit_delivers_nothing(witness: Witness, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(witness.database, "commit", interrupted)
+        with pytest.raises(KeyboardInterrupt), witness.database.atomic():
+            emit(1)
+    # Peewee thinks that the transaction is over, and the connection is still in it.
+    assert not witness.database.in_transaction()
+    assert witness.box.dialect.in_transaction
+    assert witness.saw_nothing()
+    emit(2)
+    assert witness.delivered == []
+    witness.database.rollback()
+    assert witness.swept() == stored() == []
+
+
+# Commits that Peewee does not announce, or announces oddly
+
+
+def test_a_commit_in_the_middle_of_a_block_is_rung_for(witness: Witness) -> None:
+    with witness.database.atomic() as transaction:
+        emit(1)
+        transaction.commit()
+        # Inline waits for the end of the block: a handler could not open a transaction of its own here.
+        assert (witness.wakes, witness.delivered) == (0 if witness.inline else 1, [])
+        emit(2)
+    assert witness.wakes == (1 if witness.inline else 2)
+    assert witness.swept() == ["1", "2"]
+
+
+@contextlib.contextmanager
+def manual_commit(database: Any) -> Iterator[None]:
+    """The connection comes first: if it were opened inside, Peewee would forget that it is in such a block."""
+    database.connect(reuse_if_open=True)
+    with database.manual_commit():
+        yield
+
+
+def test_a_manual_commit_is_stored_and_found_by_a_sweep(witness: Witness) -> None:
+    with manual_commit(witness.database):
+        witness.database.begin()
+        emit(1)
+        outbox.emit_many([("Note", 2, "note.written")])
+        witness.database.commit()
+    assert witness.saw_nothing()
+    assert witness.swept() == ["1", "2"]
+
+
+def test_a_manual_rollback_takes_the_event_back(witness: Witness) -> None:
+    with manual_commit(witness.database):
+        witness.database.begin()
+        emit(1)
+        witness.database.rollback()
+    assert witness.saw_nothing()
+    assert witness.swept() == stored() == []
+
+
+def test_in_manual_commit_with_nothing_begun_one_event_is_committed_at_once(witness: Witness) -> None:
+    with manual_commit(witness.database):
+        emit(1)
+    assert elsewhere(witness.database, stored) == ["1"]
+    assert witness.swept() == ["1"]
+
+
+def test_in_manual_commit_with_nothing_begun_many_events_are_refused(witness: Witness) -> None:
+    with manual_commit(witness.database), pytest.raises(outbox.TransactionRequired):
+        outbox.emit_many([("Note", 1, "note.written")])
+    assert stored() == []
+
+
+def begin_by_method(database: Any) -> None:
+    database.begin()
+
+
+def begin_by_statement(database: Any) -> None:
+    database.execute_sql("BEGIN")
+
+
+@pytest.mark.parametrize("begin", [begin_by_method, begin_by_statement])
+def test_a_plain_begin_delivers_nothing_before_its_commit(witness: Witness, begin: Callable[[Any], None]) -> None:
+    begin(witness.database)
+    emit(1)
+    outbox.emit_many([("Note", 2, "note.written")])
+    assert witness.delivered == []
+    assert elsewhere(witness.database, stored) == []
+    witness.database.commit()
+    assert witness.swept() == ["1", "2"]
+
+
+@pytest.mark.parametrize("begin", [begin_by_method, begin_by_statement])
+def test_a_plain_begin_that_is_rolled_back_delivers_nothing(witness: Witness, begin: Callable[[Any], None]) -> None:
+    begin(witness.database)
+    emit(1)
+    outbox.emit_many([("Note", 2, "note.written")])
+    witness.database.rollback()
+    assert witness.swept() == stored() == []
+
+
+def test_a_bare_savepoint_of_sqlite_delivers_nothing_before_it_is_released(witness: Witness) -> None:
+    if isinstance(witness.database, peewee.PostgresqlDatabase):
+        with pytest.raises(peewee.PeeweeException, match="SAVEPOINT"), witness.database.savepoint():
+            pass
+        return
+    with witness.database.savepoint():
+        emit(1)
+        assert witness.delivered == []
+    assert witness.swept() == ["1"]
+
+
+def test_a_callback_that_fails_before_ours_costs_the_wake_up_and_nothing_else(witness: Witness) -> None:
+    with pytest.raises((ZeroDivisionError, peewee.OperationalError)), witness.database.atomic():  # noqa: PT012
+        witness.database.after_commit(fail)
+        emit(1)
+    assert witness.saw_nothing()
+    assert witness.swept() == stored() == ["1"]
+    with witness.database.atomic():
+        emit(2)
+    assert witness.wakes == 1
+
+
+def test_a_callback_that_fails_after_ours_costs_nothing(witness: Witness) -> None:
+    with pytest.raises((ZeroDivisionError, peewee.OperationalError)), witness.database.atomic():  # noqa: PT012
+        emit(1)
+        witness.database.after_commit(fail)
+    assert witness.wakes == 1
+    assert witness.swept() == ["1"]
+
+
+def fail() -> None:
+    raise ZeroDivisionError
+
+
+def test_another_threads_transaction_is_not_ours(witness: Witness) -> None:
+    database = witness.database
+    # On SQLite, one that does not keep other writers out until it writes itself.
+    with database.atomic() if isinstance(database, peewee.PostgresqlDatabase) else database.atomic("DEFERRED"):
+        elsewhere(database, lambda: emit(1))
+        assert witness.wakes == 1
+        emit(2)
+        assert witness.wakes == 1
+    assert witness.wakes == 2
+    assert witness.swept() == ["1", "2"]
+
+
+def test_an_event_emitted_in_a_copied_context_is_rung_for(witness: Witness) -> None:
+    with witness.database.atomic():
+        contextvars.copy_context().run(emit, 1)
+    assert witness.wakes == 1
+
+
+def test_transactions_on_two_databases_wake_each_its_own(witness: Witness, sqlite_url: str) -> None:
+    other_database: Any = open_database(f"{sqlite_url}.other")
+    other = Outbox(Settings(dispatch="off"), database=other_database)
+    other.create_tables()
+    other.bell = bell = CountedBell()
+    with witness.database.atomic():
+        emit(1)
+        with other_database.atomic():
+            other.emit("Note", 1, "note.written")
+        assert (bell.times, witness.wakes) == (1, 0)
+    assert (bell.times, witness.wakes) == (1, 1)
+    bell.flush()
+    other_database.close_all()
+
+
+# OUTBOX_REQUIRE_TRANSACTION
+
+
+def test_where_a_transaction_is_required_emitting_outside_one_is_an_error(configure: Configure) -> None:
+    box = configure(require_transaction=True)
+    for emitting in (emit, lambda: outbox.emit_many([("Note", 1, "note.written")])):
+        with pytest.raises(outbox.TransactionRequired, match="OUTBOX_REQUIRE_TRANSACTION"):
+            emitting()
+    with manual_commit(box.database), pytest.raises(outbox.TransactionRequired):
+        emit()
+    assert stored() == []
+
+
+def test_where_a_transaction_is_required_any_kind_will_do(configure: Configure) -> None:
+    database: Any = configure(require_transaction=True).database
+    with database.atomic():
+        emit(1)
+        outbox.emit_many([("Note", 2, "note.written")])
+    database.begin()
+    emit(3)
+    database.commit()
+    with manual_commit(database):
+        database.begin()
+        emit(4)
+        database.commit()
+    assert stored() == ["1", "2", "3", "4"]
+
+
+def test_by_default_no_transaction_is_required(box: Outbox) -> None:
+    emit(1)
+    outbox.emit_many([("Note", 2, "note.written")])
+    assert stored() == ["1", "2"]
+
+
+# Inline: in the emitter's own thread, and never at its expense
+
+
+def test_a_failing_handler_never_reaches_the_emitter(configure: Configure) -> None:
+    configure(dispatch="inline")
+    outbox.handler("*")(lambda _: fail())
+    emit(1)
+    with outbox.current().database.atomic():
+        emit(2)
+    assert {(event.status, event.attempts) for event in OutboxEvent.select()} == {("pending", 1)}
+
+
+def test_a_handler_that_would_end_the_process_does_not(configure: Configure) -> None:
+    configure(dispatch="inline")
+    outbox.handler("*")(lambda _: sys.exit("enough"))
+    emit(1)
+    (event,) = OutboxEvent.select()
+    assert event.status == "pending"
+    assert "SystemExit: enough" in str(event.error_message)
+
+
+def test_what_a_handler_emits_is_delivered_as_well(configure: Configure) -> None:
+    box = configure(dispatch="inline")
+    got: list[str] = []
+
+    @outbox.handler("*")
+    def count_down(event: outbox.Event) -> None:
+        got.append(event.aggregate_id)
+        with box.database.atomic():
+            Note.create(text=event.aggregate_id)
+            if event.aggregate_id != "0":
+                emit(int(event.aggregate_id) - 1)
+
+    with box.database.atomic():
+        emit(3)
+    assert got == ["3", "2", "1", "0"]
+    assert {event.status for event in OutboxEvent.select()} == {"delivered"}
+
+
+def test_a_handler_may_open_a_transaction_after_a_commit_in_the_middle(configure: Configure) -> None:
+    box = configure(dispatch="inline")
+
+    @outbox.handler("*")
+    def write(event: outbox.Event) -> None:
+        with box.database.atomic():
+            Note.create(text=event.aggregate_id)
+
+    with box.database.atomic() as transaction:
+        emit(1)
+        transaction.commit()
+        emit(2)
+    assert [note.text for note in Note.select()] == ["1", "2"]
+
+
+def test_a_handler_that_leaves_a_transaction_open_spoils_nothing(configure: Configure) -> None:
+    box = configure(dispatch="inline")
+    outbox.handler("*")(lambda _: box.database.begin())
+    emit(1)
+    assert not box.dialect.in_transaction
+    (event,) = OutboxEvent.select()
+    assert "transaction was left open" in str(event.error_message)
+
+
+def test_inline_delivers_more_than_a_batch(configure: Configure) -> None:
+    box = configure(dispatch="inline", batch_size=3)
+    got: list[str] = []
+    outbox.handler("*")(lambda event: got.append(event.aggregate_id))
+    with box.database.atomic():
+        outbox.emit_many(("Note", number, "note.written") for number in range(10))
+    assert got == [str(number) for number in range(10)]
+
+
+def test_inline_without_the_tables_leaves_the_callers_commit_alone(configure: Configure) -> None:
+    box = configure(dispatch="inline")
+    with box.database.atomic():
+        emit(1)
+        box.database.execute_sql("DROP TABLE outbox_event")
+        Note.create(text="kept")
+    assert [note.text for note in Note.select()] == ["kept"]
+
+
+def test_off_wakes_nobody_and_leaves_the_event_to_a_sweep(box: Outbox) -> None:
+    got: list[str] = []
+    outbox.handler("*")(lambda event: got.append(event.aggregate_id))
+    with box.database.atomic():
+        emit(1)
+    assert got == []
+    outbox.process_pending_events()
+    assert got == ["1"]
