@@ -1,0 +1,1 @@
+"""Applications that show the outbox at work."""

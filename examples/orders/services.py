@@ -1,0 +1,68 @@
+"""What the shop's handlers talk to: pretended, and unreliable on purpose, in the same way at each run.
+
+Each keeps a record of what it was asked and what it did, which the summary compares with the shop's tables.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+
+logger = logging.getLogger("shop")
+
+
+class CardDeclined(Exception):
+    """The bank says no, and will go on saying no."""
+
+
+class CardProvider:
+    """Times out on every fourth order, once, and declines the card of every fifth."""
+
+    def __init__(self) -> None:
+        self.charged: Counter[int] = Counter()
+        self.timed_out: set[int] = set()
+        self.declined: set[int] = set()
+        self._keys: set[str] = set()
+
+    def charge(self, order: int, cents: int, key: str) -> None:
+        if order % 4 == 0 and order not in self.timed_out:
+            self.timed_out.add(order)
+            logger.info("order %-3d card: the provider timed out", order)
+            raise TimeoutError("the card provider did not answer")
+        if order % 5 == 0:
+            self.declined.add(order)
+            logger.info("order %-3d card: declined", order)
+            raise CardDeclined(f"the card of order {order} was declined")
+        if key not in self._keys:
+            self._keys.add(key)
+            self.charged[order] += 1
+            logger.info("order %-3d card: charged %.2f", order, cents / 100)
+
+
+class MailServer:
+    """Down when the shop opens, for a while."""
+
+    def __init__(self, down_seconds: float) -> None:
+        self.sent: Counter[int] = Counter()
+        self.turned_away: set[int] = set()
+        self._back_at = time.monotonic() + down_seconds
+
+    def send(self, order: int, text: str) -> None:
+        if time.monotonic() < self._back_at:
+            self.turned_away.add(order)
+            logger.info("order %-3d mail: the server is down", order)
+            raise ConnectionError("the mail server is down")
+        self.sent[order] += 1
+        logger.info("order %-3d mail: sent: %s", order, text)
+
+
+class Warehouse:
+    """The one that always works."""
+
+    def __init__(self) -> None:
+        self.packed: Counter[int] = Counter()
+
+    def pack(self, order: int) -> None:
+        self.packed[order] += 1
+        logger.info("order %-3d parcel: packed", order)
