@@ -22,6 +22,11 @@ def find(broker: dramatiq.Broker, kind: type[M]) -> M:
     return next(middleware for middleware in broker.middleware if isinstance(middleware, kind))
 
 
+def has_worker(broker: dramatiq.Broker) -> bool:
+    """Whether a worker of this process takes messages from the broker."""
+    return any(isinstance(middleware, Occupancy) and middleware.threads > 0 for middleware in broker.middleware)
+
+
 class Connections(Middleware):
     """A working database connection for every message, returned afterwards, discarded after an interrupt.
 
@@ -52,14 +57,18 @@ class Occupancy(Middleware):
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._threads = 0
+        self.threads = 0
         self._busy: set[int] = set()
         self._begun: dict[int, str] = {}  # each thread's latest message
-        # Counts whatever may have made a thread free, or a message done.
+        # How often a thread has become free, and how often anything has changed.
+        self.freed = 0
         self.changes = 0
 
     def before_worker_boot(self, broker: dramatiq.Broker, worker: dramatiq.Worker) -> None:
-        self._threads = worker.worker_threads
+        self.threads = worker.worker_threads
+
+    def before_worker_shutdown(self, broker: dramatiq.Broker, worker: dramatiq.Worker) -> None:
+        self.threads = 0
 
     def before_process_message(self, broker: dramatiq.Broker, message: Any) -> None:
         with self._changed:
@@ -71,6 +80,7 @@ class Occupancy(Middleware):
     ) -> None:
         with self._changed:
             self._busy.discard(threading.get_ident())
+            self.freed += 1
         self._note_change()
 
     def after_skip_message(self, broker: dramatiq.Broker, message: Any) -> None:
@@ -91,7 +101,7 @@ class Occupancy(Middleware):
         """Whether a thread has nothing to do, not even one of these messages that it has yet to begin."""
         with self._changed:
             begun = set(self._begun.values())
-            return len(self._busy) + sum(id not in begun for id in fetched) < self._threads
+            return len(self._busy) + sum(id not in begun for id in fetched) < self.threads
 
     def wait_for_change(self, known: int, seconds: float) -> None:
         """Wait until there were more changes than the caller knows of."""
@@ -106,9 +116,9 @@ class Lifecycle(Middleware):
         stopping.prepare()
 
     def before_worker_boot(self, broker: dramatiq.Broker, worker: dramatiq.Worker) -> None:
-        outbox.current().stopping.clear()
         # Dramatiq swallows ordinary exceptions here.
         try:
+            outbox.current().stopping.clear()
             check_ready(broker)
         except OutboxError as error:
             raise SystemExit(f"outbox: {error}") from None

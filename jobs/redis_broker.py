@@ -50,8 +50,12 @@ def make_client(url: str, *, answer_timeout: float = ANSWER_TIMEOUT) -> redis.Re
             retry=Retry(NoBackoff(), 0),
             health_check_interval=30,
         )
-    except ValueError as error:
-        raise SettingsError(f"OUTBOX_REDIS_URL can't be used: {error}") from None
+    except ValueError:
+        # Without the client's words: they quote the URL, and perhaps the password.
+        raise SettingsError(
+            "OUTBOX_REDIS_URL can't be read as redis://user:password@host:port/0, rediss:// or unix://; "
+            "special characters in a password must be percent-encoded."
+        ) from None
 
 
 class OutboxRedisBroker(RedisBroker):
@@ -85,7 +89,7 @@ class WaitingConsumer(_RedisConsumer):
         self._key = f"{broker.namespace}:{queue_name}"
         self._waiting_client = broker.waiting_client()
         self._occupancy = find(broker, Occupancy)
-        self._changes_seen = self._occupancy.changes
+        self._freed_seen = self._occupancy.freed
         self._is_outbox = q_name(queue_name) == broker.outbox_queue
 
     def __next__(self) -> MessageProxy | None:
@@ -101,17 +105,17 @@ class WaitingConsumer(_RedisConsumer):
     def _wait(self) -> bool:
         """Whether it makes sense to fetch now; gives up after a second, so that the thread can be stopped."""
         changes = self._occupancy.changes
+        idle = self._has_idle_thread()
         # Under load no thread is ever seen idle; when one was free meanwhile, it is this queue's turn all the same.
-        has_share = changes != self._changes_seen
-        if self.outstanding_message_count >= self._most or not (has_share or self._has_idle_thread()):
+        share = self._occupancy.freed != self._freed_seen
+        if self.outstanding_message_count >= self._most or not (idle or share):
             self._occupancy.wait_for_change(changes, BLOCK_SECONDS)
             return False
-        has_share = has_share and not self._has_idle_thread()
-        self._changes_seen = changes
         # Moves the head of the list onto itself, once there is one: changes nothing, and waits without polling. An
         # empty answer still leads to a fetch, which is also the heartbeat.
         self._waiting_client.blmove(self._key, self._key, BLOCK_SECONDS, "LEFT", "LEFT")
-        return has_share or self._has_idle_thread()
+        self._freed_seen = self._occupancy.freed
+        return not idle or self._has_idle_thread()
 
     def _has_idle_thread(self) -> bool:
         """A wake-up fetched while all threads are busy would sit here, and another worker may be idle."""

@@ -19,6 +19,8 @@ from collections.abc import Callable
 from multiprocessing.connection import wait
 from types import FrameType
 
+logger = logging.getLogger("outbox")
+
 # Signals that come closer together than this are one; a later one still means "at once".
 SAME_SIGNAL_SECONDS = 2.0
 
@@ -53,10 +55,17 @@ class Ear:
 
 def _outlive(parent: int, ear: Ear) -> None:
     wait([parent])
-    # What is printed and logged went through a pipe to the main process; writing to it would fail the handlers now.
+    _find_voice()
+    logger.warning("the main process is gone: this worker ends as well, when its batches are done")
+    if ear.heard_at is None:  # once it is stopping, another signal would mean "at once"
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _find_voice() -> None:
+    """What is printed and logged went through a pipe to the main process. Nobody reads it now, and once it is full
+    it would hold up whoever prints.
+    """
     sys.stdout = sys.stderr = sys.__stderr__
     for handler in logging.getLogger().handlers:
         if isinstance(handler, logging.StreamHandler):
             handler.setStream(sys.__stderr__)
-    if ear.heard_at is None:  # once it is stopping, another signal would mean "at once"
-        os.kill(os.getpid(), signal.SIGTERM)

@@ -16,9 +16,12 @@ from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
 import dramatiq
+from dramatiq.brokers.stub import StubBroker
 
 import outbox
+from jobs.middleware import has_worker
 from outbox.core import Outbox
+from outbox.errors import OutboxError
 
 logger = logging.getLogger("outbox")
 
@@ -29,6 +32,16 @@ FLAG_MILLISECONDS = 1_000
 # Messages that wait in the queue will be answered after now, whoever sent them: with this many, one more says nothing.
 # So workers that were dead for a night find no pile. (An age limit would go by the hosts' clocks, which may differ.)
 ENOUGH_WAITING = 100
+
+
+class NobodyHere(OutboxError):
+    """There is no broker between processes, and this one has no worker."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "OUTBOX_REDIS_URL is not set, and no worker runs in this process "
+            "(if sweeps are enough, OUTBOX_DISPATCH=off says so)"
+        )
 
 
 class Flag(Protocol):
@@ -95,6 +108,8 @@ def answer(flag: Flag, look: Callable[[], object]) -> None:
 def ring(box: Outbox) -> None:
     """What the bell calls after commits when OUTBOX_DISPATCH is `dramatiq`."""
     broker = dramatiq.get_broker()
+    if isinstance(broker, StubBroker) and not has_worker(broker):
+        raise NobodyHere
     queue = box.settings.queue
     ring_once(flag_for(broker, queue), lambda: send(broker, queue, DELIVER))
 

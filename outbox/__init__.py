@@ -54,6 +54,7 @@ __all__ = [
     "OutboxEvent",
     "Outcome",
     "RegistrationError",
+    "Registry",
     "Reject",
     "Retry",
     "RetryLater",

@@ -11,7 +11,6 @@ manual commit): then the next sweep finds the event.
 from __future__ import annotations
 
 import atexit
-import concurrent.futures.thread  # noqa: F401  (see _answer)
 import logging
 import os
 import threading
@@ -28,10 +27,17 @@ LINGER_SECONDS = 10.0
 
 
 class Bell:
-    """Calls `wake` after commits: in the background, or at once when `inline`."""
+    """Calls `wake` after commits: in the background, or at once when `inline`.
 
-    def __init__(self, wake: Callable[[], None] | None, *, inline: bool = False) -> None:
+    `prepare` is called once, by the first emit: what `wake` has to import can't be imported any more by a thread when
+    the process is about to end.
+    """
+
+    def __init__(
+        self, wake: Callable[[], None] | None, *, prepare: Callable[[], object] | None = None, inline: bool = False
+    ) -> None:
         self._wake = wake
+        self._prepare = prepare
         self._inline = inline
         self._failing = False
         # Transactions with events. Every emit leaves a callback; the first to run after a commit takes its transaction
@@ -52,6 +58,8 @@ class Bell:
         """Ring once the transaction of this thread has committed; at once if there is none."""
         if self._wake is None:
             return
+        if self._prepare is not None:
+            self._call_prepare()
         transaction = dialect.database.top_transaction()
         if transaction is not None:
             self._unrung.add(transaction)
@@ -100,8 +108,6 @@ class Bell:
             self._thread = thread
 
     def _answer(self) -> None:
-        # The first wake-up imports its plug-in, perhaps while the interpreter is ending. By then what registers with
-        # the interpreter's threads can't be imported any more; so this module does, in time.
         while self._is_rung():
             self._call_wake()
             with self._lock:
@@ -117,6 +123,14 @@ class Bell:
             if not rung:
                 self._thread = None
             return rung
+
+    def _call_prepare(self) -> None:
+        prepare, self._prepare = self._prepare, None
+        try:
+            if prepare is not None:
+                prepare()
+        except Exception as error:
+            self._failed(error)
 
     def _call_wake(self) -> None:
         assert self._wake is not None  # noqa: S101  (for the type checker)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import datetime, timedelta
 from importlib.metadata import entry_points
@@ -53,7 +53,7 @@ class Outbox:
         self.counters = Counters()
         self.pace = Pace(self.settings.batch_size)
         self.leases = LeaseKeeper(self)
-        self.bell = Bell(self._waker(), inline=self.settings.dispatch == INLINE)
+        self.bell = self._make_bell()
         # Set when this process is about to end: what has not begun is given back.
         self.stopping = threading.Event()
         self._warned: set[str] = set()
@@ -167,18 +167,19 @@ class Outbox:
 
     # How a commit reaches a worker
 
-    def _waker(self) -> Callable[[], None] | None:
-        """What the bell calls. `dramatiq` is a plug-in: the library does not know it, only the entry point's name."""
+    def _make_bell(self) -> Bell:
+        """`dramatiq` is a plug-in: the library does not know it, only the entry point's name."""
         name = self.settings.dispatch
         if name == OFF:
-            return None
+            return Bell(None)
         if name == INLINE:
-            return self._deliver_inline
-        found = list(entry_points(group="outbox.dispatch", name=name))
-        if not found:
-            known = sorted({INLINE, OFF, *(point.name for point in entry_points(group="outbox.dispatch"))})
-            raise SettingsError(f"OUTBOX_DISPATCH must be one of {', '.join(known)}, not {name!r}.")
-        return lambda: found[0].load()(self)
+            return Bell(self._deliver_inline, inline=True)
+        known = {point.name: point for point in entry_points(group="outbox.dispatch")}
+        if name not in known:
+            choices = ", ".join(sorted({INLINE, OFF, *known}))
+            raise SettingsError(f"OUTBOX_DISPATCH must be one of {choices}, not {name!r}.")
+        plug_in = known[name]
+        return Bell(lambda: plug_in.load()(self), prepare=plug_in.load)
 
     def _deliver_inline(self) -> None:
         """Deliver all that is due, in the emitter's own thread; what handlers emit meanwhile is taken along."""

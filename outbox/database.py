@@ -84,7 +84,7 @@ class Dialect(ABC):
     def all_or_nothing(self) -> Iterator[None]:
         """A savepoint inside whatever transaction is open, or a transaction of its own."""
         if not self.in_transaction and self.database.in_transaction():
-            raise TransactionRequired  # manual_commit with nothing begun: whose transaction would it be?
+            raise TransactionRequired("Inside manual_commit() this needs a transaction: call db.begin() first.")
         with self.database.savepoint() if self.in_transaction else self.database.atomic():
             yield
 
@@ -294,7 +294,10 @@ def _file_is_wal(path: str) -> bool:
 
 def open_database(url: str) -> peewee.Database:
     """The database at `url`, pooled: `postgresql://user:password@host:port/name` or `sqlite:///path`."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise SettingsError("OUTBOX_DATABASE_URL can't be read as a URL.") from None
     if parts.scheme == "sqlite":
         return _open_sqlite(unquote(parts.netloc + parts.path).removeprefix("/"))
     if parts.scheme in ("postgresql", "postgres", "psycopg3"):

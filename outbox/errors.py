@@ -50,12 +50,14 @@ class DuplicateEvent(OutboxError, peewee.IntegrityError):
 
 
 class TransactionRequired(OutboxError, RuntimeError):
-    """emit was called outside a transaction, and OUTBOX_REQUIRE_TRANSACTION forbids that."""
+    """emit was called where there is no transaction, and needs one."""
 
-    def __init__(self) -> None:
+    def __init__(self, message: str | None = None) -> None:
         super().__init__(
             "emit was called outside a transaction, so the event could exist without the change it reports. "
             "Call it inside `with db.atomic():`, or set OUTBOX_REQUIRE_TRANSACTION=false."
+            if message is None
+            else message
         )
 
 

@@ -72,7 +72,7 @@ class Note(peewee.Model):
 @pytest.fixture
 def database(url: str) -> Iterator[Any]:
     """The application's database, with its own table `note` and the outbox's tables."""
-    opened = open_database(url)
+    opened: Any = open_database(url)
     Note.bind(opened)
     opened.create_tables([Note])
     Outbox(Settings(dispatch="off"), database=opened).create_tables()

@@ -101,7 +101,9 @@ class Program:
 
     def pause(self) -> None:
         """Freeze its children: for a worker, those that do the work."""
-        send(signal.SIGSTOP, self.children())
+        children = self.children()
+        send(signal.SIGSTOP, children)
+        wait_until(lambda: all(map(stands_still, children)))
 
     def resume(self) -> None:
         send(signal.SIGCONT, self.children())
@@ -316,6 +318,12 @@ def close_all(box: Outbox) -> None:
 def whole_lines(file: Path) -> list[str]:
     """The lines that are complete; somebody may be writing another."""
     return file.read_text().rpartition("\n")[0].splitlines() if file.exists() else []
+
+
+def stands_still(pid: int) -> bool:
+    """Whether all threads of a process are stopped."""
+    states = [stat.read_text().rpartition(")")[2].split()[0] for stat in Path(f"/proc/{pid}/task").glob("*/stat")]
+    return set(states) <= {"T"}
 
 
 def descendants(pid: int) -> set[int]:

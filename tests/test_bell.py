@@ -19,6 +19,8 @@ from outbox.settings import Settings
 from tests.program import run_python
 from tests.servers import PATIENCE_SECONDS, Redis, RedisServer, wait_until
 
+on_sqlite = pytest.mark.parametrize("url", ["sqlite"], indirect=True)
+
 FAILED, WORKS = "Nobody could be woken", "Waking works again."
 
 
@@ -223,6 +225,7 @@ def test_a_process_that_emits_and_ends_at_once_has_rung(database: Any, url: str,
         assert DELIVER.encode() in message
 
 
+@on_sqlite
 def test_a_process_that_emits_and_ends_does_not_wait_for_a_redis_that_hangs(
     database: Any, url: str, own_redis: RedisServer
 ) -> None:
@@ -231,6 +234,7 @@ def test_a_process_that_emits_and_ends_does_not_wait_for_a_redis_that_hangs(
     assert outbox.Outbox(Settings(dispatch="off"), database=database).process_pending_events()["processed"] == 1
 
 
+@on_sqlite
 def test_a_process_that_emits_without_redis_ends_well_and_says_so_once(database: Any, url: str) -> None:
     said = run_python(EMITTING, database_url=url, redis_url="redis://127.0.0.1:1/0")
     assert said.count(FAILED) == 1

@@ -64,6 +64,16 @@ def test_the_first_snippet_of_the_readme_prints_what_the_readme_says(tmp_path: P
     assert f"It prints `{result.stdout.strip()}`" in README.read_text()
 
 
+def test_the_first_snippet_can_be_pasted_into_an_interactive_python(tmp_path: Path) -> None:
+    first = SNIPPET.findall(README.read_text())[0]  # there a blank line ends a block
+    command = [sys.executable, "-i", "-q"]
+    result = subprocess.run(
+        command, input=f"{first}\n", cwd=tmp_path, env={}, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert "Welcome, ada@example.com" in result.stdout
+    assert "Error" not in result.stderr
+
+
 # Settings, commands, names
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime, timedelta, timezone
 from typing import Any
 from uuid import UUID
@@ -16,8 +17,9 @@ from outbox.core import Outbox
 from outbox.database import open_database
 from outbox.settings import Settings
 from tests.conftest import Configure, Note
-from tests.crowd import at_once, elsewhere
-from tests.table import statements
+from tests.crowd import PATIENCE_SECONDS, at_once, elsewhere
+from tests.servers import wait_until
+from tests.table import on_postgres, statements
 
 A_MOMENT = timedelta(seconds=30)
 
@@ -264,9 +266,11 @@ def test_two_outboxes_find_duplicates_each_in_its_own_database(box: Outbox, sqli
     first = emit(1)
     with opened(f"{sqlite_url}.other") as other:
         other.create_tables()
-        assert box.emit("User", 1, "user.created", on_duplicate="ignore").id == first.id
-        with pytest.raises(outbox.DuplicateEvent, match=str(first.id)):
-            box.emit("User", 1, "user.created")
+        others = other.emit("User", 1, "user.created")
+        for each, event in ((box, first), (other, others)):
+            assert each.emit("User", 1, "user.created", on_duplicate="ignore").id == event.id
+            with pytest.raises(outbox.DuplicateEvent, match=str(event.id)):
+                each.emit("User", 1, "user.created")
 
 
 def test_of_twenty_threads_with_the_same_key_exactly_one_wins(box: Outbox) -> None:
@@ -515,12 +519,26 @@ def test_emit_many_refuses_a_bad_item_before_any_sql(box: Outbox) -> None:
 
 
 def test_callers_with_the_same_keys_in_opposite_order_dont_deadlock(box: Outbox) -> None:
-    numbers = list(range(300))
-    calls = [
-        lambda order=order: outbox.emit_many(users(*order), on_duplicate="ignore")
-        for order in (numbers, numbers[::-1])
-        for _ in range(3)
-    ]
-    results = at_once(box.database, calls)
-    assert [len(result) for result in results if isinstance(result, list)] == [300] * 6
+    numbers = list(range(100, 200))
+    results = at_once(box.database, [in_order(numbers), in_order(numbers[::-1])] * 3)
+    assert [len(result) for result in results if isinstance(result, list)] == [100] * 6
     assert sorted(map(int, stored_ids())) == numbers
+
+
+@on_postgres
+def test_callers_that_have_met_in_the_middle_dont_deadlock(box: Outbox, postgres_url: str) -> None:
+    numbers = list(range(100, 200))
+    with opened(postgres_url) as rival, ThreadPoolExecutor(1) as thread:
+        with rival.database.atomic() as transaction:
+            rival.emit("User", 150, "user.created")
+            both = thread.submit(at_once, box.database, [in_order(numbers), in_order(numbers[::-1])])
+            # Each has inserted what comes before the rival's key, and waits.
+            waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+            assert wait_until(lambda: rival.database.execute_sql(waiting).fetchone() == (2,))
+            transaction.rollback()
+        results = both.result(PATIENCE_SECONDS)
+    assert [len(result) for result in results if isinstance(result, list)] == [100] * 2
+
+
+def in_order(numbers: list[int]) -> Callable[[], list[OutboxEvent]]:
+    return lambda: outbox.emit_many(users(*numbers), on_duplicate="ignore")

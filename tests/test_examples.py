@@ -77,12 +77,13 @@ def test_the_demo_ends_by_itself_and_its_summary_adds_up(demo: str) -> None:
     assert "It adds up." in demo
     placed, paid = numbers(demo, "emitted")
     delivered, charges, mails, parcels = numbers(demo, "delivered")
-    timeouts, mails_turned_away = numbers(demo, "retried")
+    retried, timeouts, mails_turned_away = numbers(demo, "retried")
     failed, declined = numbers(demo, "failed")
     assert (placed, paid, delivered, failed, declined) == (7, 6, 12, 1, 1)
     assert (charges, mails, parcels) == (6, 7, 6)
     assert timeouts == 1
     assert mails_turned_away >= 1
+    assert retried == timeouts + mails_turned_away
     assert numbers(demo, "rolled back") == [1]
 
 

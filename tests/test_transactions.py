@@ -232,17 +232,12 @@ ROLLING_BACK = [
 
 
 @pytest.mark.parametrize("rolling_back", ROLLING_BACK)
-def test_nothing_follows_a_rollback(witness: Witness, rolling_back: Callable[[Any, Body], None]) -> None:
-    rolling_back(witness.database, one)
-    assert witness.saw_nothing()
-    assert witness.swept() == stored() == []
-
-
-@pytest.mark.parametrize("rolling_back", ROLLING_BACK)
-def test_after_a_rollback_the_next_transaction_wakes_as_usual(
+def test_nothing_follows_a_rollback_and_the_next_transaction_wakes_as_usual(
     witness: Witness, rolling_back: Callable[[Any, Body], None]
 ) -> None:
     rolling_back(witness.database, one)
+    assert witness.saw_nothing()
+    assert witness.swept() == stored() == []
     with witness.database.atomic():
         emit(2)
         assert witness.saw_nothing()

@@ -51,12 +51,13 @@ class Summary:
         return [f"{left} is not {right}: {name}" for name, (left, right) in sums.items() if left != right]
 
     def __str__(self) -> str:
+        charges, mails = self.timed_out, self.mails_turned_away
         rows = {
-            "emitted": f"{self.placed_events} order.placed + {self.paid_events} order.paid",
-            "delivered": f"{self.delivered} events: {self.charged} charges, {self.mails} mails, {self.parcels} parcels",
-            "retried": f"{self.timed_out} charges after a timeout, {self.mails_turned_away} mails after an outage",
-            "failed": f"{self.failed} events, for {self.declined} cards that were declined",
-            "rolled back": f"{self.rolled_back} orders, of which nothing is left",
+            "emitted": f"order.placed {self.placed_events}, order.paid {self.paid_events}",
+            "delivered": f"{self.delivered} (charges {self.charged}, mails {self.mails}, parcels {self.parcels})",
+            "retried": f"{charges + mails} (charges after a timeout {charges}, mails after an outage {mails})",
+            "failed": f"{self.failed} (cards declined {self.declined})",
+            "rolled back": f"{self.rolled_back} (nothing is left of them)",
         }
         return "\n".join(f"{name:>12}  {text}" for name, text in rows.items())
 

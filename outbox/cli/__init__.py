@@ -9,6 +9,7 @@ import click
 import outbox
 from outbox.cli.init import init
 from outbox.cli.up import up
+from outbox.database import CONNECTION_ERRORS
 from outbox.errors import OutboxError
 
 
@@ -28,4 +29,7 @@ def main() -> None:
         cli()
     except OutboxError as error:
         click.echo(f"outbox: {error}", err=True)
+        sys.exit(2)
+    except CONNECTION_ERRORS as error:
+        click.echo(f"outbox: the database (OUTBOX_DATABASE_URL) can't be used: {error}", err=True)
         sys.exit(2)

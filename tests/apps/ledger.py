@@ -19,6 +19,7 @@ from typing import Any
 import outbox
 
 LEDGER = "OUTBOX_TEST_LEDGER"
+MORE_THAN_A_PIPE_HOLDS = 100_000
 
 # In one write each, so that the lines of many processes don't mix.
 _ledger = os.open(os.environ[LEDGER], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
@@ -49,7 +50,7 @@ def behave(event: outbox.Event, payload: dict[str, Any]) -> None:
                 time.sleep(0.01)
             if gate.with_name(gate.name + ".bad").exists():
                 raise ValueError("the gate is bad")
-            print("through the gate")  # noqa: T201 - as handlers do, and it must not hurt them
+            print("through the gate", "." * MORE_THAN_A_PIPE_HOLDS)  # noqa: T201 - handlers print, and must not hang
         case "fail" if event.attempt <= payload["times"]:
             raise ValueError(f"attempt {event.attempt} fails")
         case "work":

@@ -1,8 +1,9 @@
-"""Stopping a group of processes, as honcho and others do it, lets batches in flight finish."""
+"""Stopping the Procfile's processes, as honcho and others do it, lets batches in flight finish."""
 
 import os
 import signal
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -40,9 +41,8 @@ class InFlight:
 class TestHoncho:
     @pytest.fixture
     def in_flight(self, stage: Stage) -> InFlight:
-        file = stage.folder / "Procfile"
-        file.write_text(f"worker: dramatiq jobs {HANDLERS} -p 1 -t 2\nscheduler: python -m scheduler\n")
-        command = [str(BIN / "honcho"), "start", "-f", str(file), "-d", str(ROOT)]
+        stage.environment["HANDLERS"] = f"{HANDLERS} -p 1 -t 2"
+        command: list[str | Path] = [BIN / "honcho", "start", "-f", ROOT / "Procfile", "-d", ROOT]
         return InFlight(stage, lambda: stage.start("honcho", *command, ready="ready for action"))
 
     @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
@@ -55,6 +55,7 @@ class TestHoncho:
     def test_killing_the_group_after_its_patience_leaves_the_event_in_flight_alone(self, in_flight: InFlight) -> None:
         in_flight.program.signal(signal.SIGTERM)
         in_flight.wait_until_said("sending SIGKILL to worker")
+        in_flight.wait_until_said("the main process is gone")
         in_flight.assert_finishes()
 
 
@@ -79,4 +80,5 @@ class TestAWorker:
 
     def test_whose_main_process_is_killed_finishes_and_ends_by_itself(self, in_flight: InFlight) -> None:
         in_flight.program.signal(signal.SIGKILL)
+        in_flight.wait_until_said("the main process is gone")
         in_flight.assert_finishes()

@@ -54,7 +54,7 @@ def pick_up(box: Outbox) -> None:
 
 
 @pytest.mark.parametrize("dispatch", ["off", "inline"])
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(program=PROGRAMS)
 def test_exactly_the_committed_events_are_delivered(configure: Configure, dispatch: str, program: Any) -> None:
     box = configure(dispatch=dispatch)

@@ -196,7 +196,7 @@ class TestOccupancy:
         stage.wake()
         send_work(stage, 20, seconds=0)
         stage.wait_for(lambda: len(stage.entries("worked")) == 20, "the application's own actors run")
-        assert stage.broker.client.llen(f"{stage.settings.namespace}:outbox") == 1
+        assert stage.broker.client.llen(f"{stage.settings.namespace}:outbox") >= 1
         assert waiting not in stage.began()
         gate.touch()
         stage.wait_until_all("delivered")

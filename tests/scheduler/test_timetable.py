@@ -1,0 +1,96 @@
+"""The timetable: what is done, how often, and what happens to a tick that is late, slow or fails."""
+
+import logging
+import threading
+from collections.abc import Iterator
+from datetime import UTC, timedelta
+from typing import Any
+
+import dramatiq
+import pytest
+
+from jobs import wakeup
+from jobs.broker import InProcessBroker
+from outbox.settings import Settings
+from scheduler.timetable import Tick, make_scheduler, timetable
+from tests.servers import wait_until
+
+
+@pytest.fixture
+def broker() -> Iterator[InProcessBroker]:
+    """The broker that ticks send to."""
+    broker = InProcessBroker(Settings())
+    broker.declare_queue("outbox")
+    before = dramatiq.get_broker()
+    dramatiq.set_broker(broker)
+    yield broker
+    dramatiq.set_broker(before)
+
+
+def sent(broker: InProcessBroker) -> set[str]:
+    """The actors that messages wait for."""
+    return {dramatiq.Message.decode(data).actor_name for data in list(broker.queues["outbox"].queue)}
+
+
+def test_it_says_what_is_done_and_how_often() -> None:
+    ticks = timetable(Settings(sweep_seconds=7, cleanup_minutes=3))
+    assert [(tick.name, tick.every) for tick in ticks] == [
+        ("sweep", timedelta(seconds=7)),
+        ("clean-up", timedelta(minutes=3)),
+    ]
+
+
+def test_each_tick_sends_a_message_to_its_actor(broker: InProcessBroker) -> None:
+    sweep, clean_up = timetable(Settings())
+    sweep()
+    assert sent(broker) == {wakeup.DELIVER}
+    clean_up()
+    assert sent(broker) == {wakeup.DELIVER, wakeup.CLEANUP}
+
+
+def test_a_sweep_does_not_ask_the_flag(broker: InProcessBroker) -> None:
+    assert wakeup.flag_for(broker, "outbox").put_up()
+    timetable(Settings())[0]()
+    assert sent(broker) == {wakeup.DELIVER}
+
+
+def test_a_tick_that_fails_is_a_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    def fail() -> None:
+        raise ConnectionError("no Redis")
+
+    Tick("sweep", timedelta(seconds=10), fail)()
+    assert caplog.record_tuples == [
+        ("outbox", logging.WARNING, "sweep: nobody could be told, trying again in 0:00:10: no Redis")
+    ]
+
+
+class TestTheScheduler:
+    def test_is_in_utc_keeps_its_jobs_in_memory_and_drops_no_late_tick(self) -> None:
+        scheduler = make_scheduler(Settings())
+        scheduler.start(paused=True)
+        jobs: list[Any] = scheduler.get_jobs()
+        scheduler.shutdown()
+        assert scheduler.timezone is UTC
+        assert {job.id for job in jobs} == {"sweep", "clean-up"}
+        for job in jobs:
+            assert (job.misfire_grace_time, job.coalesce, job.max_instances) == (None, True, 1)
+
+    def test_ticks_at_once_and_again(self, broker: InProcessBroker) -> None:
+        scheduler = make_scheduler(Settings(sweep_seconds=0.1))
+        scheduler.start()
+        try:
+            assert wait_until(lambda: sent(broker) == {wakeup.DELIVER, wakeup.CLEANUP})
+            assert wait_until(lambda: broker.queues["outbox"].qsize() >= 4)
+        finally:
+            scheduler.shutdown(wait=True)
+
+    def test_goes_on_while_a_tick_hangs(self, broker: InProcessBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+        released = threading.Event()
+        monkeypatch.setattr(wakeup, "clean_up", lambda: released.wait(60))
+        scheduler = make_scheduler(Settings(sweep_seconds=0.1))
+        scheduler.start()
+        try:
+            assert wait_until(lambda: broker.queues["outbox"].qsize() >= 3)
+        finally:
+            released.set()
+            scheduler.shutdown(wait=True)

@@ -1,0 +1,356 @@
+"""Settings: from the environment or from configure, and a wrong one is one clear sentence."""
+
+import logging
+import sqlite3
+import sys
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import peewee
+import psycopg
+import pytest
+
+import outbox
+from outbox import settings as settings_module
+from outbox.core import Outbox
+from outbox.database import open_database
+from outbox.settings import PREFIX, Settings
+from tests.program import BIN, run
+
+# Each setting's default, a value that an environment variable may have, and what it means.
+GOOD: dict[str, tuple[Any, list[tuple[str, Any]]]] = {
+    "database_url": ("sqlite:///outbox.db", [("postgresql://h/d", "postgresql://h/d")]),
+    "redis_url": (None, [("redis://h", "redis://h")]),
+    "dispatch": ("dramatiq", [("off", "off")]),
+    "batch_size": (100, [("1", 1), (" 10000 ", 10_000)]),
+    "drains": (2, [("1", 1), ("1000", 1_000)]),
+    "lease_seconds": (30.0, [("0.5", 0.5), ("2", 2.0)]),
+    "max_run_seconds": (300.0, [("30", 30.0)]),
+    "max_attempts": (5, [("1", 1), ("1000", 1_000)]),
+    "max_age_hours": (72.0, [("0", 0.0)]),
+    "backoff_base_seconds": (60.0, [("0", 0.0), ("1e1", 10.0)]),
+    "backoff_cap_seconds": (3600.0, [("0", 0.0)]),
+    "backoff_jitter": (True, [("0", False), ("No", False), ("off", False), ("FALSE", False), ("yes", True)]),
+    "unhandled": ("wait", [("deliver", "deliver"), ("fail", "fail")]),
+    "retention_hours": (168.0, [("0", 0.0)]),
+    "sweep_seconds": (10.0, [("0.1", 0.1)]),
+    "cleanup_minutes": (60.0, [("0.01", 0.01)]),
+    "max_payload_bytes": (256 * 1024, [("2", 2), ("67108864", 67_108_864)]),
+    "require_transaction": (False, [("1", True), (" on ", True), ("True", True)]),
+    "namespace": ("dramatiq", [("mine", "mine")]),
+    "queue": ("outbox", [("mine", "mine")]),
+}
+BAD = {
+    "batch_size": ["0", "10001", "-1", "1.5", "ten", "1_0 0"],
+    "drains": ["0", "1001"],
+    "lease_seconds": ["0.49", "nan", "inf", "soon"],
+    "max_run_seconds": ["0.9"],
+    "max_attempts": ["0", "1001", "x"],
+    "max_age_hours": ["-1"],
+    "backoff_base_seconds": ["-0.1", "inf"],
+    "backoff_cap_seconds": ["-1"],
+    "backoff_jitter": ["maybe", "2"],
+    "unhandled": ["drop", "WAIT "],
+    "retention_hours": ["-1", "nan"],
+    "sweep_seconds": ["0.09"],
+    "cleanup_minutes": ["0"],
+    "max_payload_bytes": ["1", "67108865"],
+    "require_transaction": ["ja"],
+}
+
+
+def load(**variables: str) -> Settings:
+    return Settings.load({PREFIX + name.upper(): value for name, value in variables.items()})
+
+
+def refusal(**variables: str) -> str:
+    with pytest.raises(outbox.SettingsError) as raised:
+        load(**variables)
+    return str(raised.value)
+
+
+# The environment
+
+
+def test_every_setting_is_tried_here() -> None:
+    assert set(GOOD) == {field.name for field in fields(Settings)}
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_a_setting_has_its_default_and_its_variable(name: str) -> None:
+    default, tries = GOOD[name]
+    assert getattr(load(), name) == default
+    for written, meant in tries:
+        value = getattr(load(**{name: written}), name)
+        assert (value, type(value)) == (meant, type(meant))
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_an_empty_variable_leaves_the_default(name: str) -> None:
+    assert load(**{name: ""}) == load()
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in BAD.items() for value in values])
+def test_a_wrong_value_names_the_variable_the_value_and_what_it_may_be(name: str, value: str) -> None:
+    message = refusal(**{name: value})
+    assert message.startswith(f"{PREFIX}{name.upper()} must be ")
+    assert message.endswith(f", not {value!r}.")
+
+
+def test_limits_are_named() -> None:
+    assert "a whole number from 1 to 10000" in refusal(batch_size="0")
+    assert "a number of at least 0.5" in refusal(lease_seconds="0")
+    assert "one of wait, deliver, fail" in refusal(unhandled="x")
+
+
+def test_a_lease_can_not_outlast_the_longest_run() -> None:
+    assert load(lease_seconds="300").lease_seconds == 300
+    message = refusal(lease_seconds="301")
+    assert "OUTBOX_MAX_RUN_SECONDS (300)" in message
+    assert "OUTBOX_LEASE_SECONDS (301)" in message
+
+
+def test_an_unknown_variable_is_warned_about_once_with_a_suggestion(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings_module, "_warned", set())
+    for _ in range(2):
+        load(bath_size="1", colour="red")
+    assert caplog.messages == [
+        "OUTBOX_BATH_SIZE is not a setting of the outbox; did you mean OUTBOX_BATCH_SIZE?",
+        "OUTBOX_COLOUR is not a setting of the outbox.",
+    ]
+
+
+def test_variables_of_tests_and_of_others_are_not_warned_about(caplog: pytest.LogCaptureFixture) -> None:
+    Settings.load({"OUTBOX_TEST_POSTGRES_URL": "x", "OUTBOXES": "x", "PATH": "x"})
+    assert caplog.messages == []
+
+
+def test_secrets_are_in_no_error_and_no_repr() -> None:
+    configured = load(database_url="postgresql://u:hush@h/d", redis_url="redis://:hush@h")
+    assert "hush" not in repr(configured)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "mysql://u:hush@h/d",
+        "hush",
+        "postgresql://u:hush@[h/d",
+        "postgresql://u:hush@h/d?nonsense=1",
+        "postgresql://u:hush@h",
+        "postgresql://u:hu%zzsh@h/hush",
+        "postgresql://u:hush\u2100@h/d",
+        "sqlite://",
+        "sqlite:///",
+        "sqlite:///:memory:",
+        "sqlite://?hush",
+    ],
+)
+def test_an_address_that_can_not_be_used_is_not_repeated(url: str) -> None:
+    with pytest.raises(outbox.SettingsError, match="OUTBOX_DATABASE_URL") as raised:
+        open_database(url)
+    assert "hush" not in str(raised.value)
+    assert raised.value.__cause__ is None
+
+
+# configure
+
+
+def test_configure_overrides_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OUTBOX_BATCH_SIZE", "7")
+    monkeypatch.setenv("OUTBOX_DRAINS", "3")
+    loaded = Settings.load(batch_size=8, drains=None)
+    assert (loaded.batch_size, loaded.drains) == (8, 3)
+
+
+def test_configure_refuses_what_it_does_not_know() -> None:
+    with pytest.raises(
+        outbox.SettingsError, match=r"configure\(\) has no setting 'bath_size'; did you mean batch_size\?"
+    ):
+        outbox.configure(bath_size=1)
+    with pytest.raises(outbox.SettingsError, match=r"configure\(\) has no setting 'colour'\."):
+        outbox.configure(colour=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("batch_size", 1.0), ("batch_size", True), ("lease_seconds", True), ("queue", 7), ("queue", ""), ("dispatch", 7)],
+)
+def test_configure_refuses_values_of_another_kind(name: str, value: Any) -> None:
+    with pytest.raises(outbox.SettingsError, match=rf"configure\({name}=…\) must be"):
+        outbox.configure(**{name: value})
+
+
+def test_configure_hides_secrets() -> None:
+    with pytest.raises(outbox.SettingsError) as raised:
+        outbox.configure(database_url=["hush"])
+    assert "hush" not in str(raised.value)
+
+
+def test_an_unknown_dispatch_names_those_that_exist(sqlite_url: str) -> None:
+    with pytest.raises(
+        outbox.SettingsError, match="OUTBOX_DISPATCH must be one of dramatiq, inline, off, not 'pigeon'"
+    ):
+        Outbox(Settings(dispatch="pigeon", database_url=sqlite_url))
+
+
+def test_without_configure_the_environment_decides(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OUTBOX_DATABASE_URL", sqlite_url)
+    monkeypatch.setenv("OUTBOX_DISPATCH", "off")
+    monkeypatch.setattr(outbox, "_current", None)
+    outbox.create_tables()
+    outbox.emit("Note", 1, "note.written")
+    database: Any = outbox.current().database
+    assert Path(database.database) == Path(sqlite_url.removeprefix("sqlite:///"))
+    database.close_all()
+
+
+def test_loading_settings_opens_no_database(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(outbox, "_current", None)
+    assert outbox.loaded_settings() == Settings.load()
+    assert list(tmp_path.iterdir()) == []
+
+
+# The application's database
+
+
+GOOD_OPTIONS: dict[str, Any] = {"pragmas": {"journal_mode": "wal"}, "lock_type": "IMMEDIATE"}
+
+
+def warnings_about(database: peewee.Database, caplog: pytest.LogCaptureFixture) -> str:
+    caplog.set_level(logging.WARNING, logger="outbox")
+    Outbox(Settings(dispatch="off"), database=database)
+    return "\n".join(caplog.messages)
+
+
+def test_sqlite_without_wal_or_immediate_transactions_is_warned_about(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    warning = warnings_about(peewee.SqliteDatabase(str(tmp_path / "app.db")), caplog)
+    assert 'pragmas={"journal_mode": "wal"}, lock_type="IMMEDIATE"' in warning
+
+
+@pytest.mark.parametrize(("lacking", "named"), [("pragmas", "journal_mode"), ("lock_type", "IMMEDIATE")])
+def test_only_what_is_missing_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, lacking: str, named: str
+) -> None:
+    options = {name: value for name, value in GOOD_OPTIONS.items() if name != lacking}
+    warning = warnings_about(peewee.SqliteDatabase(str(tmp_path / "app.db"), **options), caplog)
+    assert [word for word in ("journal_mode", "IMMEDIATE") if word in warning] == [named]
+
+
+def test_sqlite_with_both_is_not_warned_about(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert warnings_about(peewee.SqliteDatabase(str(tmp_path / "app.db"), **GOOD_OPTIONS), caplog) == ""
+    assert warnings_about(open_database(f"sqlite:///{tmp_path}/own.db"), caplog) == ""
+    assert warnings_about(peewee.SqliteDatabase(":memory:"), caplog) == ""
+
+
+def test_a_file_that_is_in_wal_already_is_not_warned_about(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = tmp_path / "app.db"
+    connection = sqlite3.connect(file)
+    connection.execute("PRAGMA journal_mode=wal")
+    connection.execute("CREATE TABLE t (i)")
+    connection.close()
+    assert "journal_mode" not in warnings_about(peewee.SqliteDatabase(str(file)), caplog)
+
+
+def test_another_kind_of_database_is_refused() -> None:
+    with pytest.raises(outbox.SettingsError, match="not on MySQLDatabase"):
+        outbox.configure(database=peewee.MySQLDatabase("app"))
+
+
+class Psycopg2Database(peewee.PostgresqlDatabase):
+    """What Peewee makes of a database without `prefer_psycopg3` where psycopg2 is installed as well."""
+
+    psycopg3_adapter = peewee.Psycopg2Adapter
+
+
+def test_psycopg2_is_refused() -> None:
+    with pytest.raises(outbox.SettingsError, match="prefer_psycopg3=True"):
+        outbox.configure(database=Psycopg2Database("app"))
+
+
+# Addresses
+
+
+def test_sqlite_addresses_are_relative_or_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for url in ("sqlite:///app.db", f"sqlite:///{tmp_path}/app.db", f"sqlite:///{tmp_path}/a%70p.db"):
+        database: Any = open_database(url)
+        assert Path(database.database).resolve() == tmp_path / "app.db"
+
+
+def test_an_sqlite_database_of_ours_waits_for_others_and_loses_nothing(tmp_path: Path) -> None:
+    database: Any = open_database(f"sqlite:///{tmp_path}/app.db")
+    pragmas = [database.execute_sql(f"PRAGMA {name}").fetchone()[0] for name in ("journal_mode", "synchronous")]
+    assert (pragmas, database.execute_sql("PRAGMA busy_timeout").fetchone()[0]) == (["wal", 2], 10_000)
+    database.close_all()
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "postgres", "psycopg3"])
+def test_postgres_addresses_may_begin_in_several_ways(postgres_url: str, scheme: str) -> None:
+    database: Any = open_database(postgres_url.replace("postgresql://", f"{scheme}://"))
+    name = psycopg.conninfo.conninfo_to_dict(postgres_url)["dbname"]
+    assert database.execute_sql("SELECT current_database(), current_setting('application_name')").fetchone() == (
+        name,
+        "dramatiq-outbox",
+    )
+    database.close_all()
+
+
+def test_postgres_addresses_carry_libpqs_own_parameters(postgres_url: str) -> None:
+    database: Any = open_database(f"{postgres_url}?application_name=mine&options=-c%20work_mem%3D5MB")
+    assert database.execute_sql("SELECT current_setting('application_name')").fetchone() == ("mine",)
+    assert database.execute_sql("SHOW work_mem").fetchone() == ("5MB",)
+    database.close_all()
+
+
+# Programs
+
+REDIS = "redis://127.0.0.1:1/0"
+INIT = (BIN / "outbox", "init")
+SCHEDULER = (sys.executable, "-m", "scheduler")
+WORKER = (BIN / "dramatiq", "jobs", "-p", "1", "-t", "1")
+PROGRAMS = {"outbox init": INIT, "scheduler": SCHEDULER, "worker": WORKER}
+
+
+def complaint(program: tuple[str | Path, ...], **settings: Any) -> str:
+    """The one line that a program says about its settings before it ends."""
+    done = run(*program, **settings)
+    assert done.returncode != 0
+    assert "Traceback" not in done.stdout
+    assert "hush" not in done.stdout
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("outbox: ")]
+    return line
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_wrong_value_ends_a_program_with_one_line(program: str) -> None:
+    line = complaint(PROGRAMS[program], lease_seconds="soon", redis_url=REDIS)
+    assert line == "outbox: OUTBOX_LEASE_SECONDS must be a number of at least 0.5, not 'soon'."
+
+
+@pytest.mark.parametrize("program", ["scheduler", "worker"])
+def test_a_wrong_address_of_redis_ends_a_program_with_one_line(program: str) -> None:
+    assert "OUTBOX_REDIS_URL" in complaint(PROGRAMS[program], redis_url="redis://:hush/hush@h:1/0")
+
+
+@pytest.mark.parametrize("program", ["scheduler", "worker"])
+def test_without_redis_a_program_says_what_else_to_run(program: str) -> None:
+    assert "OUTBOX_REDIS_URL is not set" in complaint(PROGRAMS[program], database_url="sqlite:////tmp/none.db")
+
+
+@pytest.mark.parametrize("program", ["outbox init", "worker"])
+@pytest.mark.parametrize("wrong", [{"database_url": "mysql://u:hush@h/d"}, {"dispatch": "pigeon"}], ids=str)
+def test_what_is_only_tried_later_ends_a_program_with_one_line_as_well(program: str, wrong: dict[str, str]) -> None:
+    (name,) = wrong
+    assert f"{PREFIX}{name.upper()}" in complaint(PROGRAMS[program], redis_url=REDIS, **wrong)
+
+
+@pytest.mark.parametrize("url", ["postgresql://u:hush@127.0.0.1:1/d", "sqlite:////nonexistent/folder/app.db"])
+def test_a_database_that_can_not_be_opened_is_one_message(url: str) -> None:
+    assert "OUTBOX_DATABASE_URL" in complaint(INIT, database_url=url)
