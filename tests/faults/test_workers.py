@@ -60,15 +60,15 @@ class TestAKilledWorker:
 
     def test_by_its_event_takes_no_attempt_from_the_others(self, make_stage: MakeStage) -> None:
         stage = make_stage(lease_seconds=1)
-        others = stage.emit(500)
+        others = stage.emit(500, max_attempts=3)
         (killer,) = stage.emit(1, do="abort", max_attempts=3)
-        others += stage.emit(499)
+        others += stage.emit(499, max_attempts=3)
         stage.scheduler()
-        workers = [stage.worker()]
+        workers = [stage.worker(threads=1)]
 
         def supervised_until_all_ended() -> bool:
             if not workers[-1].running:
-                workers.append(stage.worker())
+                workers.append(stage.worker(threads=1))
             return set(stage.statuses()) <= {"delivered", "failed"}
 
         stage.wait_for(supervised_until_all_ended, "every event ended")

@@ -11,6 +11,7 @@ import redis
 from dramatiq.errors import ConnectionClosed
 
 from jobs import redis_broker
+from jobs.middleware import Occupancy, find
 from jobs.redis_broker import OutboxRedisBroker, WaitingConsumer
 from tests.conftest import Configure
 from tests.jobs.conftest import close, make_broker
@@ -20,35 +21,37 @@ from tests.servers import RedisServer, wait_until
 QUEUE = "things"
 
 
-def consume(broker: OutboxRedisBroker) -> WaitingConsumer:
-    broker.declare_queue(QUEUE)
-    consumer = broker.consume(QUEUE, prefetch=2, timeout=1000)
+def consume(broker: OutboxRedisBroker, queue: str = QUEUE) -> WaitingConsumer:
+    broker.declare_queue(queue)
+    consumer = broker.consume(queue, prefetch=2, timeout=1000)
     assert isinstance(consumer, WaitingConsumer)
     return consumer
 
 
-def enqueue(broker: OutboxRedisBroker) -> dramatiq.Message[None]:
-    return broker.enqueue(dramatiq.Message(queue_name=QUEUE, actor_name="nobody", args=(), kwargs={}, options={}))
+def enqueue(broker: OutboxRedisBroker, queue: str = QUEUE) -> dramatiq.Message[None]:
+    return broker.enqueue(dramatiq.Message(queue_name=queue, actor_name="nobody", args=(), kwargs={}, options={}))
+
+
+def next_during(broker: OutboxRedisBroker, consumer: WaitingConsumer, act: Callable[[], object]) -> Any:
+    """What a call answers that is waiting while something is done."""
+    answers: list[Any] = []
+    call = threading.Thread(target=lambda: answers.append(next(consumer)))
+    call.start()
+
+    def is_blocked() -> bool:
+        return any("b" in client["flags"] for client in broker.client.client_list())
+
+    wait_until(lambda: is_blocked() or not call.is_alive())
+    act()
+    call.join()
+    return answers[0]
 
 
 class TestWaiting:
     def test_a_message_ends_the_very_call_that_waits_for_it(self, broker: OutboxRedisBroker) -> None:
         consumer = consume(broker)
-
-        def is_blocked() -> bool:
-            return any("b" in client["flags"] for client in broker.client.client_list())
-
-        def comes_back_with_a_message_sent_meanwhile() -> bool:
-            answers: list[Any] = []
-            call = threading.Thread(target=lambda: answers.append(next(consumer)))
-            call.start()
-            if wait_until(lambda: is_blocked() or not call.is_alive()) and call.is_alive():
-                enqueue(broker)
-            call.join()
-            return answers[0] is not None
-
         # Unless this machine is so busy that the wait was over before the message was sent.
-        assert wait_until(comes_back_with_a_message_sent_meanwhile)
+        assert wait_until(lambda: next_during(broker, consumer, lambda: enqueue(broker)) is not None)
         consumer.close()
 
     def test_without_a_message_ends_by_itself_so_that_a_worker_can_stop(self, broker: OutboxRedisBroker) -> None:
@@ -92,6 +95,84 @@ class TestWaiting:
             stage.wait_for(lambda: calls("blmove") >= before["blmove"] + 6, "it has waited three times more")
             assert time.monotonic() - began_at > 1
             assert calls("evalsha") - before["evalsha"] <= 12
+
+
+class TestTheOutboxsQueue:
+    """A wake-up is fetched when a thread here can answer it, and otherwise left to another worker."""
+
+    @pytest.fixture
+    def occupancy(self, broker: OutboxRedisBroker) -> Occupancy:
+        """Of a worker with one thread: the test's own."""
+        occupancy = find(broker, Occupancy)
+        occupancy.before_worker_boot(broker, dramatiq.Worker(broker, worker_threads=1))
+        return occupancy
+
+    @pytest.fixture
+    def consumer(self, broker: OutboxRedisBroker) -> Iterator[WaitingConsumer]:
+        consumer = consume(broker, "outbox")
+        yield consumer
+        consumer.close()
+
+    def test_is_fetched_from_one_at_a_time(self, broker: OutboxRedisBroker, consumer: WaitingConsumer) -> None:
+        find(broker, Occupancy).before_worker_boot(broker, dramatiq.Worker(broker, worker_threads=2))
+        sent = [enqueue(broker, "outbox") for _ in range(3)]
+        for number in (1, 2):
+            message = next(consumer)
+            assert message is not None
+            assert message.message_id == sent[number - 1].message_id
+            assert waiting(broker) == 3 - number
+        assert next(consumer) is None
+
+    def test_is_left_alone_while_a_message_is_yet_to_be_begun(
+        self, broker: OutboxRedisBroker, consumer: WaitingConsumer, occupancy: Occupancy
+    ) -> None:
+        for _ in range(2):
+            enqueue(broker, "outbox")
+        message = next(consumer)
+        assert message is not None
+        assert next(consumer) is None
+        occupancy.before_process_message(broker, message)
+        assert next(consumer) is None
+        occupancy.after_process_message(broker, message)
+        consumer.ack(message)
+        assert next(consumer) is not None
+
+    def test_is_left_alone_if_the_thread_became_busy_while_we_waited(
+        self, broker: OutboxRedisBroker, consumer: WaitingConsumer, occupancy: Occupancy
+    ) -> None:
+        def become_busy_and_enqueue() -> None:
+            occupancy.before_process_message(broker, enqueue(broker))
+            enqueue(broker, "outbox")
+
+        assert next_during(broker, consumer, become_busy_and_enqueue) is None
+        assert waiting(broker) == 1
+
+    def test_has_its_share_when_threads_are_never_seen_idle(
+        self, broker: OutboxRedisBroker, consumer: WaitingConsumer, occupancy: Occupancy
+    ) -> None:
+        theirs = enqueue(broker)
+        occupancy.before_process_message(broker, theirs)
+        enqueue(broker, "outbox")
+        assert next(consumer) is None
+        occupancy.after_process_message(broker, theirs)
+        occupancy.before_process_message(broker, enqueue(broker))
+        assert next(consumer) is not None
+
+    def test_wakes_its_consumer_when_a_thread_becomes_free(
+        self, broker: OutboxRedisBroker, consumer: WaitingConsumer, occupancy: Occupancy
+    ) -> None:
+        theirs = enqueue(broker)
+        occupancy.before_process_message(broker, theirs)
+        known = occupancy.changes
+        waiting = threading.Thread(target=occupancy.wait_for_change, args=(known, 600))
+        waiting.start()
+        occupancy.after_process_message(broker, theirs)
+        assert wait_until(lambda: not waiting.is_alive())
+        assert next(consumer) is None  # an idle thread, and an empty queue
+
+
+def waiting(broker: OutboxRedisBroker) -> int:
+    return int(broker.client.llen(f"{broker.namespace}:outbox"))
 
 
 class TestAUsersQueue:

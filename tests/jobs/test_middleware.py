@@ -141,16 +141,13 @@ class TestConnections:
         assert idle_connections() == 1
         assert running.ask() == before
 
-    @pytest.mark.parametrize("immediate", [False, True], ids=["fast", "immediate"])
-    def test_after_a_restart_of_postgres_every_message_has_one_that_works(
-        self, start: Callable[..., Running], *, immediate: bool
-    ) -> None:
+    def test_after_a_restart_of_postgres_every_message_has_one_that_works(self, start: Callable[..., Running]) -> None:
         with PostgresServer() as server:
             database = open_database(server.create_database("restarted"))
             outbox.configure(database=database, dispatch="off").create_tables()
             running = start()
             before = running.ask()
-            server.restart(immediate=immediate)
+            server.restart()
             after = [running.ask() for _ in range(20)]
             assert None not in after
             assert before not in after
