@@ -23,6 +23,7 @@ from outbox.counters import Counters
 from outbox.database import Dialect, behind_proxy, dialect_of, is_private_to_a_thread, open_database
 from outbox.delivery.lease import LeaseKeeper
 from outbox.delivery.pace import Pace
+from outbox.delivery.solitude import Solitude
 from outbox.emit import NewEvent, OnDuplicate, Unique, as_new_event, emit, emit_many
 from outbox.errors import SettingsError
 from outbox.models import OutboxEvent
@@ -53,6 +54,7 @@ class Outbox:
         self.counters = Counters()
         self.pace = Pace(self.settings.batch_size)
         self.leases = LeaseKeeper(self)
+        self.solitude = Solitude(look_every=self.settings.lease_seconds)
         self.bell = self._make_bell()
         # Set when this process is about to end: what has not begun is given back.
         self.stopping = threading.Event()

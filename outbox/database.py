@@ -120,7 +120,7 @@ class Dialect(ABC):
     def insert_many(self, rows: Sequence[Row]) -> list[Row]: ...
 
     @abstractmethod
-    def claim(self, size: int, lease_id: UUID, lease_seconds: float) -> tuple[list[Row], bool]:
+    def claim(self, size: int, lease_id: UUID, lease_seconds: float, *, suspects: bool) -> tuple[list[Row], bool]:
         """Lease what is due: the rows, and whether they are one suspect."""
 
     @abstractmethod
@@ -167,8 +167,8 @@ class Postgres(Dialect):
             inserted += self.run(self.statements.insert_many, columns).fetchall()
         return inserted
 
-    def claim(self, size: int, lease_id: UUID, lease_seconds: float) -> tuple[list[Row], bool]:
-        rows = self.run(self.statements.claim, (size, lease_id, float(lease_seconds))).fetchall()
+    def claim(self, size: int, lease_id: UUID, lease_seconds: float, *, suspects: bool) -> tuple[list[Row], bool]:
+        rows = self.run(self.statements.claim, (suspects, size, lease_id, float(lease_seconds))).fetchall()
         return [row[:-1] for row in rows], bool(rows and rows[0][-1])
 
     def settle_rows(self, rows: Sequence[Row]) -> int:
@@ -206,15 +206,15 @@ class Sqlite(Dialect):
         inserted = (self.run(self.statements.insert, row).fetchone() for row in rows)
         return [row for row in inserted if row is not None]
 
-    def claim(self, size: int, lease_id: UUID, lease_seconds: float) -> tuple[list[Row], bool]:
+    def claim(self, size: int, lease_id: UUID, lease_seconds: float, *, suspects: bool) -> tuple[list[Row], bool]:
         with self.database.atomic("IMMEDIATE"):
-            due = self.run(self.statements.due, (size,)).fetchall()
-            suspects = [id for id, suspect in due if suspect]
-            chosen = suspects[:1] if suspects else [id for id, _ in due]
+            due = self.run(self.statements.due, (suspects, size)).fetchall()
+            suspected = [id for id, suspect in due if suspect]
+            chosen = suspected[:1] if suspected else [id for id, _ in due]
             if not chosen:
                 return [], False
             parameters = (lease_id.hex, self.seconds(lease_seconds), json.dumps(chosen))
-            return self.run(self.statements.claim, parameters).fetchall(), bool(suspects)
+            return self.run(self.statements.claim, parameters).fetchall(), bool(suspected)
 
     def settle_rows(self, rows: Sequence[Row]) -> int:
         with self.database.atomic("IMMEDIATE"):

@@ -50,12 +50,13 @@ CLAIMED_COLUMNS = """id, seq, aggregate_type, aggregate_id, event_type, ordering
 
 # The lease filter stands inside the locking SELECT: a row that another worker claims meanwhile is looked at again
 # after it is locked. Whoever finds a suspect - a row whose lease ran out - takes it alone, so that an event that kills
-# its worker takes no neighbours along. `= ANY (ARRAY(...))` keeps the update on the primary key at any batch size.
+# its worker takes no neighbours along; the first parameter says whether suspects may be taken at all.
+# `= ANY (ARRAY(...))` keeps the update on the primary key at any batch size.
 CLAIM_POSTGRES = """
 WITH due AS MATERIALIZED (
     SELECT id, next_attempt_at, lease_id IS NOT NULL AS suspect
     FROM outbox_event
-    WHERE next_attempt_at <= {now} AND (lease_until IS NULL OR lease_until <= {now})
+    WHERE next_attempt_at <= {now} AND (lease_until IS NULL OR (%s AND lease_until <= {now}))
     ORDER BY next_attempt_at
     LIMIT %s
     FOR UPDATE SKIP LOCKED
@@ -72,7 +73,7 @@ RETURNING {claimed}, (SELECT bool_or(suspect) FROM due)
 DUE_SQLITE = """
 SELECT id, lease_id IS NOT NULL AS suspect
 FROM outbox_event
-WHERE next_attempt_at <= {now} AND (lease_until IS NULL OR lease_until <= {now})
+WHERE next_attempt_at <= {now} AND (lease_until IS NULL OR (? AND lease_until <= {now}))
 ORDER BY next_attempt_at
 LIMIT ?
 """

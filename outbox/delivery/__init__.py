@@ -29,17 +29,17 @@ def deliver_batch(box: Outbox, size: int, recruit: Callable[[], None] | None = N
 
     A full batch means that there is more than one worker's share: `recruit` calls another to help.
     """
-    batch = claim(box, size)
-    if batch is None:
-        return None
-    if batch.full and recruit is not None:
-        recruit()
-    with box.leases.keeping(batch):
-        try:
-            dispatch(box, batch)
-        finally:
-            close(box, batch)
-    return batch
+    with box.solitude.flight(lambda suspects: claim(box, size, suspects=suspects), box.bell.ring) as batch:
+        if batch is None:
+            return None
+        if batch.full and recruit is not None:
+            recruit()
+        with box.leases.keeping(batch):
+            try:
+                dispatch(box, batch)
+            finally:
+                close(box, batch)
+        return batch
 
 
 def process_pending_events(box: Outbox, batch_size: int) -> dict[str, int]:

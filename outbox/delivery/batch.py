@@ -37,10 +37,19 @@ class Batch:
     """Events claimed together under one lease."""
 
     def __init__(
-        self, lease_id: UUID, events: list[Event], *, full: bool, lease_seconds: float, claimed_from: float
+        self,
+        lease_id: UUID,
+        events: list[Event],
+        *,
+        suspect: bool,
+        full: bool,
+        lease_seconds: float,
+        claimed_from: float,
     ) -> None:
         self.lease_id = lease_id
         self.events = events
+        # One event, taken over from a lease that ran out: it may be what killed its worker.
+        self.suspect = suspect
         # As many as were asked for: there may be more where they came from.
         self.full = full
         self.clock = DatabaseClock(events[0].claimed_at)

@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from outbox.core import Outbox
 
 
-def claim(box: Outbox, size: int) -> Batch | None:
-    """Up to `size` due events under a new lease, or a single suspect; None when nothing is due."""
+def claim(box: Outbox, size: int, *, suspects: bool = True) -> Batch | None:
+    """Up to `size` due events under a new lease or, if allowed, a single suspect; None when nothing is due."""
     lease_id = uuid4()
     claimed_from = time.monotonic()
     with box.dialect.connection():
-        rows, suspect = box.dialect.claim(size, lease_id, box.settings.lease_seconds)
+        rows, suspect = box.dialect.claim(size, lease_id, box.settings.lease_seconds, suspects=suspects)
     if not rows:
         return None
     events = [Event(row, suspect=suspect) for row in rows]
@@ -27,6 +27,7 @@ def claim(box: Outbox, size: int) -> Batch | None:
     return Batch(
         lease_id,
         events,
+        suspect=suspect,
         full=suspect or len(events) >= size,
         lease_seconds=box.settings.lease_seconds,
         claimed_from=claimed_from,

@@ -63,6 +63,7 @@ def test_closing_puts_off_the_destinations_that_have_not_begun(batch: Batch) -> 
     assert batch.begin(delivery, "a")
     assert batch.take_unbegun() == []
     assert batch.take_finished() == []  # a is still at it
+    assert not batch.begin(delivery, "b")
     batch.answer(delivery, "a", GOT_IT)
     assert batch.take_finished() == [delivery]
     assert delivery.standings["a"] == GOT_IT

@@ -130,7 +130,7 @@ class TestOnPostgres:
         events = emit(6)
         statement = box.dialect.statements.claim
         with psycopg.connect(postgres_url) as rival, impatient(box):
-            taken = rival.execute(statement, (3, events[0].id, 30.0)).fetchall()  # not committed yet
+            taken = rival.execute(statement, (True, 3, events[0].id, 30.0)).fetchall()  # not committed yet
             batch = claimed(box, 6)
         assert {row[0] for row in taken} | set(ids(batch.events)) == set(ids(events))
         assert len(taken) == len(batch.events) == 3
@@ -149,7 +149,7 @@ class TestOnPostgres:
         box.database.execute_sql("ANALYZE outbox_event")
         texts = box.dialect.statements
         for statement, parameters in (
-            (texts.claim, (100, ids(emit(1))[0], 30.0)),
+            (texts.claim, (True, 100, ids(emit(1))[0], 30.0)),
             (texts.count_due, (1_000,)),
         ):
             plan = explain(box, statement, parameters)

@@ -64,11 +64,11 @@ class TestAKilledWorker:
         (killer,) = stage.emit(1, do="abort", max_attempts=3)
         others += stage.emit(499, max_attempts=3)
         stage.scheduler()
-        workers = [stage.worker(threads=1)]
+        workers = [stage.worker(threads=4)]
 
         def supervised_until_all_ended() -> bool:
             if not workers[-1].running:
-                workers.append(stage.worker(threads=1))
+                workers.append(stage.worker(threads=4))
             return set(stage.statuses()) <= {"delivered", "failed"}
 
         stage.wait_for(supervised_until_all_ended, "every event ended")

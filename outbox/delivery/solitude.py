@@ -1,0 +1,88 @@
+"""Solitude: a suspect is alone, in its batch and in its process.
+
+An event that kills its worker takes along whatever else that process had in flight. So a suspect is claimed only when
+no other batch is in flight here, and while it is, none begins. Whoever was turned away meanwhile is made up for.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from outbox.delivery.batch import Batch
+
+# How long to wait for the others to finish. Batches are about a second's work; behind a handler that takes minutes
+# the suspect goes ahead in company, rather than never.
+PATIENCE_SECONDS = 2.0
+
+Claim = Callable[[bool], Batch | None]
+
+
+class Solitude:
+    """Keeps count of the batches in flight in this process, and makes room for suspects."""
+
+    def __init__(self, look_every: float) -> None:
+        # While others are always in flight, suspects are looked for this often all the same.
+        self._look_every = look_every
+        self._looked_at = time.monotonic()
+        self._changed = threading.Condition()
+        self._in_flight = 0
+        self._looking = False
+        self._suspect = False
+        self._turned_away = False
+
+    @contextmanager
+    def flight(self, claim: Claim, make_up: Callable[[], None]) -> Iterator[Batch | None]:
+        """Claim a batch - `claim` is told whether it may be a suspect - and hold its place inside the block."""
+        batch = self._take_off(claim)
+        try:
+            yield batch
+        finally:
+            if batch is not None and self._land(batch):
+                make_up()
+
+    def _take_off(self, claim: Claim) -> Batch | None:
+        with self._changed:
+            # A look takes no longer than a claim, and what commits meanwhile must not go unseen: wait, then claim.
+            self._changed.wait_for(lambda: not self._looking)
+            if self._suspect:
+                self._turned_away = True
+                return None
+            look = self._in_flight == 0 or time.monotonic() - self._looked_at >= self._look_every
+            self._looking = look
+            self._in_flight += 1
+        batch = None
+        try:
+            if look:
+                self._wait_for_the_others()
+            batch = claim(look)
+            return batch
+        finally:
+            self._note(batch, looked=look)
+
+    def _wait_for_the_others(self) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._in_flight == 1, PATIENCE_SECONDS)
+
+    def _note(self, batch: Batch | None, *, looked: bool) -> None:
+        with self._changed:
+            if looked:
+                self._looking = False
+                self._suspect = batch is not None and batch.suspect
+                if not self._suspect:
+                    self._looked_at = time.monotonic()
+            if batch is None:
+                self._in_flight -= 1
+            self._changed.notify_all()
+
+    def _land(self, batch: Batch) -> bool:
+        """Whether somebody was turned away on its account."""
+        with self._changed:
+            self._in_flight -= 1
+            turned_away = batch.suspect and self._turned_away
+            if batch.suspect:
+                self._suspect = self._turned_away = False
+            self._changed.notify_all()
+            return turned_away

@@ -1,0 +1,91 @@
+"""A suspect is alone in its process: whatever it does to its worker, it does to nobody else's event."""
+
+from threading import Event as Gate
+
+import pytest
+
+import outbox
+from outbox.bell import Bell
+from outbox.core import Outbox
+from outbox.delivery import solitude
+from outbox.models import DELIVERED, SENDING
+from tests.conftest import Configure
+from tests.table import another, at_work, becomes_true, claimed, emit_one, expire_leases, passes, stored
+
+
+class Busy:
+    """A handler that is in the middle of every `slow` event until its gate opens."""
+
+    def __init__(self) -> None:
+        self.begun, self.gate = Gate(), Gate()
+        outbox.handler("slow", name="slow")(self._wait)
+        outbox.handler("quick", name="quick")(lambda _: None)
+
+    def _wait(self, _: outbox.Event) -> None:
+        self.begun.set()
+        passes(self.gate)
+
+
+def a_suspect(box: Outbox, event_type: str) -> outbox.OutboxEvent:
+    """An event whose worker has died."""
+    event = emit_one(event_type)
+    claimed(another(box))
+    expire_leases(event)
+    return event
+
+
+class TestWhileAnotherBatchIsInFlight:
+    def test_only_others_are_claimed(self, box: Outbox) -> None:
+        busy = Busy()
+        emit_one("slow")
+        with at_work(box, busy.gate):
+            passes(busy.begun)
+            suspect = a_suspect(box, "quick")
+            other = emit_one("quick")
+            assert box.process_pending_events()["processed"] == 1
+            assert (stored(suspect).status, stored(other).status) == (SENDING, DELIVERED)
+            # Another process has nothing else in flight.
+            assert another(box).process_pending_events()["processed"] == 1
+            assert stored(suspect).status == DELIVERED
+
+    def test_it_is_claimed_as_soon_as_that_has_ended(self, box: Outbox) -> None:
+        busy = Busy()
+        emit_one("slow")
+        with at_work(box, busy.gate) as worker:
+            passes(busy.begun)
+            suspect = a_suspect(box, "quick")
+            busy.gate.set()
+            worker.result()
+        box.process_pending_events()
+        assert stored(suspect).status == DELIVERED
+
+    def test_it_does_not_wait_for_ever(self, configure: Configure, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(solitude, "PATIENCE_SECONDS", 0.01)
+        box = configure(lease_seconds=0.5)  # and how often suspects are looked for
+        busy = Busy()
+        emit_one("slow")
+        with at_work(box, busy.gate):
+            passes(busy.begun)
+            suspect = a_suspect(box, "quick")
+            becomes_true(lambda: box.process_pending_events()["processed"] == 1)
+            assert stored(suspect).status == DELIVERED
+
+
+class TestWhileASuspectIsInFlight:
+    def test_nothing_else_is_claimed_here_and_what_was_turned_away_is_made_up_for(self, box: Outbox) -> None:
+        rung = Gate()
+        box.bell = Bell(rung.set)
+        busy = Busy()
+        a_suspect(box, "slow")
+        with at_work(box, busy.gate) as worker:
+            passes(busy.begun)
+            other = emit_one("quick")
+            box.bell.flush()
+            rung.clear()
+            assert box.process_pending_events()["processed"] == 0
+            assert another(box).process_pending_events()["processed"] == 1
+            assert stored(other).status == DELIVERED
+            assert not rung.is_set()
+            busy.gate.set()
+            worker.result()
+        passes(rung)
