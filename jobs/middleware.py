@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Iterable
 from typing import Any, TypeVar
@@ -12,6 +13,7 @@ from dramatiq.middleware import Middleware
 import outbox
 from jobs import stopping
 from jobs.readiness import check_ready
+from outbox.database import CONNECTION_ERRORS
 from outbox.errors import OutboxError
 
 M = TypeVar("M", bound=Middleware)
@@ -34,8 +36,9 @@ class Connections(Middleware):
     """
 
     def before_process_message(self, broker: dramatiq.Broker, message: Any) -> None:
-        # A failure here is logged and swallowed by Dramatiq; the actor then connects for itself, or fails.
-        outbox.current().database.connect(reuse_if_open=True)
+        # The actor will try for itself, and say in its own words that it can't.
+        with contextlib.suppress(*CONNECTION_ERRORS):
+            outbox.current().database.connect(reuse_if_open=True)
 
     def after_process_message(
         self, broker: dramatiq.Broker, message: Any, *, result: Any = None, exception: BaseException | None = None

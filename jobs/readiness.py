@@ -10,6 +10,7 @@ import peewee
 from dramatiq.brokers.stub import StubBroker
 
 import outbox
+from outbox.core import Outbox
 from outbox.errors import RegistrationError, SettingsError
 
 logger = logging.getLogger("outbox")
@@ -23,16 +24,20 @@ def check_ready(broker: dramatiq.Broker) -> None:
             "OUTBOX_REDIS_URL is not set, so these workers would hear nothing from other processes. "
             "Set it, or run everything in one process: outbox up your.module"
         )
-    if box.registry.is_empty:
-        raise RegistrationError(
-            "no handler is registered, so a worker would have nothing to deliver to. "
-            "Name the module that holds your @outbox.handler functions: dramatiq jobs your.module"
-        )
+    check_registered(box)
     try:
         box.check_schema()
     except peewee.PeeweeException as error:
         # It may be starting as well. Until it answers, drains fail and the sweeps go on.
-        logger.warning("the database does not answer yet: %s", str(error).strip())
+        logger.warning("the database can't be used yet: %s", str(error).strip())
+
+
+def check_registered(box: Outbox) -> None:
+    if box.registry.is_empty:
+        raise RegistrationError(
+            "no handler is registered, so a worker would have nothing to deliver to. Name the module that holds your "
+            "@outbox.handler functions: `dramatiq jobs your.module`, or `outbox up your.module`"
+        )
 
 
 def under_dramatiq_cli() -> bool:

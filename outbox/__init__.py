@@ -13,6 +13,7 @@ that an SQLite file in the working directory.
 from __future__ import annotations
 
 import functools
+import inspect
 import threading
 from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -123,6 +124,9 @@ def _on_current(method: Callable[Concatenate[Outbox, P], R]) -> Callable[P, R]:
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         return method(current(), *args, **kwargs)
 
+    signature = inspect.signature(method)
+    without_self = list(signature.parameters.values())[1:]
+    call.__signature__ = signature.replace(parameters=without_self)  # type: ignore[attr-defined]
     return call
 
 

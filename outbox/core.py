@@ -15,6 +15,7 @@ from typing import Any
 from uuid import UUID
 
 import peewee
+from playhouse.pool import PooledDatabase
 
 from outbox import delivery, retention, schema
 from outbox.admin import actions
@@ -161,6 +162,11 @@ class Outbox:
             tenant_id=tenant_id,
             limit=limit,
         )
+
+    def close(self) -> None:
+        """Close the connections that nobody is using; the next call opens new ones."""
+        if isinstance(self.database, PooledDatabase):
+            self.database.close_idle()
 
     def warn_once(self, message: str) -> None:
         if message not in self._warned:

@@ -27,8 +27,6 @@ logger = logging.getLogger("outbox")
 
 Row = tuple[Any, ...]
 
-NO_TABLES = "The outbox has no tables in this database yet: run `outbox init`, or call outbox.create_tables()."
-
 # What a lost, refused or exhausted connection looks like: trying again on a new one can help.
 CONNECTION_ERRORS = (peewee.OperationalError, peewee.InterfaceError, pool.MaxConnectionsExceeded)
 
@@ -58,7 +56,7 @@ class Dialect(ABC):
             return self.database.execute_sql(statement, parameters)
         except (peewee.OperationalError, peewee.ProgrammingError) as error:
             if _says_no_table(error):
-                raise SchemaError(NO_TABLES) from error
+                raise no_tables(self.database) from None
             raise
 
     @property
@@ -232,6 +230,25 @@ def _says_no_table(error: peewee.PeeweeException) -> bool:
     return getattr(original, "sqlstate", None) == "42P01" or "no such table: outbox_" in str(error)
 
 
+def place_of(database: peewee.Database) -> str:
+    """Which database it is, for people: no user, no password."""
+    name = str(database.database)
+    if isinstance(database, peewee.SqliteDatabase):
+        return f"sqlite:///{name}"
+    if "://" in name:
+        parts = urlsplit(name)
+        return f"postgresql://{parts.netloc.rpartition('@')[2]}{parts.path}"
+    host, port = (database.connect_params.get(key) for key in ("host", "port"))
+    return f"postgresql://{host or ''}{f':{port}' if port else ''}/{name}"
+
+
+def no_tables(database: peewee.Database) -> SchemaError:
+    return SchemaError(
+        f"The outbox has no tables in {place_of(database)} yet: run `outbox init` with OUTBOX_DATABASE_URL set to it, "
+        "or `outbox init your.module` if that module configures it, or call outbox.create_tables()."
+    )
+
+
 def behind_proxy(database: peewee.Database | peewee.Proxy) -> peewee.Database:
     """The database itself, should the application keep it behind Peewee's proxy."""
     if not isinstance(database, peewee.Proxy):
@@ -298,7 +315,7 @@ def open_database(url: str) -> peewee.Database:
         parts = urlsplit(url)
     except ValueError:
         raise SettingsError("OUTBOX_DATABASE_URL can't be read as a URL.") from None
-    if parts.scheme == "sqlite":
+    if parts.scheme == "sqlite" and not parts.netloc:
         return _open_sqlite(unquote(parts.netloc + parts.path).removeprefix("/"))
     if parts.scheme in ("postgresql", "postgres", "psycopg3"):
         return _open_postgres(url)

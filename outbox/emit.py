@@ -170,7 +170,7 @@ def prepare(box: Outbox, event: NewEvent, where: str = "") -> Draft:
         id=id,
         aggregate_type=aggregate_type,
         aggregate_id=aggregate_id,
-        event_type=check_text(event.event_type, f"{where}event_type", NAME_LENGTH),
+        event_type=_event_type(event.event_type, where),
         payload=encode_object(event.payload, f"{where}payload", settings.max_payload_bytes),
         headers=encode_object(event.headers, f"{where}headers", settings.max_payload_bytes),
         correlation_id=_optional(event.correlation_id, correlation_id, f"{where}correlation_id"),
@@ -224,6 +224,12 @@ def _identity(value: object, where: str) -> str:
     if isinstance(value, int | UUID) and not isinstance(value, bool):
         return str(value)
     raise InvalidEvent(f"{where}aggregate_id must be text, an integer or a UUID, not {type(value).__name__}.")
+
+
+def _event_type(value: str, where: str) -> str:
+    if "*" in check_text(value, f"{where}event_type", NAME_LENGTH):
+        raise InvalidEvent(f"{where}event_type must not contain '*', which stands for any type: not {value!r}.")
+    return value
 
 
 def _key(given: str | Unique | None, id: UUID, default: str, where: str) -> str:

@@ -43,7 +43,7 @@ def encode_object(value: object, field: str, limit: int) -> str:
     except RecursionError:
         raise _too_deep(field) from None
     except (TypeError, ValueError) as error:
-        raise InvalidEvent(f"{field} can't be written as JSON: {error}.") from None
+        raise InvalidEvent(f"{_culprit(value, field) or field} can't be written as JSON: {error}.") from None
     if "\\u0000" in text and _ESCAPED_NUL.search(text):
         raise InvalidEvent(f"{field} contains a NUL character, which PostgreSQL can't store.")
     if text.count("{") + text.count("[") > DEEPEST and _depth(text) > DEEPEST:
@@ -69,6 +69,30 @@ def check_text(value: str, field: str, most: int) -> str:
         except UnicodeEncodeError:
             raise InvalidEvent(f"{field} contains a lone surrogate, which UTF-8 can't carry.") from None
     return value
+
+
+def _culprit(value: Any, path: str) -> str | None:
+    """Where in the value the first thing is that has no JSON form: `payload['lines'][2]`."""
+    if _is_dataclass_instance(value):
+        value = _plain(value)
+    if isinstance(value, Mapping):
+        parts = [(f"{path}[{key!r}]", part) for key, part in value.items()]
+    elif isinstance(value, list | tuple):
+        parts = [(f"{path}[{index}]", part) for index, part in enumerate(value)]
+    else:
+        return None if _has_json_form(value) else path
+    try:
+        return next((found for at, part in parts if (found := _culprit(part, at))), None)
+    except RecursionError:  # it contains itself
+        return None
+
+
+def _has_json_form(value: object) -> bool:
+    try:
+        _ENCODER.encode(value)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _depth(text: str) -> int:
@@ -114,7 +138,7 @@ def _plain(value: Any) -> Any:
         case _ if _is_dataclass_instance(value):
             plain = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
         case _:
-            raise TypeError(f"{_kind(value)} has no JSON form")
+            raise TypeError(f"{_kind(value)} has no JSON form; make it a list, a text or a number")
     return plain
 
 

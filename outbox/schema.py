@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import peewee
 
-from outbox.database import NO_TABLES, Dialect
+from outbox.database import Dialect, no_tables
 from outbox.errors import SchemaError
 
 logger = logging.getLogger("outbox")
@@ -132,7 +132,7 @@ def check(dialect: Dialect) -> None:
     with dialect.connection():
         applied = _applied(dialect)
     if applied == 0:
-        raise SchemaError(NO_TABLES)
+        raise no_tables(dialect.database)
     if applied < _needed():
         raise SchemaError(
             f"The outbox's tables are at version {applied}, and this library needs {_needed()}: run `outbox init`."

@@ -107,7 +107,9 @@ class Settings:
     backoff_cap_seconds: float = _setting(3600.0, _number(0), "the longest wait between attempts")
     backoff_jitter: bool = _setting(True, _truth, "lengthen each wait by up to a quarter, at random")
     unhandled: str = _setting(
-        "wait", _one_of("wait", "deliver", "fail"), "what happens to an event that nothing here handles"
+        "wait",
+        _one_of("wait", "deliver", "fail"),
+        "what happens to an event that nothing here handles: `wait`, `deliver` or `fail`",
     )
     retention_hours: float = _setting(168.0, _number(0), "how long events are kept after they ended")
     sweep_seconds: float = _setting(10.0, _number(0.1), "how often the scheduler looks for what is due")

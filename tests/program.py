@@ -19,12 +19,12 @@ def environment(**settings: Any) -> dict[str, str]:
     return inherited | {PREFIX + name.upper(): str(value) for name, value in settings.items()}
 
 
-def run(*command: str | Path, **settings: Any) -> subprocess.CompletedProcess[str]:
+def run(*command: str | Path, cwd: Path = ROOT, **settings: Any) -> subprocess.CompletedProcess[str]:
     """Run it to its end; what it said, on either stream, is in `stdout`."""
     return subprocess.run(
         command,
         env=environment(**settings),
-        cwd=ROOT,
+        cwd=cwd,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

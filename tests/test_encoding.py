@@ -140,7 +140,7 @@ def test_what_is_not_an_object_is_refused(value: object) -> None:
     "value", [float("nan"), float("inf"), -float("inf"), Decimal("NaN"), Decimal("Infinity"), Decimal("-Infinity")]
 )
 def test_nan_and_infinities_are_refused(value: object) -> None:
-    assert "payload can't be written as JSON" in refusal({"a": [{"b": value}]})
+    assert "payload['a'][0]['b'] can't be written as JSON" in refusal({"a": [{"b": value}]})
     assert "payload can't be written as JSON" in refusal({value: 1})
 
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
+from urllib.parse import urlsplit
 
 import peewee
 import psycopg
@@ -15,7 +16,7 @@ import pytest
 import outbox
 from outbox import OutboxEvent, schema
 from outbox.core import Outbox
-from outbox.database import open_database
+from outbox.database import open_database, place_of
 from outbox.delivery.claim import claim
 from outbox.schema import VERSIONS, Version
 from outbox.settings import Settings
@@ -128,10 +129,19 @@ def released(crowd: list[subprocess.Popen[str]]) -> list[subprocess.Popen[str]]:
 
 def test_outbox_init_makes_the_tables(empty: Outbox, url: str) -> None:
     first = run(BIN / "outbox", "init", database_url=url)
-    assert (first.returncode, first.stdout) == (0, "version 1: the events\nThe tables are ready.\n")
+    ready = f"The tables are ready in {place_of(empty.database)}\n"
+    assert (first.returncode, first.stdout) == (0, f"applied version 1 (the events)\n{ready}")
     empty.check_schema()
     second = run(BIN / "outbox", "init", database_url=url)
-    assert (second.returncode, second.stdout) == (0, "The tables were up to date.\n")
+    assert (second.returncode, second.stdout) == (0, ready)
+
+
+def test_outbox_init_names_the_place_without_a_secret(empty: Outbox, url: str) -> None:
+    shown = place_of(empty.database)
+    user_and_password = urlsplit(url).netloc.rpartition("@")[0]
+    assert urlsplit(shown).path == urlsplit(url).path
+    assert "@" not in shown
+    assert not user_and_password or user_and_password not in shown
 
 
 # Upgrading them
@@ -191,7 +201,9 @@ def test_an_upgrade_that_fails_says_which_and_leaves_nothing_half_done(
 
 
 def test_without_tables_the_check_says_what_to_run(empty: Outbox) -> None:
-    with pytest.raises(outbox.SchemaError, match="no tables in this database yet: run `outbox init`"):
+    with pytest.raises(
+        outbox.SchemaError, match=r"no tables in \w+://\S* yet: run `outbox init` with OUTBOX_DATABASE_URL"
+    ):
         empty.check_schema()
 
 

@@ -51,13 +51,15 @@ class Summary:
         return [f"{left} is not {right}: {name}" for name, (left, right) in sums.items() if left != right]
 
     def __str__(self) -> str:
+        emitted = self.placed_events + self.paid_events
         charges, mails = self.timed_out, self.mails_turned_away
         rows = {
-            "emitted": f"order.placed {self.placed_events}, order.paid {self.paid_events}",
-            "delivered": f"{self.delivered} (charges {self.charged}, mails {self.mails}, parcels {self.parcels})",
-            "retried": f"{charges + mails} (charges after a timeout {charges}, mails after an outage {mails})",
-            "failed": f"{self.failed} (cards declined {self.declined})",
-            "rolled back": f"{self.rolled_back} (nothing is left of them)",
+            "emitted": f"{emitted} events (order.placed {self.placed_events}, order.paid {self.paid_events})",
+            "delivered": f"{self.delivered} events",
+            "failed": f"{self.failed} events (cards declined {self.declined})",
+            "retried": f"{charges + mails} calls (charges after a timeout {charges}, mails after an outage {mails})",
+            "done": f"charges {self.charged}, mails {self.mails}, parcels {self.parcels}",
+            "rolled back": f"{self.rolled_back} orders (nothing is left of them)",
         }
         return "\n".join(f"{name:>12}  {text}" for name, text in rows.items())
 

@@ -6,12 +6,19 @@ import click
 
 import outbox
 from outbox import schema
+from outbox.cli.modules import import_modules
+from outbox.database import place_of
 
 
 @click.command()
-def init() -> None:
-    """Make the tables, or bring them up to date."""
-    applied = schema.upgrade(outbox.current().dialect)
-    for version in applied:
-        click.echo(f"version {version.number}: {version.what}")
-    click.echo("The tables are ready." if applied else "The tables were up to date.")
+@click.argument("modules", metavar="[MODULE...]", nargs=-1)
+def init(modules: tuple[str, ...]) -> None:
+    """Make the tables, or bring them up to date.
+
+    In the database of OUTBOX_DATABASE_URL, or in the one that MODULE hands to outbox.configure.
+    """
+    import_modules(modules)
+    box = outbox.current()
+    for version in schema.upgrade(box.dialect):
+        click.echo(f"applied version {version.number} ({version.what})")
+    click.echo(f"The tables are ready in {place_of(box.database)}")

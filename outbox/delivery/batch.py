@@ -86,11 +86,6 @@ class Batch:
             if not delivery.awaited:
                 self._finish(delivery)
 
-    def put_off(self, delivery: Delivery, name: str) -> None:
-        """A destination won't begin with the event in this batch: the others don't wait for it."""
-        with self._lock:
-            self._put_off(delivery, {name})
-
     def finish(self, delivery: Delivery) -> None:
         """Nobody has to be asked: it can be settled."""
         with self._lock:
@@ -109,7 +104,7 @@ class Batch:
             unbegun, self._unbegun = list(self._unbegun.values()), {}
             self.given_back += len(unbegun)
             for delivery in list(self._begun.values()):
-                self._put_off(delivery, set(delivery.standings))
+                self._put_off(delivery)
             return unbegun
 
     def held(self) -> list[UUID]:
@@ -125,12 +120,12 @@ class Batch:
             for id in self._lost:
                 self._unbegun.pop(id, None)
 
-    def _put_off(self, delivery: Delivery, names: set[str]) -> None:
-        for name in (names & delivery.awaited) - delivery.begun:
+    def _put_off(self, delivery: Delivery) -> None:
+        """Whoever has not begun with the event won't: those who have don't wait for them."""
+        for name in delivery.awaited - delivery.begun:
             delivery.standings[name] = delivery.standings[name].put_off(self.clock.now())
             delivery.awaited.discard(name)
-        # What nobody has begun is given back instead, as it was.
-        if not delivery.awaited and delivery.event.id in self._begun:
+        if not delivery.awaited:
             self._finish(delivery)
 
     def _finish(self, delivery: Delivery) -> None:

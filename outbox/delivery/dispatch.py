@@ -113,8 +113,6 @@ class Group:
         finally:
             for delivery in self._begun.values():
                 self._record(delivery, Retry(error))
-            for delivery in self.deliveries:
-                self._batch.put_off(delivery, self.name)
             settle(self._box, self._batch)
 
     def run_in_thread(self) -> None:

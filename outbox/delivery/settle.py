@@ -110,4 +110,11 @@ def _account(box: Outbox, batch: Batch, verdicts: list[tuple[Delivery, retry.Ver
         if verdict.status == FAILED:
             logger.error("failed: %s: %s", delivery.event, verdict.error)
         elif verdict.status == PENDING and verdict.error is not None:
-            logger.warning("put off until %s: %s: %s", verdict.next_attempt_at, delivery.event, verdict.error)
+            logger.warning(
+                "put off until %s after %d of %d attempts: %s: %s",
+                verdict.next_attempt_at,
+                verdict.attempts,
+                delivery.event.max_attempts,
+                delivery.event,
+                verdict.error,
+            )

@@ -27,8 +27,10 @@ class Handler:
                 f"{_path(function)} is a coroutine function, and handlers are called, not awaited: "
                 "write a plain function, and asyncio.run(...) inside it if you must."
             )
+        _check_signature(function)
         self.name = _path(function) if name is None else name
         self.function = function
+        self._seen: set[type[BaseException]] = set()
         self._patterns = [Pattern(text) for text in patterns]
         if not self._patterns:
             raise RegistrationError(f"The handler {self.name} names no event type: @outbox.handler('user.created').")
@@ -51,9 +53,16 @@ class Handler:
         except Unavailable as signal:
             return signal
         except (Exception, SystemExit) as error:
-            logger.debug("handler %s failed on %r", self.name, event, exc_info=True)
+            self._log(event, error)
             return Retry(describe(error))
         return DELIVERED
+
+    def _log(self, event: Event, error: BaseException) -> None:
+        """Where it came from, once for each kind of error; what became of each event is logged when it is settled."""
+        first = type(error) not in self._seen
+        self._seen.add(type(error))
+        level = logging.WARNING if first else logging.DEBUG
+        logger.log(level, "%s raised an error on %r; further ones like it at DEBUG", self.name, event, exc_info=True)
 
 
 def describe(error: BaseException) -> str:
@@ -63,6 +72,18 @@ def describe(error: BaseException) -> str:
     except Exception:
         text = "(its message could not be read)"
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _check_signature(function: Function) -> None:
+    try:
+        inspect.signature(function).bind(None)
+    except TypeError:
+        raise RegistrationError(
+            f"{_path(function)} can't be called with one argument, and a handler gets the event alone: "
+            "def handle(event). A method must be registered on its instance."
+        ) from None
+    except ValueError:
+        return  # some built-in functions have no signature to look at
 
 
 def _path(function: Function) -> str:

@@ -13,7 +13,10 @@ class Pattern:
 
     def __init__(self, text: object) -> None:
         if not isinstance(text, str) or not 1 <= len(text) <= NAME_LENGTH:
-            raise RegistrationError(f"An event type must be text of 1 to {NAME_LENGTH} characters, not {text!r}.")
+            raise RegistrationError(
+                f"An event type must be text of 1 to {NAME_LENGTH} characters, not {text!r}. "
+                'Name them one by one: @outbox.handler("user.created", "user.deleted").'
+            )
         if "*" in text[:-1] or (text.endswith("*") and text != "*" and not text.endswith(".*")):
             raise RegistrationError(f"{text!r} is not a pattern: use a name, or 'prefix.*', or '*'.")
         self.text = text

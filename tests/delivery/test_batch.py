@@ -71,11 +71,3 @@ def test_closing_puts_off_the_destinations_that_have_not_begun(batch: Batch) -> 
     assert (put_off.open, put_off.attempts) == (True, 0)
     assert put_off.not_before is not None
     assert abs(put_off.not_before - batch.clock.now()) < timedelta(seconds=20)
-
-
-def test_what_every_destination_puts_off_goes_back_as_it_was(batch: Batch) -> None:
-    delivery = delivery_to(batch, "a", "b")
-    for name in ("a", "b"):
-        batch.put_off(delivery, name)
-    assert batch.take_finished() == []
-    assert batch.take_unbegun() == batch.events

@@ -375,3 +375,40 @@ class TestTransactionsOfItsOwn:
 
 def not_before(event: outbox.OutboxEvent, name: str) -> Any:
     return datetime.fromisoformat(stored(event).progress[name]["not_before"])
+
+
+class TestWhatIsLogged:
+    def test_a_traceback_once_for_each_kind_of_error(self, box: Outbox, caplog: pytest.LogCaptureFixture) -> None:
+        @outbox.handler("order.*", name="broken")
+        def handle(event: outbox.Event) -> None:
+            raise KeyError(event.aggregate_id) if event.aggregate_id < "2" else ValueError(event.aggregate_id)
+
+        emit(4)
+        with caplog.at_level("WARNING", "outbox"):
+            box.process_pending_events()
+        shown = [record.exc_info[0] for record in caplog.records if record.exc_info]
+        assert shown == [KeyError, ValueError]
+
+    def test_each_event_that_is_put_off_with_its_attempts(self, box: Outbox, caplog: pytest.LogCaptureFixture) -> None:
+        @outbox.handler("order.*", name="broken")
+        def handle(_: outbox.Event) -> None:
+            raise ValueError("no luck")
+
+        event = emit_one(max_attempts=7)
+        box.process_pending_events()
+        (line,) = [message for message in caplog.messages if message.startswith("put off")]
+        assert "after 1 of 7 attempts" in line
+        assert str(event.id) in line
+        assert "broken: ValueError: no luck" in line
+
+
+class TestASignature:
+    @pytest.mark.parametrize("function", [lambda: None, lambda _, __: None, lambda *, _: None])
+    def test_that_does_not_take_one_argument_is_refused(self, function: Any) -> None:
+        with pytest.raises(outbox.RegistrationError, match="a handler gets the event alone"):
+            outbox.handler("order.*", name="odd")(function)
+
+    @pytest.mark.parametrize("function", [lambda _: None, lambda *_: None, lambda _, __=1: None, print])
+    def test_that_does_is_taken(self, box: Outbox, function: Any) -> None:
+        outbox.handler("order.*", name="fine")(function)
+        assert "fine" in box.registry.destinations

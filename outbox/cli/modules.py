@@ -1,0 +1,32 @@
+"""The user's own modules, named on the command line."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from outbox.errors import RegistrationError
+
+
+def import_modules(names: Iterable[str]) -> None:
+    """Import them, those in the working directory included."""
+    sys.path.insert(0, str(Path.cwd()))
+    for name in names:
+        _import(name)
+
+
+def _import(name: str) -> None:
+    if name.endswith(".py") or "/" in name:
+        dotted = name.removesuffix(".py").removeprefix("./").replace("/", ".")
+        raise RegistrationError(f"{name!r} is a path. Name the module as Python would import it: {dotted}")
+    try:
+        importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not (name == error.name or name.startswith(error.name + ".")):
+            raise  # something that the module itself imports
+        raise RegistrationError(
+            f"There is no module {name!r} in {Path.cwd()} or among the installed ones. "
+            "Name it as Python would import it."
+        ) from None
