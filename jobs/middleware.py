@@ -44,11 +44,14 @@ class Connections(Middleware):
         self, broker: dramatiq.Broker, message: Any, *, result: Any = None, exception: BaseException | None = None
     ) -> None:
         box = outbox.current()
+        if box.database.is_closed():
+            return
         interrupted = exception is not None and not isinstance(exception, Exception)
-        if interrupted or box.database.in_transaction():
+        in_transaction = box.database.in_transaction() or box.dialect.in_transaction
+        if interrupted or in_transaction or isinstance(exception, CONNECTION_ERRORS):
             # Raised between any two instructions, it can have left a transaction open, or half an answer unread.
             box.dialect.discard_connection()
-        elif not box.database.is_closed():
+        else:
             box.database.close()
 
     def after_skip_message(self, broker: dramatiq.Broker, message: Any) -> None:
@@ -134,5 +137,6 @@ class Lifecycle(Middleware):
         outbox.current().stopping.set()
 
     def after_worker_shutdown(self, broker: dramatiq.Broker, worker: dramatiq.Worker) -> None:
-        # Dramatiq's processes end without running exit handlers.
+        # Dramatiq's processes end without running exit handlers. In one that goes on, deliveries by hand do too.
         outbox.current().bell.flush()
+        outbox.current().stopping.clear()

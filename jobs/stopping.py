@@ -23,6 +23,7 @@ logger = logging.getLogger("outbox")
 
 # Signals that come closer together than this are one; a later one still means "at once".
 SAME_SIGNAL_SECONDS = 2.0
+PARENT_SECONDS = 1.0
 
 
 def prepare() -> None:
@@ -36,7 +37,9 @@ def prepare() -> None:
     if callable(stop):
         ear = Ear(stop)
         signal.signal(signal.SIGTERM, ear)
-        threading.Thread(target=_outlive, args=(parent.sentinel, ear), name="outbox-parent", daemon=True).start()
+        threading.Thread(
+            target=_outlive, args=(parent.sentinel, os.getppid(), ear), name="outbox-parent", daemon=True
+        ).start()
 
 
 class Ear:
@@ -53,8 +56,10 @@ class Ear:
             self._stop(signum, frame)
 
 
-def _outlive(parent: int, ear: Ear) -> None:
-    wait([parent])
+def _outlive(sentinel: int, main: int, ear: Ear) -> None:
+    # Processes that were forked later hold the other end of the sentinel as well: it may be late.
+    while os.getppid() == main and not wait([sentinel], PARENT_SECONDS):
+        pass
     _find_voice()
     logger.warning("the main process is gone: this worker ends as well, when its batches are done")
     if ear.heard_at is None:  # once it is stopping, another signal would mean "at once"

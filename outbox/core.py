@@ -194,8 +194,12 @@ class Outbox:
         if _delivering_inline.get():
             return
         token = _delivering_inline.set(True)
+        seen: set[UUID] = set()
         try:
-            while delivery.deliver_batch(self, self.settings.batch_size) is not None:
-                pass
+            while (batch := delivery.deliver_batch(self, self.settings.batch_size)) is not None:
+                ids = {event.id for event in batch.events}
+                if ids <= seen:
+                    break  # due again at once: the emitter must not wait for what can't be done now
+                seen |= ids
         finally:
             _delivering_inline.reset(token)

@@ -28,13 +28,20 @@ logger = logging.getLogger("outbox")
 Row = tuple[Any, ...]
 
 # What a lost, refused or exhausted connection looks like: trying again on a new one can help.
-CONNECTION_ERRORS = (peewee.OperationalError, peewee.InterfaceError, pool.MaxConnectionsExceeded)
+# (A server that has become a read-only standby answers with an InternalError.)
+CONNECTION_ERRORS = (
+    peewee.OperationalError,
+    peewee.InterfaceError,
+    peewee.InternalError,
+    pool.MaxConnectionsExceeded,
+)
 
 
 # A host that is gone without a word is noticed within a minute, not after the hours that TCP would wait.
 POSTGRES_DEFAULTS: dict[str, Any] = {
     "application_name": "dramatiq-outbox",
     "connect_timeout": 10,
+    "target_session_attrs": "read-write",  # after a failover, the one that can be written to
     "keepalives_idle": 30,
     "keepalives_interval": 10,
     "keepalives_count": 3,
@@ -69,10 +76,13 @@ class Dialect(ABC):
 
     @contextmanager
     def connection(self) -> Iterator[None]:
-        """A connection for this thread: the one it has, or one that is returned at the end."""
+        """A connection for this thread: the one it has, or one that is returned at the end; a broken one is not."""
         opened = self.database.connect(reuse_if_open=True)
         try:
             yield
+        except CONNECTION_ERRORS:
+            self.discard_connection()
+            raise
         finally:
             # A database in memory is gone with its connection.
             if opened and not self.database.is_closed() and not is_private_to_a_thread(self.database):
@@ -93,11 +103,18 @@ class Dialect(ABC):
             database.pop_transaction()
         if database.is_closed():
             return
+        if is_private_to_a_thread(database):
+            if self.in_transaction:
+                database.rollback()
+            return  # it is gone with its connection
         try:
             close = database.manual_close if isinstance(database, pool.PooledDatabase) else database.close
             close()
         except peewee.PeeweeException as error:
             logger.debug("closing a discarded connection failed: %s", error)
+
+    def has_table(self, name: str) -> bool:
+        return bool(self.database.table_exists(name))
 
     @abstractmethod
     def _driver_in_transaction(self, connection: Any) -> bool: ...
@@ -145,6 +162,10 @@ class Postgres(Dialect):
 
     def _driver_in_transaction(self, connection: Any) -> bool:
         return connection.pgconn.transaction_status in self.OPEN
+
+    def has_table(self, name: str) -> bool:
+        # Wherever the search path finds it, as every other statement does; Peewee looks in its first schema only.
+        return bool(self.run("SELECT to_regclass(%s) IS NOT NULL", (name,)).fetchone()[0])
 
     def id(self, value: UUID) -> object:
         return value

@@ -68,7 +68,7 @@ def check_text(value: str, field: str, most: int) -> str:
             value.encode()
         except UnicodeEncodeError:
             raise InvalidEvent(f"{field} contains a lone surrogate, which UTF-8 can't carry.") from None
-    return value
+    return str.__str__(value)  # the text itself, also of an Enum's member
 
 
 def _culprit(value: Any, path: str) -> str | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Self, assert_never
 
 from outbox import timestamp
@@ -139,7 +139,7 @@ def _due(not_before: datetime | timedelta | None, usual: timedelta, now: datetim
         return now + not_before
     if not_before.tzinfo is None:
         raise ValueError("not_before must have a timezone: use datetime.now(UTC) or .replace(tzinfo=UTC)")
-    return not_before
+    return not_before.astimezone(UTC)
 
 
 def _errors(standings: Mapping[str, Standing]) -> str | None:

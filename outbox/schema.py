@@ -117,7 +117,8 @@ def upgrade(dialect: Dialect) -> list[Version]:
         if _applied(dialect) >= _needed():
             return []
         with dialect.schema_lock():
-            dialect.run(_HISTORY[dialect.name])
+            if not dialect.has_table("outbox_schema"):
+                dialect.run(_HISTORY[dialect.name])
             done = _applied_inside(dialect)
             missing = [version for version in VERSIONS if version.number > done]
             for version in missing:
@@ -145,7 +146,7 @@ def _needed() -> int:
 
 def _applied(dialect: Dialect) -> int:
     """The newest version applied; 0 without tables."""
-    return _applied_inside(dialect) if dialect.database.table_exists("outbox_schema") else 0
+    return _applied_inside(dialect) if dialect.has_table("outbox_schema") else 0
 
 
 def _applied_inside(dialect: Dialect) -> int:

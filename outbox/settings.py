@@ -20,6 +20,10 @@ PREFIX = "OUTBOX_"
 TEST_PREFIX = "OUTBOX_TEST_"
 DEFAULT_DATABASE_URL = "sqlite:///outbox.db"
 
+# Beyond these, sums of times overflow: in Python, or in a database.
+DAY = 86_400.0  # seconds
+TEN_YEARS_OF_HOURS = 87_600.0
+
 TRUE = ("1", "true", "yes", "on")
 FALSE = ("0", "false", "no", "off")
 
@@ -53,9 +57,9 @@ def _whole(least: int, most: int) -> Callable[[object], int]:
     return parse
 
 
-def _number(least: float, most: float = math.inf) -> Callable[[object], float]:
+def _number(least: float, most: float) -> Callable[[object], float]:
     def parse(value: object) -> float:
-        message = f"must be a number of at least {least:g}" + ("" if most == math.inf else f" and at most {most:g}")
+        message = f"must be a number from {least:.12g} to {most:.12g}"
         try:
             number = float(str(value).strip())
         except ValueError:
@@ -99,21 +103,27 @@ class Settings:
     )
     batch_size: int = _setting(100, _whole(1, 10_000), "most events claimed at once; batches shrink to a second's work")
     drains: int = _setting(2, _whole(1, 1_000), "most deliveries under way at once in a worker process")
-    lease_seconds: float = _setting(30.0, _number(0.5), "how long a claimed event belongs to a silent worker")
-    max_run_seconds: float = _setting(300.0, _number(1), "how long leases are renewed for a batch that goes on")
+    lease_seconds: float = _setting(30.0, _number(0.5, DAY), "how long a claimed event belongs to a silent worker")
+    max_run_seconds: float = _setting(300.0, _number(1, DAY), "how long leases are renewed for a batch that goes on")
     max_attempts: int = _setting(5, _whole(1, 1_000), "attempts per destination before an event fails")
-    max_age_hours: float = _setting(72.0, _number(0), "how long an event waits for what can't be reached")
-    backoff_base_seconds: float = _setting(60.0, _number(0), "the wait before the second attempt; doubles each time")
-    backoff_cap_seconds: float = _setting(3600.0, _number(0), "the longest wait between attempts")
+    max_age_hours: float = _setting(
+        72.0, _number(0, TEN_YEARS_OF_HOURS), "how long an event waits for what can't be reached"
+    )
+    backoff_base_seconds: float = _setting(
+        60.0, _number(0, 365 * DAY), "the wait before the second attempt; doubles each time"
+    )
+    backoff_cap_seconds: float = _setting(3600.0, _number(0, 365 * DAY), "the longest wait between attempts")
     backoff_jitter: bool = _setting(True, _truth, "lengthen each wait by up to a quarter, at random")
     unhandled: str = _setting(
         "wait",
         _one_of("wait", "deliver", "fail"),
         "what happens to an event that nothing here handles: `wait`, `deliver` or `fail`",
     )
-    retention_hours: float = _setting(168.0, _number(0), "how long events are kept after they ended")
-    sweep_seconds: float = _setting(10.0, _number(0.1), "how often the scheduler looks for what is due")
-    cleanup_minutes: float = _setting(60.0, _number(0.01), "how often the scheduler deletes what is old")
+    retention_hours: float = _setting(
+        168.0, _number(0, TEN_YEARS_OF_HOURS), "how long events are kept after they ended"
+    )
+    sweep_seconds: float = _setting(10.0, _number(0.1, DAY), "how often the scheduler looks for what is due")
+    cleanup_minutes: float = _setting(60.0, _number(0.01, 365 * 24 * 60), "how often the scheduler deletes what is old")
     max_payload_bytes: int = _setting(256 * 1024, _whole(2, 64 * 1024 * 1024), "the largest payload, as JSON in UTF-8")
     require_transaction: bool = _setting(False, _truth, "refuse `emit` outside a transaction")
     namespace: str = _setting("dramatiq", _text, "what Dramatiq's keys in Redis begin with")

@@ -108,11 +108,12 @@ WHERE {ids} AND lease_id = ?
 """
 
 # One statement for all of a process's batches; the answer is what is still held. A lease that ran out but that nobody
-# took may be renewed: the row is locked meanwhile, and it still carries our id.
+# took may be renewed: the row is locked meanwhile, and it still carries our id. A row that somebody else has locked
+# must not hold up the others' renewal.
 RENEWED = """
 UPDATE outbox_event
 SET lease_until = {after}
-WHERE {ids} AND {leases}
+WHERE id {among}(SELECT id FROM outbox_event WHERE {ids} AND {leases} {skip_locked}){close}
 RETURNING id
 """
 

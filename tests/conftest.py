@@ -1,5 +1,6 @@
 """Fixtures for every test: real servers, and an outbox on each database that we support."""
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
@@ -96,6 +97,9 @@ def configure(database: peewee.Database) -> Iterator[Configure]:
         return outbox.configure(database=database, **{"dispatch": "off", "backoff_jitter": False} | settings)
 
     yield configured
+    for thread in threading.enumerate():
+        if thread.name.startswith("outbox-to-"):
+            thread.join()  # it may be using the database that is about to be closed
     if outbox._current is not None:
         outbox._current.bell.flush()
     outbox._registry.clear()

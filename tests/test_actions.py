@@ -55,7 +55,8 @@ def test_failed_events_are_due_at_once_with_their_attempts_from_zero(broken: Out
     (event,) = failed(broken)
     assert outbox.retry_failed_events() == 1
     row = stored(event)
-    assert (row.status, row.attempts, row.progress, row.lease_id) == (PENDING, 0, None, None)
+    assert (row.status, row.attempts, row.lease_id) == (PENDING, 0, None)
+    assert row.progress == {"handler": {"state": "waiting"}}
     assert row.next_attempt_at == row.updated_at
     assert mend() == []
     assert broken.process_pending_events() == {"processed": 1, "remaining": 0}
@@ -86,11 +87,24 @@ def test_destinations_that_have_an_event_do_not_get_it_again(broken: Outbox) -> 
     outbox.handler("*", name="lucky")(lambda _: called.append("lucky"))
     (event,) = failed(broken)
     broken.retry_failed_events()
-    assert set(stored(event).progress) == {"lucky"}
+    assert {name: entry["state"] for name, entry in stored(event).progress.items()} == {
+        "lucky": DELIVERED,
+        "handler": "waiting",
+    }
     mended = mend()
     outbox.handler("*", name="lucky")(lambda _: called.append("lucky"))
     broken.process_pending_events()
     assert (called, mended, stored(event).status) == (["lucky"], ["0"], DELIVERED)
+
+
+def test_a_worker_that_lacks_the_one_that_failed_does_not_mark_it_delivered(broken: Outbox) -> None:
+    (event,) = failed(broken)
+    broken.retry_failed_events()
+    broken.registry.clear()
+    outbox.handler("*", name="other")(lambda _: None)
+    broken.process_pending_events()
+    assert stored(event).status == PENDING
+    assert "'handler' is not registered in this worker" in str(stored(event).error_message)
 
 
 def test_only_failed_ones_are_touched(box: Outbox) -> None:

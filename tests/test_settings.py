@@ -100,7 +100,7 @@ def test_a_wrong_value_names_the_variable_the_value_and_what_it_may_be(name: str
 
 def test_limits_are_named() -> None:
     assert "a whole number from 1 to 10000" in refusal(batch_size="0")
-    assert "a number of at least 0.5" in refusal(lease_seconds="0")
+    assert "a number from 0.5 to 86400" in refusal(lease_seconds="0")
     assert "one of wait, deliver, fail" in refusal(unhandled="x")
 
 
@@ -331,7 +331,7 @@ def complaint(program: tuple[str | Path, ...], **settings: Any) -> str:
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a_wrong_value_ends_a_program_with_one_line(program: str) -> None:
     line = complaint(PROGRAMS[program], lease_seconds="soon", redis_url=REDIS)
-    assert line == "outbox: OUTBOX_LEASE_SECONDS must be a number of at least 0.5, not 'soon'."
+    assert line == "outbox: OUTBOX_LEASE_SECONDS must be a number from 0.5 to 86400, not 'soon'."
 
 
 @pytest.mark.parametrize("program", ["scheduler", "worker"])

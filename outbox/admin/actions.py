@@ -10,6 +10,7 @@ from uuid import UUID
 import peewee
 
 from outbox.models import DELIVERED, OutboxEvent
+from outbox.retry import WAITING
 
 if TYPE_CHECKING:
     from outbox.core import Outbox
@@ -73,11 +74,11 @@ def _failed(box: Outbox, filters: list[Any], after: UUID, size: int) -> Iterable
 
 
 def _put_back(box: Outbox, event: OutboxEvent) -> int:
-    done = _delivered(event.progress)
-    progress = json.dumps(done) if done else None
+    progress = json.dumps(_anew(event.progress)) if event.progress else None
     parameters = (progress, box.dialect.id(event.id))
     return int(box.dialect.run(box.dialect.statements.put_back, parameters).rowcount)
 
 
-def _delivered(progress: Mapping[str, Any] | None) -> dict[str, Any]:
-    return {name: entry for name, entry in (progress or {}).items() if entry.get("state") == DELIVERED}
+def _anew(progress: Mapping[str, Any]) -> dict[str, Any]:
+    """Who has it keeps it; the others start again, by name, so that a worker that lacks one knows it."""
+    return {name: entry if entry.get("state") == DELIVERED else {"state": WAITING} for name, entry in progress.items()}

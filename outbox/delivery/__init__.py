@@ -24,11 +24,13 @@ DRAIN_SECONDS = 10.0
 REMAINING_CAP = 1_000
 
 
-def deliver_batch(box: Outbox, size: int, recruit: Callable[[], None] | None = None) -> Batch | None:
-    """Claim a batch, hand it to its destinations, write what became of it.
+def deliver_batch(box: Outbox, size: int) -> Batch | None:
+    """Claim a batch, hand it to its destinations, write what became of it."""
+    return _deliver(box, size, recruit=None)
 
-    A full batch means that there is more than one worker's share: `recruit` calls another to help.
-    """
+
+def _deliver(box: Outbox, size: int, recruit: Callable[[], None] | None) -> Batch | None:
+    """The same for a worker: a full batch means more than one worker's share, so `recruit` calls another to help."""
     with box.solitude.flight(lambda suspects: claim(box, size, suspects=suspects), box.bell.ring) as batch:
         if batch is None:
             return None
@@ -36,7 +38,7 @@ def deliver_batch(box: Outbox, size: int, recruit: Callable[[], None] | None = N
             recruit()
         with box.leases.keeping(batch):
             try:
-                dispatch(box, batch)
+                dispatch(box, batch, in_threads=recruit is not None)
             finally:
                 close(box, batch)
         return batch
@@ -57,12 +59,11 @@ def drain(box: Outbox, seconds: float = DRAIN_SECONDS) -> int:
     with box.dialect.connection():
         _refuse_inside_a_transaction(box)
         while not box.stopping.is_set():
-            began_at = time.monotonic()
-            batch = deliver_batch(box, box.pace.size, box.bell.ring)
+            batch = _deliver(box, box.pace.size, box.bell.ring)
             if batch is None:
                 break
             claimed += len(batch.events)
-            box.pace.took(len(batch.events) - batch.given_back, time.monotonic() - began_at)
+            box.pace.took(len(batch.events) - batch.given_back, time.monotonic() - batch.started_at)
             if not batch.full:
                 break
             if time.monotonic() >= ends_at:

@@ -53,7 +53,7 @@ class Batch:
         # As many as were asked for: there may be more where they came from.
         self.full = full
         self.clock = DatabaseClock(events[0].claimed_at)
-        self.started_at = claimed_from
+        self.started_at = time.monotonic()
         # By this host's monotonic clock, from before the claim was sent: never later than the database's own.
         self.valid_until = claimed_from + lease_seconds
         # How many were not delivered after all.

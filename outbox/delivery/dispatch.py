@@ -1,21 +1,25 @@
 """dispatch: hand a batch to its destinations, side by side, outside any transaction.
 
-Each destination works through its own events in its own thread, and what is finished is settled when a destination is
-done: a slow one holds up nobody else's.
+A worker gives each destination a thread: a slow one holds up nobody else's events, which are settled as soon as their
+destinations are done, and one that never comes back costs a thread, not the worker.
 """
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import logging
+import queue
 import threading
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from outbox import retry
+from outbox.database import CONNECTION_ERRORS
 from outbox.delivery.batch import Batch, Delivery
-from outbox.delivery.plan import plan
+from outbox.delivery.interrupt import interrupt
+from outbox.delivery.plan import plan, unplannable
 from outbox.delivery.settle import settle
 from outbox.destinations import Destination
 from outbox.destinations.handler import describe
@@ -27,19 +31,22 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("outbox")
 
-# Interrupts reach a thread only between two instructions: waiting is done in pieces.
-JOIN_SECONDS = 0.5
+# An interrupt reaches a thread only between two instructions: waiting is done in pieces.
+PIECE_SECONDS = 0.5
 
 
-def dispatch(box: Outbox, batch: Batch) -> None:
-    """Deliver the batch and settle it; what has not begun when time is up goes back."""
+def dispatch(box: Outbox, batch: Batch, *, in_threads: bool = False) -> None:
+    """Deliver the batch and settle it, one destination in this thread, several in threads of their own."""
     groups = _group(box, batch)
     settle(box, batch)  # what needed no destination
-    if len(groups) > 1 and box.side_by_side:
-        _run_side_by_side(groups, box.settings.max_run_seconds)
-    else:
-        for group in groups:
+    if box.side_by_side and (in_threads or len(groups) > 1):
+        _run_in_threads(box, batch, groups)
+        return
+    for group in groups:
+        try:
             group.run()
+        finally:
+            settle(box, batch)
 
 
 def _group(box: Outbox, batch: Batch) -> list[Group]:
@@ -47,7 +54,10 @@ def _group(box: Outbox, batch: Batch) -> list[Group]:
     groups: dict[str, Group] = {}
     now = batch.clock.now()
     for event in batch.events:
-        delivery, destinations = plan(box, event, now)
+        try:
+            delivery, destinations = plan(box, event, now)
+        except Exception as error:  # what is wrong with one event must not stop the others
+            delivery, destinations = unplannable(box, event, now, describe(error)), []
         if not destinations:
             batch.finish(delivery)
         for destination in destinations:
@@ -56,32 +66,26 @@ def _group(box: Outbox, batch: Batch) -> list[Group]:
     return list(groups.values())
 
 
-def _run_side_by_side(groups: list[Group], max_run_seconds: float) -> None:
-    first, *others = groups
-    threads = {
-        group.name: threading.Thread(target=group.run_in_thread, name=f"outbox-{group.name}", daemon=True)
-        for group in others
-    }
-    for thread in threads.values():
-        thread.start()
-    ends_at = time.monotonic() + max_run_seconds
+def _run_in_threads(box: Outbox, batch: Batch, groups: list[Group]) -> None:
+    """Settle what is finished as each group ends; leave behind what goes on for too long."""
+    done: queue.SimpleQueue[Group] = queue.SimpleQueue()
+    running = {group: group.start(done) for group in groups}
+    ends_at = batch.started_at + box.settings.max_run_seconds
     try:
-        first.run()
+        while running and time.monotonic() < ends_at:
+            with contextlib.suppress(queue.Empty):
+                group = done.get(timeout=PIECE_SECONDS)
+                del running[group]
+                settle(box, batch)
     finally:
-        for name, thread in threads.items():
-            _join(name, thread, ends_at)
-    for group in others:
+        for group, thread in running.items():
+            group.leave_behind()
+            logger.error("%s has not come back in time and is interrupted", group.name)
+            interrupt(thread)
+        settle(box, batch)
+    for group in groups:
         if group.interrupted is not None:
             raise group.interrupted
-
-
-def _join(name: str, thread: threading.Thread, ends_at: float) -> None:
-    """Wait for a destination, but not for ever: its lease is not renewed for ever either."""
-    while thread.is_alive():
-        if time.monotonic() >= ends_at:
-            logger.error("%s has not come back within OUTBOX_MAX_RUN_SECONDS; its events will be claimed again", name)
-            return
-        thread.join(JOIN_SECONDS)
 
 
 class Group:
@@ -95,9 +99,10 @@ class Group:
         self.deliveries: list[Delivery] = []
         self.interrupted: BaseException | None = None
         self._begun: dict[int, Delivery] = {}
+        self._left_behind = False
 
     def run(self) -> None:
-        """Deliver, record an outcome for each event that was begun, settle."""
+        """Deliver, and record an outcome for each event that was begun."""
         error = "the destination returned no outcome"
         try:
             for event, outcome in self._destination.deliver(self._events()):
@@ -105,22 +110,37 @@ class Group:
                 del self._begun[event.seq]
         except Exception as failure:
             error = describe(failure)
-        except BaseException as interrupt:
+        except BaseException as stop:
             # A time limit or a shutdown, raised anywhere: what it hit has to be accounted for before it goes on.
-            error = describe(interrupt)
+            error = describe(stop)
             self._box.dialect.discard_connection()
             raise
         finally:
             for delivery in self._begun.values():
                 self._record(delivery, Retry(error))
-            settle(self._box, self._batch)
 
-    def run_in_thread(self) -> None:
+    def start(self, done: queue.SimpleQueue[Group]) -> threading.Thread:
+        """Run in a thread of its own, and say so on the queue when done."""
+        thread = threading.Thread(target=self._run_in_thread, args=(done,), name=f"outbox-to-{self.name}", daemon=True)
+        thread.start()
+        return thread
+
+    def leave_behind(self) -> None:
+        """Nobody waits any more: what it still finishes it has to settle itself, if the lease lasts that long."""
+        self._left_behind = True
+
+    def _run_in_thread(self, done: queue.SimpleQueue[Group]) -> None:
         try:
+            if not self._box.database.autoconnect:
+                with contextlib.suppress(*CONNECTION_ERRORS):
+                    self._box.database.connect()
             self.run()
-        except BaseException as interrupt:
-            self.interrupted = interrupt
+        except BaseException as stop:
+            self.interrupted = stop
         finally:
+            done.put(self)
+            if self._left_behind:
+                settle(self._box, self._batch)
             if not self._box.database.is_closed():
                 self._box.database.close()
 

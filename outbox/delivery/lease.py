@@ -51,13 +51,14 @@ class LeaseKeeper:
         if is_private_to_a_thread(self._box.database):
             yield  # no other thread can see the database, so nobody can take the lease either
             return
-        with self._changed:
-            self._batches[batch] = self._next_look(batch, batch.started_at)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._keep, name="outbox-leases", daemon=True)
-                self._thread.start()
-            self._changed.notify()
         try:
+            with self._changed:
+                self._batches[batch] = self._next_look(batch, batch.started_at)
+                if self._thread is None:
+                    thread = threading.Thread(target=self._keep, name="outbox-leases", daemon=True)
+                    thread.start()
+                    self._thread = thread
+                self._changed.notify()
             yield
         finally:
             with self._changed:
@@ -73,7 +74,6 @@ class LeaseKeeper:
                 self._look()
             except Exception as error:
                 logger.warning("leases could not be looked after, trying again: %s", str(error).strip())
-                self._box.dialect.discard_connection()
 
     def _has_work(self) -> bool:
         with self._changed:

@@ -12,7 +12,7 @@ from outbox.destinations import Destination
 from outbox.errors import Unavailable
 from outbox.event import Event
 from outbox.models import FAILED
-from outbox.outcome import DELIVERED, Failed, Outcome
+from outbox.outcome import DELIVERED, Failed, Outcome, Retry
 from outbox.retry import Standing
 
 if TYPE_CHECKING:
@@ -31,7 +31,8 @@ def plan(box: Outbox, event: Event, now: datetime) -> tuple[Delivery, list[Desti
     if destinations:
         standings.pop(NOBODY, None)
     delivery = Delivery(event, standings)
-    if event.suspect and event.claims > event.max_attempts:
+    # The first claim was shared with a batch, and says nothing about a single event; only one alone does.
+    if event.suspect and event.claims > max(event.max_attempts, 2):
         _fail_unsent(delivery, destinations)
         return delivery, []
     _decide_for_the_missing(box, delivery, destinations, now)
@@ -42,11 +43,17 @@ def plan(box: Outbox, event: Event, now: datetime) -> tuple[Delivery, list[Desti
     return delivery, due
 
 
+def unplannable(box: Outbox, event: Event, now: datetime, error: str) -> Delivery:
+    """An event that can't even be looked up: it costs an attempt, and in the end it fails."""
+    before = Standing(attempts=event.claims - 1)
+    return Delivery(event, {NOBODY: retry.after(before, Retry(error), now, event.max_attempts, box.settings)})
+
+
 def _fail_unsent(delivery: Delivery, destinations: tuple[Destination, ...]) -> None:
     """Its workers died, as often as it may be tried: whatever it does to them, it won't do it again."""
     event = delivery.event
     attempts = event.claims - 1
-    error = f"the worker died, or lost its lease, during attempt {attempts} of {event.max_attempts}; not sent again"
+    error = f"the worker died, or lost its lease, during attempt {attempts}; not sent again"
     names = [destination.name for destination in destinations] or [NOBODY]
     for name in {*names, *delivery.standings}:
         if delivery.standings.get(name, Standing()).open:

@@ -66,16 +66,20 @@ def give_back(box: Outbox, batch: Batch) -> int:
 
 
 def persist(box: Outbox, batch: Batch, write: Callable[[], int]) -> int:
-    """Write through a restart of the database, for as long as the lease is ours: the work is done already."""
+    """Write through a restart of the database: the work is done already.
+
+    Also when the lease has run out meanwhile, since nobody could claim either; if somebody has, the fence says so.
+    """
+    patience = box.settings.max_run_seconds + box.settings.lease_seconds
     while True:
         try:
             with box.dialect.connection():
                 return write()
         except CONNECTION_ERRORS as error:
-            if time.monotonic() >= batch.valid_until:
+            until = batch.valid_until if box.stopping.is_set() else batch.started_at + patience
+            if time.monotonic() >= until:
                 raise
             logger.warning("outcomes could not be written, trying again: %s", str(error).strip())
-            box.dialect.discard_connection()
             time.sleep(RETRY_SECONDS)
 
 

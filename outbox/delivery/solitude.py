@@ -29,7 +29,7 @@ class Solitude:
         self._looked_at = time.monotonic()
         self._changed = threading.Condition()
         self._in_flight = 0
-        self._looking = False
+        self._looking: int | None = None  # the thread that looks for suspects
         self._suspect = False
         self._turned_away = False
 
@@ -44,14 +44,17 @@ class Solitude:
                 make_up()
 
     def _take_off(self, claim: Claim) -> Batch | None:
+        me = threading.get_ident()
         with self._changed:
+            if self._looking == me:
+                return None  # a callback inside our own claim
             # A look takes no longer than a claim, and what commits meanwhile must not go unseen: wait, then claim.
-            self._changed.wait_for(lambda: not self._looking)
+            self._changed.wait_for(lambda: self._looking is None)
             if self._suspect:
                 self._turned_away = True
                 return None
             look = self._in_flight == 0 or time.monotonic() - self._looked_at >= self._look_every
-            self._looking = look
+            self._looking = me if look else None
             self._in_flight += 1
         batch = None
         try:
@@ -69,7 +72,7 @@ class Solitude:
     def _note(self, batch: Batch | None, *, looked: bool) -> None:
         with self._changed:
             if looked:
-                self._looking = False
+                self._looking = None
                 self._suspect = batch is not None and batch.suspect
                 if not self._suspect:
                     self._looked_at = time.monotonic()

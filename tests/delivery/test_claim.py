@@ -88,7 +88,7 @@ class TestTheLease:
     def test_the_batch_ends_by_this_hosts_clock_no_later_than_the_lease(self, box: Outbox) -> None:
         emit(1)
         batch = claimed(box)
-        assert batch.valid_until == batch.started_at + box.settings.lease_seconds
+        assert batch.valid_until <= batch.started_at + box.settings.lease_seconds
 
 
 class TestSuspects:

@@ -93,31 +93,44 @@ class TestSuspects:
 
     def test_its_end_says_what_happened(self, box: Outbox) -> None:
         register("a")
-        event = emit_one(max_attempts=1)
+        event = emit_one(max_attempts=2)
         claimed(box)
         expire_leases()
+        change(event, attempts=2)
         delivery, _ = planned(box, event)
         assert delivery.standings["a"].state == FAILED
-        assert delivery.standings["a"].error == (
-            "the worker died, or lost its lease, during attempt 1 of 1; not sent again"
-        )
+        error = "the worker died, or lost its lease, during attempt 2; not sent again"
+        assert delivery.standings["a"].error == error
 
     def test_those_that_have_it_keep_it(self, box: Outbox) -> None:
         register("a", "b")
-        event = emit_one(max_attempts=1)
+        event = emit_one(max_attempts=2)
         claimed(box)
         expire_leases()
+        change(event, attempts=2)
         change(event, progress={"a": {"state": DELIVERED, "attempts": 1}})
         delivery, _ = planned(box, event)
         assert [delivery.standings[name].state for name in ("a", "b")] == [DELIVERED, FAILED]
 
     def test_it_fails_though_nothing_here_handles_it(self, box: Outbox) -> None:
         register("other", event_type="other")
+        event = emit_one(max_attempts=2)
+        claimed(box)
+        expire_leases()
+        change(event, attempts=2)
+        delivery, _ = planned(box, event)
+        assert delivery.standings[NOBODY].state == FAILED
+
+    @pytest.mark.parametrize(("attempts", "sent"), [(1, ["a"]), (2, [])])
+    def test_one_with_a_single_attempt_that_was_lost_with_its_batch_is_tried_alone(
+        self, box: Outbox, attempts: int, sent: list[str]
+    ) -> None:
+        register("a")
         event = emit_one(max_attempts=1)
         claimed(box)
         expire_leases()
-        delivery, _ = planned(box, event)
-        assert delivery.standings[NOBODY].state == FAILED
+        change(event, attempts=attempts)
+        assert planned(box, event)[1] == sent
 
     def test_an_event_with_as_many_attempts_that_is_none_is_sent(self, box: Outbox) -> None:
         register("a")

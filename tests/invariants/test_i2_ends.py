@@ -75,18 +75,18 @@ class TestAnEventThatKillsItsWorkers:
 
     def test_its_end_says_why(self, box: Outbox) -> None:
         outbox.handler("*", name="deadly")(lambda _: None)
-        event = emit_one(max_attempts=1)
+        event = emit_one(max_attempts=2)
+        crash(box)
         crash(box)
         box.process_pending_events()
         row = stored(event)
-        assert (row.status, row.attempts) == (FAILED, 1)
-        assert row.error_message == (
-            "deadly: the worker died, or lost its lease, during attempt 1 of 1; not sent again"
-        )
+        assert (row.status, row.attempts) == (FAILED, 2)
+        assert row.error_message == "deadly: the worker died, or lost its lease, during attempt 2; not sent again"
 
     def test_it_can_be_retried_with_all_its_attempts(self, box: Outbox) -> None:
         outbox.handler("*", name="mended")(lambda _: None)
-        event = emit_one(max_attempts=1)
+        event = emit_one(max_attempts=2)
+        crash(box)
         crash(box)
         box.process_pending_events()
         box.retry_failed_events()
