@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import sqlite3
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -26,6 +27,9 @@ from outbox.errors import SchemaError, SettingsError, TransactionRequired
 logger = logging.getLogger("outbox")
 
 Row = tuple[Any, ...]
+
+# How long SQLite waits for another writer.
+BUSY_SECONDS = 10.0
 
 # What a lost, refused or exhausted connection looks like: trying again on a new one can help.
 # (A server that has become a read-only standby answers with an InternalError.)
@@ -347,6 +351,23 @@ def open_database(url: str) -> peewee.Database:
     )
 
 
+class EmbeddedDatabase(pool.PooledSqliteDatabase):  # type: ignore[misc]  # playhouse carries no types
+    """SQLite in a file that several processes may open at the same moment."""
+
+    def _set_pragmas(self, conn: sqlite3.Connection) -> None:
+        # Turning a new file into WAL takes a lock that SQLite does not wait for, whatever the busy timeout.
+        ends_at = time.monotonic() + BUSY_SECONDS
+        while True:
+            try:
+                super()._set_pragmas(conn)
+            except sqlite3.OperationalError as error:
+                if "locked" not in str(error) or time.monotonic() >= ends_at:
+                    raise
+                time.sleep(0.01)
+            else:
+                return
+
+
 def _open_sqlite(path: str) -> peewee.Database:
     if sqlite3.sqlite_version_info < (3, 35):
         raise SettingsError(f"The outbox needs SQLite 3.35 or later; this Python has {sqlite3.sqlite_version}.")
@@ -356,10 +377,10 @@ def _open_sqlite(path: str) -> peewee.Database:
             "Use sqlite:///relative/path.db or sqlite:////absolute/path.db"
         )
     # Synchronous stays FULL, SQLite's default: a committed event survives a power cut.
-    database: peewee.Database = pool.PooledSqliteDatabase(
+    database: peewee.Database = EmbeddedDatabase(
         path,
         max_connections=64,
-        pragmas={"journal_mode": "wal", "busy_timeout": 10_000},
+        pragmas={"busy_timeout": int(BUSY_SECONDS * 1000), "journal_mode": "wal"},
         lock_type="IMMEDIATE",
         timeout=10,
         check_same_thread=False,

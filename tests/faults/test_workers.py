@@ -133,7 +133,7 @@ class TestALongHandler:
         others = stage.emit(100)
         stage.wait_until_all("delivered", "failed")
         assert stage.statuses() == {"delivered": len(others), "failed": 1}
-        stage.wait_for(lambda: "TimeLimitExceeded" in worker.said(), "the thread is interrupted")
+        stage.wait_for(lambda: "Overdue" in worker.said(), "the call is interrupted")
         more = stage.emit(100)
         stage.wait_until_all("delivered", "failed")
         assert Counter(stage.ended()) == Counter(others + more)
