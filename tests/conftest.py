@@ -1,5 +1,6 @@
 """Fixtures for every test: real servers, and an outbox on each database that we support."""
 
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,20 @@ from outbox.core import Outbox
 from outbox.database import open_database
 from outbox.settings import Settings
 from tests.servers import Postgres, Redis, ServerError, find_postgres, find_redis
+
+# multiprocessing, and with it Dramatiq's command line, insists on a /dev/shm that it finds, though in a bare chroot
+# only root may write there. Processes that the tests start are told to use the temporary folder instead.
+WITHOUT_SHARED_MEMORY = "import multiprocessing.heap\nmultiprocessing.heap.Arena._dir_candidates = []\n"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _shared_memory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        if Path("/dev/shm").is_dir() and not os.access("/dev/shm", os.W_OK):  # noqa: S108  (asked about, not used)
+            folder = tmp_path_factory.mktemp("site")
+            (folder / "sitecustomize.py").write_text(WITHOUT_SHARED_MEMORY)
+            patch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
+        yield
 
 
 @pytest.fixture(scope="session")
