@@ -20,8 +20,9 @@ from playhouse.pool import PooledDatabase
 from outbox import delivery, retention, schema
 from outbox.admin import actions
 from outbox.bell import Bell
+from outbox.connect import open_database
 from outbox.counters import Counters
-from outbox.database import Dialect, behind_proxy, dialect_of, is_private_to_a_thread, open_database
+from outbox.database import Dialect, behind_proxy, dialect_of, is_private_to_a_thread
 from outbox.delivery.lease import LeaseKeeper
 from outbox.delivery.pace import Pace
 from outbox.delivery.solitude import Solitude

@@ -12,8 +12,8 @@ import psycopg
 import pytest
 
 import outbox
+from outbox.connect import open_database
 from outbox.core import Outbox
-from outbox.database import open_database
 from outbox.settings import Settings
 from tests.servers import Postgres, Redis, ServerError, find_postgres, find_redis
 

@@ -13,8 +13,8 @@ import pytest
 
 import outbox
 from outbox import OutboxEvent
+from outbox.connect import open_database
 from outbox.core import Outbox
-from outbox.database import open_database
 from outbox.settings import Settings
 from tests.conftest import Configure, Note
 from tests.crowd import PATIENCE_SECONDS, at_once, elsewhere

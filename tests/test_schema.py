@@ -15,8 +15,9 @@ import pytest
 
 import outbox
 from outbox import OutboxEvent, schema
+from outbox.connect import open_database
 from outbox.core import Outbox
-from outbox.database import open_database, place_of
+from outbox.database import place_of
 from outbox.delivery.claim import claim
 from outbox.schema import VERSIONS, Version
 from outbox.settings import Settings

@@ -13,8 +13,8 @@ import pytest
 
 import outbox
 from outbox import settings as settings_module
+from outbox.connect import open_database
 from outbox.core import Outbox
-from outbox.database import open_database
 from outbox.settings import PREFIX, Settings
 from tests.program import BIN, run
 

@@ -17,8 +17,8 @@ import pytest
 import outbox
 from outbox import OutboxEvent
 from outbox.bell import Bell
+from outbox.connect import open_database
 from outbox.core import Outbox
-from outbox.database import open_database
 from outbox.settings import Settings
 from tests.conftest import Configure, Note
 from tests.crowd import elsewhere

@@ -12,8 +12,8 @@ import pytest
 
 import outbox
 from outbox import schema
+from outbox.connect import open_database
 from outbox.core import Outbox
-from outbox.database import open_database
 from outbox.delivery import drain
 from outbox.models import DELIVERED, FAILED, PENDING
 from outbox.settings import Settings

@@ -11,7 +11,7 @@ from playhouse.pool import PooledDatabase
 import outbox
 from jobs.broker import install_middleware, make_broker
 from jobs.middleware import Occupancy, find
-from outbox.database import open_database
+from outbox.connect import open_database
 from outbox.settings import Settings
 from tests.conftest import Configure
 from tests.processes import MakeStage, Stage

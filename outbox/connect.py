@@ -1,0 +1,106 @@
+"""Opening a database from its URL: pooled, and set up so that the application and the outbox get along."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import peewee
+from playhouse import pool
+
+from outbox.errors import SettingsError
+
+# How long SQLite waits for another writer.
+BUSY_SECONDS = 10.0
+
+# A host that is gone without a word is noticed within a minute, not after the hours that TCP would wait.
+POSTGRES_DEFAULTS: dict[str, Any] = {
+    "application_name": "dramatiq-outbox",
+    "connect_timeout": 10,
+    "target_session_attrs": "read-write",  # after a failover, the one that can be written to
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+}
+
+
+def open_database(url: str) -> peewee.Database:
+    """The database at `url`, pooled: `postgresql://user:password@host:port/name` or `sqlite:///path`."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise SettingsError("OUTBOX_DATABASE_URL can't be read as a URL.") from None
+    if parts.scheme == "sqlite" and not parts.netloc:
+        return _open_sqlite(unquote(parts.netloc + parts.path).removeprefix("/"))
+    if parts.scheme in ("postgresql", "postgres", "psycopg3"):
+        return _open_postgres(url)
+    raise SettingsError(
+        "OUTBOX_DATABASE_URL must begin with postgresql:// or sqlite:///"
+        f"{f', not {parts.scheme}:' if parts.scheme else ''}. "
+        "For example: postgresql://app:secret@localhost:5432/app, or sqlite:///outbox.db"
+    )
+
+
+class EmbeddedDatabase(pool.PooledSqliteDatabase):  # type: ignore[misc]  # playhouse carries no types
+    """SQLite in a file that several processes may open at the same moment."""
+
+    def _set_pragmas(self, conn: sqlite3.Connection) -> None:
+        # Turning a new file into WAL takes a lock that SQLite does not wait for, whatever the busy timeout.
+        ends_at = time.monotonic() + BUSY_SECONDS
+        while True:
+            try:
+                super()._set_pragmas(conn)
+            except sqlite3.OperationalError as error:
+                if "locked" not in str(error) or time.monotonic() >= ends_at:
+                    raise
+                time.sleep(0.01)
+            else:
+                return
+
+
+def _open_sqlite(path: str) -> peewee.Database:
+    if sqlite3.sqlite_version_info < (3, 35):
+        raise SettingsError(f"The outbox needs SQLite 3.35 or later; this Python has {sqlite3.sqlite_version}.")
+    if not path or path == ":memory:":
+        raise SettingsError(
+            "OUTBOX_DATABASE_URL names no file: SQLite in memory is private to each thread. "
+            "Use sqlite:///relative/path.db or sqlite:////absolute/path.db"
+        )
+    # Synchronous stays FULL, SQLite's default: a committed event survives a power cut.
+    database: peewee.Database = EmbeddedDatabase(
+        path,
+        max_connections=64,
+        pragmas={"busy_timeout": int(BUSY_SECONDS * 1000), "journal_mode": "wal"},
+        lock_type="IMMEDIATE",
+        timeout=10,
+        check_same_thread=False,
+    )
+    return database
+
+
+def _open_postgres(url: str) -> peewee.Database:
+    try:
+        from psycopg.conninfo import conninfo_to_dict  # an extra: only those who use PostgreSQL have it
+    except ImportError:
+        raise SettingsError(
+            "OUTBOX_DATABASE_URL names PostgreSQL, but psycopg is not installed: "
+            "pip install 'dramatiq-outbox[postgres]'"
+        ) from None
+    _, _, rest = url.partition("://")
+    try:
+        # libpq reads the URL itself: percent-encoding, several hosts, sslmode and all its other parameters.
+        parameters = POSTGRES_DEFAULTS | conninfo_to_dict(f"postgresql://{rest}")
+    except Exception:
+        # Without the driver's words: they quote the URL, and with it the password.
+        raise SettingsError(
+            "OUTBOX_DATABASE_URL can't be read as postgresql://user:password@host:port/name; "
+            "special characters in a password must be percent-encoded."
+        ) from None
+    if not parameters.get("dbname"):
+        raise SettingsError("OUTBOX_DATABASE_URL names no database: postgresql://user:password@host:port/name")
+    database: peewee.Database = pool.PooledPostgresqlDatabase(
+        parameters.pop("dbname"), max_connections=64, timeout=10, prefer_psycopg3=True, **parameters
+    )
+    return database
