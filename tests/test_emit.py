@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime, timedelta, timezone
+from enum import Enum
 from typing import Any
 from uuid import UUID
 
@@ -542,3 +543,17 @@ def test_callers_that_have_met_in_the_middle_dont_deadlock(box: Outbox, postgres
 
 def in_order(numbers: list[int]) -> Callable[[], list[OutboxEvent]]:
     return lambda: outbox.emit_many(users(*numbers), on_duplicate="ignore")
+
+
+class Kind(str, Enum):  # noqa: UP042  (what an application may have)
+    USER = "user"
+
+
+def test_a_name_from_an_enum_is_its_text_also_in_the_key(box: Outbox) -> None:
+    event = box.emit(Kind.USER, 1, "user.created")
+    assert (event.aggregate_type, event.idempotency_key) == ("user", "user:1")
+
+
+def test_a_pattern_is_no_event_type(box: Outbox) -> None:
+    with pytest.raises(outbox.InvalidEvent, match=r"event_type must not contain '\*'"):
+        box.emit("User", 1, "user.*")

@@ -354,3 +354,8 @@ def test_what_is_only_tried_later_ends_a_program_with_one_line_as_well(program: 
 @pytest.mark.parametrize("url", ["postgresql://u:hush@127.0.0.1:1/d", "sqlite:////nonexistent/folder/app.db"])
 def test_a_database_that_can_not_be_opened_is_one_message(url: str) -> None:
     assert "OUTBOX_DATABASE_URL" in complaint(INIT, database_url=url)
+
+
+def test_an_sqlite_address_with_two_slashes_is_refused() -> None:
+    with pytest.raises(outbox.SettingsError, match="must begin with postgresql:// or sqlite:///"):
+        open_database("sqlite://outbox.db")

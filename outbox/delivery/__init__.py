@@ -36,11 +36,11 @@ def _deliver(box: Outbox, size: int, recruit: Callable[[], None] | None) -> Batc
             return None
         if batch.full and recruit is not None:
             recruit()
-        with box.leases.keeping(batch):
-            try:
+        try:
+            with box.leases.keeping(batch):
                 dispatch(box, batch, in_threads=recruit is not None)
-            finally:
-                close(box, batch)
+        finally:
+            close(box, batch)
         return batch
 
 

@@ -1,6 +1,7 @@
 """What tried to break the invariants, and did once."""
 
 import threading
+import time
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from threading import Event as Gate
@@ -81,6 +82,43 @@ class TestADatabaseThatTurnsReadOnly:
         box.process_pending_events()  # in this thread, and so on that connection
         assert stored(event).status == DELIVERED
         assert emit_one("other").status == PENDING
+
+
+class TestAnOutage:
+    def test_longer_than_the_lease_loses_no_outcome_that_nobody_else_could_take(
+        self, configure: Configure, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        box = configure(lease_seconds=0.5, max_run_seconds=20)
+        called: list[str] = []
+        outbox.handler("*", name="taker")(lambda event: called.append(event.aggregate_id))
+        (event,) = emit(1)
+        run, over = box.dialect.run, time.monotonic() + 1.0  # twice the lease
+
+        def down(statement: str, parameters: Any = ()) -> Any:
+            if "status = 'delivered'" in statement and time.monotonic() < over:
+                raise peewee.OperationalError("the database is gone")
+            return run(statement, parameters)
+
+        monkeypatch.setattr(box.dialect, "run", down)
+        box.process_pending_events()
+        assert (stored(event).status, called, box.counters["fenced"]) == (DELIVERED, ["0"], 0)
+
+
+class TestWithoutAThreadToSpare:
+    def test_leases_are_kept_again_as_soon_as_there_is_one(self, box: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
+        outbox.handler("*", name="taker")(take)
+        event = emit_one()
+
+        def refuse(_: threading.Thread) -> None:
+            raise RuntimeError("can't start new thread")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", refuse)
+            with pytest.raises(RuntimeError, match="new thread"):
+                box.process_pending_events()
+        assert (stored(event).status, stored(event).attempts) == (PENDING, 0)  # it went back
+        assert box.process_pending_events() == {"processed": 1, "remaining": 0}
+        assert (stored(event).status, box.leases._thread is not None) == (DELIVERED, True)
 
 
 class TestALockedRow:
