@@ -22,6 +22,7 @@ import peewee
 
 from outbox.context import context
 from outbox.core import Outbox
+from outbox.destinations import Destination, Lease
 from outbox.emit import UNIQUE, NewEvent
 from outbox.errors import (
     DuplicateEvent,
@@ -37,6 +38,7 @@ from outbox.errors import (
     Unavailable,
 )
 from outbox.event import Event
+from outbox.limits import Limits
 from outbox.models import OutboxEvent
 from outbox.outcome import Delivered, Failed, Outcome, Retry
 from outbox.registry import Registry
@@ -45,10 +47,13 @@ from outbox.settings import Settings
 __all__ = [
     "UNIQUE",
     "Delivered",
+    "Destination",
     "DuplicateEvent",
     "Event",
     "Failed",
     "InvalidEvent",
+    "Lease",
+    "Limits",
     "NewEvent",
     "Outbox",
     "OutboxError",
@@ -65,6 +70,7 @@ __all__ = [
     "TransactionOpen",
     "TransactionRequired",
     "Unavailable",
+    "add_destination",
     "cleanup_delivered_events",
     "configure",
     "context",
@@ -130,6 +136,7 @@ def _on_current(method: Callable[Concatenate[Outbox, P], R]) -> Callable[P, R]:
     return call
 
 
+add_destination = _registry.add
 handler = _registry.handler
 ignore = _registry.ignore
 

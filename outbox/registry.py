@@ -14,6 +14,7 @@ from outbox.destinations import Destination
 from outbox.destinations.handler import Function, Handler
 from outbox.destinations.pattern import Pattern
 from outbox.errors import RegistrationError
+from outbox.limits import Limits
 
 F = TypeVar("F", bound=Function)
 
@@ -28,6 +29,8 @@ class Registry:
         self._lock = threading.Lock()
 
     def add(self, destination: Destination) -> None:
+        """Register a destination of any kind."""
+        _check(destination)
         with self._lock:
             if destination.name in self._destinations:
                 raise RegistrationError(
@@ -37,17 +40,23 @@ class Registry:
             self._destinations[destination.name] = destination
             self._lookups = {}
 
-    def handler(self, *event_types: str, name: str | None = None) -> Callable[[F], F]:
+    def handler(
+        self,
+        *event_types: str,
+        name: str | None = None,
+        concurrency: int | None = None,
+        per_second: float | None = None,
+    ) -> Callable[[F], F]:
         """Register a function for `"user.created"`, `"user.*"` or `"*"`.
 
         `name` identifies it in the events' progress; it defaults to the function's path, so pass one if the function
-        may move while events are waiting for it.
+        may move while events are waiting for it. `concurrency` and `per_second` limit its calls (`outbox.Limits`).
         """
         for text in event_types:
             Pattern(text)  # refused here: `@outbox.handler` without its brackets never comes to `register`
 
         def register(function: F) -> F:
-            self.add(Handler(function, event_types, name))
+            self.add(Handler(function, event_types, name, concurrency=concurrency, per_second=per_second))
             return function
 
         return register
@@ -81,3 +90,18 @@ class Registry:
             found = tuple(each for each in self._destinations.values() if each.wants(event_type))
             lookups[event_type] = found  # into the same dict that was read: `add` replaces it
         return found
+
+
+def _check(destination: object) -> None:
+    """What would otherwise be noticed when the first event is delivered."""
+    name = getattr(destination, "name", None)
+    if isinstance(destination, type) or not isinstance(name, str) or not name.strip():
+        raise RegistrationError(
+            f"{destination!r} is no destination: it needs a `name`, and methods `wants` and `deliver` "
+            "(outbox.Destination). A function is registered with @outbox.handler."
+        )
+    for method in ("wants", "deliver"):
+        if not callable(getattr(destination, method, None)):
+            raise RegistrationError(f"The destination {name!r} has no method `{method}` (outbox.Destination).")
+    if not isinstance(getattr(destination, "limits", None), Limits | None):
+        raise RegistrationError(f"The `limits` of the destination {name!r} are no outbox.Limits.")

@@ -21,7 +21,7 @@ from outbox.delivery.batch import Batch, Delivery
 from outbox.delivery.interrupt import interrupt
 from outbox.delivery.plan import plan, unplannable
 from outbox.delivery.settle import settle
-from outbox.destinations import Destination
+from outbox.destinations import Destination, Lease
 from outbox.destinations.handler import describe
 from outbox.event import Event
 from outbox.outcome import Outcome, Retry
@@ -105,7 +105,7 @@ class Group:
         """Deliver, and record an outcome for each event that was begun."""
         error = "the destination returned no outcome"
         try:
-            for event, outcome in self._destination.deliver(self._events()):
+            for event, outcome in self._destination.deliver(self._events(), self._lease()):
                 self._record(self._begun[event.seq], self._checked(outcome))
                 del self._begun[event.seq]
         except Exception as failure:
@@ -154,6 +154,10 @@ class Group:
             event.attempt = delivery.standings[self.name].attempts + 1
             self._begun[event.seq] = delivery
             yield event
+
+    def _lease(self) -> Lease:
+        ends_at = self._batch.started_at + self._box.settings.max_run_seconds
+        return Lease(ends_at, getattr(self._destination, "at_once", 1), self._batch.clock)
 
     def _checked(self, outcome: Outcome) -> Outcome:
         """A handler that leaves its transaction open would take our settling along when it is lost."""

@@ -2,22 +2,55 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
-from typing import Protocol
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Protocol, Self
 
 from outbox.event import Event
 from outbox.outcome import Outcome
+from outbox.timestamp import DatabaseClock
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """What a destination may count on while it delivers."""
+
+    ends_at: float  # by time.monotonic()
+    # How many calls may be under way at once: `limits.concurrency`, or what others have left of it.
+    at_once: int = 1
+    clock: DatabaseClock = field(default_factory=lambda: DatabaseClock(datetime.now(UTC)))
+
+    @classmethod
+    def lasting(cls, seconds: float, *, at_once: int = 1) -> Self:
+        """One that begins now; for trying out a destination."""
+        return cls(time.monotonic() + seconds, at_once)
+
+    @property
+    def seconds_left(self) -> float:
+        """How long the events are this worker's: the lease is renewed meanwhile, up to OUTBOX_MAX_RUN_SECONDS."""
+        return max(0.0, self.ends_at - time.monotonic())
+
+    def now(self) -> datetime:
+        """The time by the database's clock, which is the same for all workers."""
+        return self.clock.now()
 
 
 class Destination(Protocol):
     """Anything with a name that is stable across releases, a choice of event types, and a way to deliver.
 
     `deliver` takes events from the iterable as it gets to them: an event that was taken has begun, and one that was
-    not taken by the time the batch has to end goes back untouched. It yields an outcome for every event it took.
+    not taken by the time the batch has to end goes back untouched. It yields an outcome for every event it took, in
+    any order.
+
+    It may also have `limits` (an `outbox.Limits`), and `at_once` if it makes several calls at the same time: how many
+    it could make at most. `lease.at_once` then says how many it may make now.
     """
 
-    name: str
+    @property
+    def name(self) -> str: ...
 
     def wants(self, event_type: str) -> bool: ...
 
-    def deliver(self, events: Iterable[Event]) -> Iterable[tuple[Event, Outcome]]: ...
+    def deliver(self, events: Iterable[Event], lease: Lease) -> Iterable[tuple[Event, Outcome]]: ...

@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from outbox.context import context
+from outbox.destinations import Lease
 from outbox.destinations.pattern import Pattern
 from outbox.errors import RegistrationError, Reject, RetryLater, Unavailable
 from outbox.event import Event
+from outbox.limits import Limits
 from outbox.outcome import DELIVERED, Failed, Outcome, Retry
 
 logger = logging.getLogger("outbox")
@@ -21,7 +23,15 @@ Function = Callable[[Event], Any]
 class Handler:
     """Calls one function for one event after another; returning is delivering, raising is not."""
 
-    def __init__(self, function: Function, patterns: Iterable[str], name: str | None = None) -> None:
+    def __init__(
+        self,
+        function: Function,
+        patterns: Iterable[str],
+        name: str | None = None,
+        *,
+        concurrency: int | None = None,
+        per_second: float | None = None,
+    ) -> None:
         if inspect.iscoroutinefunction(function):
             raise RegistrationError(
                 f"{_path(function)} is a coroutine function, and handlers are called, not awaited: "
@@ -30,6 +40,7 @@ class Handler:
         _check_signature(function)
         self.name = _path(function) if name is None else name
         self.function = function
+        self.limits = Limits(concurrency, per_second)
         self._seen: set[type[BaseException]] = set()
         self._patterns = [Pattern(text) for text in patterns]
         if not self._patterns:
@@ -38,7 +49,7 @@ class Handler:
     def wants(self, event_type: str) -> bool:
         return any(pattern.matches(event_type) for pattern in self._patterns)
 
-    def deliver(self, events: Iterable[Event]) -> Iterator[tuple[Event, Outcome]]:
+    def deliver(self, events: Iterable[Event], lease: Lease) -> Iterator[tuple[Event, Outcome]]:
         for event in events:
             yield event, self._call(event)
 

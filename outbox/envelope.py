@@ -1,0 +1,41 @@
+"""What stands around a payload when an event leaves: its id, its type, what it is about.
+
+The same at every attempt, to the byte: nothing here may depend on when, by whom or how often an event is sent.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from outbox.event import Event
+
+
+def attributes(event: Event) -> dict[str, Any]:
+    """All but the payload, as JSON has it; what the event does not have is left out."""
+    known = {
+        "id": str(event.id),
+        "type": event.event_type,
+        "aggregate_type": event.aggregate_type,
+        "aggregate_id": event.aggregate_id,
+        "time": event.created_at.isoformat(),
+        "tenant_id": event.tenant_id,
+        "correlation_id": event.correlation_id,
+        "headers": event.headers,
+    }
+    return {name: value for name, value in known.items() if value is not None and value != {}}
+
+
+def as_dict(event: Event) -> dict[str, Any]:
+    """The whole envelope: `attributes`, and the payload as `data`."""
+    return attributes(event) | {"data": event.payload}
+
+
+def as_json(event: Event) -> bytes:
+    """The envelope as JSON text, with the payload exactly as it was emitted."""
+    return with_data(attributes(event), event.body)
+
+
+def with_data(head: dict[str, Any], body: bytes) -> bytes:
+    """A JSON object of `head` and, as its last member, `data`: already JSON, and left as it is."""
+    return json.dumps(head, separators=(",", ":"), ensure_ascii=False).encode()[:-1] + b',"data":' + body + b"}"

@@ -1,0 +1,36 @@
+"""How much a destination is given at once, and when to leave it alone."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from outbox.errors import RegistrationError
+
+OPEN_AFTER = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """A destination's limits. They hold for all workers together that share a Redis, else for each process.
+
+    `concurrency`: calls under way at once. `per_second`: events, spread evenly. `open_after`: so many times in a row
+    it could not be reached before it is left alone for a while; None never leaves it alone.
+    """
+
+    concurrency: int | None = None
+    per_second: float | None = None
+    open_after: int | None = OPEN_AFTER
+
+    def __post_init__(self) -> None:
+        for name in ("concurrency", "open_after"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+                raise RegistrationError(f"{name} must be a whole number from 1 on, or None, not {value!r}.")
+        rate = self.per_second
+        if rate is not None and not _is_rate(rate):
+            raise RegistrationError(f"per_second must be a number greater than 0, or None, not {rate!r}.")
+
+
+def _is_rate(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value > 0
