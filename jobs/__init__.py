@@ -6,6 +6,7 @@ and declares the actors on it.
 
 from __future__ import annotations
 
+from jobs.destination import ActorDestination
 from jobs.readiness import under_dramatiq_cli
 from outbox.errors import OutboxError
 
@@ -16,4 +17,4 @@ except OutboxError as error:
         raise SystemExit(f"outbox: {error}") from None  # one clear line; the command line would print a traceback
     raise
 
-__all__ = ["cleanup_delivered_outbox_events", "deliver_outbox_events"]
+__all__ = ["ActorDestination", "cleanup_delivered_outbox_events", "deliver_outbox_events"]

@@ -16,10 +16,6 @@ from outbox.settings import Settings
 
 logger = logging.getLogger("outbox")
 
-# Seconds. Nobody waits long for a Redis that does not answer: what it would carry are hints.
-CONNECT_TIMEOUT = 2.0
-ANSWER_TIMEOUT = 5.0
-
 DEAD_LETTERS_KEPT = 100
 
 

@@ -137,6 +137,9 @@ class Lifecycle(Middleware):
         outbox.current().stopping.set()
 
     def after_worker_shutdown(self, broker: dramatiq.Broker, worker: dramatiq.Worker) -> None:
-        # Dramatiq's processes end without running exit handlers. In one that goes on, deliveries by hand do too.
-        outbox.current().bell.flush()
-        outbox.current().stopping.clear()
+        # Its threads are done, but calls that take long go on by themselves. And Dramatiq's processes end without
+        # running exit handlers. In one that goes on, deliveries by hand do too.
+        box = outbox.current()
+        box.solitude.wait_until_empty(box.settings.max_run_seconds)
+        box.bell.flush()
+        box.stopping.clear()

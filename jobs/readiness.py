@@ -35,8 +35,9 @@ def check_ready(broker: dramatiq.Broker) -> None:
 def check_registered(box: Outbox) -> None:
     if box.registry.is_empty:
         raise RegistrationError(
-            "no handler is registered, so a worker would have nothing to deliver to. Name the module that holds your "
-            "@outbox.handler functions: `dramatiq jobs your.module`, or `outbox up your.module`"
+            "no handler is registered, and no other destination, so a worker would have nothing to deliver to. Name "
+            "the module that holds your @outbox.handler functions: `dramatiq jobs your.module`, or "
+            "`outbox up your.module`. Or set OUTBOX_WEBHOOK_URL or OUTBOX_STREAM."
         )
 
 

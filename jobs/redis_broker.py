@@ -15,12 +15,10 @@ from dramatiq.broker import MessageProxy
 from dramatiq.brokers.redis import RedisBroker, _RedisConsumer
 from dramatiq.common import q_name
 from dramatiq.errors import ConnectionClosed
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
-from jobs.broker import ANSWER_TIMEOUT, CONNECT_TIMEOUT, capped_prefetch
+from jobs.broker import capped_prefetch
 from jobs.middleware import Occupancy, find
-from outbox.errors import SettingsError
+from outbox.redis_client import ANSWER_TIMEOUT, make_client
 from outbox.settings import Settings
 
 # Well under Dramatiq's heartbeat, which every fetch renews; and how long a stop may take at most.
@@ -38,24 +36,6 @@ def lost_connections_as_closed() -> Iterator[None]:
 
 def make_redis_broker(settings: Settings) -> OutboxRedisBroker:
     return OutboxRedisBroker(settings)
-
-
-def make_client(url: str, *, answer_timeout: float = ANSWER_TIMEOUT) -> redis.Redis:
-    """A client that gives up soon and does not try again by itself: its callers know better when to."""
-    try:
-        return redis.Redis.from_url(
-            url,
-            socket_connect_timeout=CONNECT_TIMEOUT,
-            socket_timeout=answer_timeout,
-            retry=Retry(NoBackoff(), 0),
-            health_check_interval=30,
-        )
-    except ValueError:
-        # Without the client's words: they quote the URL, and perhaps the password.
-        raise SettingsError(
-            "OUTBOX_REDIS_URL can't be read as redis://user:password@host:port/0, rediss:// or unix://; "
-            "special characters in a password must be percent-encoded."
-        ) from None
 
 
 class OutboxRedisBroker(RedisBroker):

@@ -20,9 +20,12 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import peewee
 
+from outbox import webhooks
 from outbox.context import context
 from outbox.core import Outbox
 from outbox.destinations import Destination, Lease
+from outbox.destinations.stream import RedisStream
+from outbox.destinations.webhook import Webhook
 from outbox.emit import UNIQUE, NewEvent
 from outbox.errors import (
     DuplicateEvent,
@@ -59,6 +62,7 @@ __all__ = [
     "OutboxError",
     "OutboxEvent",
     "Outcome",
+    "RedisStream",
     "RegistrationError",
     "Registry",
     "Reject",
@@ -70,6 +74,7 @@ __all__ = [
     "TransactionOpen",
     "TransactionRequired",
     "Unavailable",
+    "Webhook",
     "add_destination",
     "cleanup_delivered_events",
     "configure",
@@ -83,6 +88,7 @@ __all__ = [
     "loaded_settings",
     "process_pending_events",
     "retry_failed_events",
+    "webhooks",
 ]
 
 __version__ = "0.1.0"

@@ -18,6 +18,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from outbox.alarm import Alarm
 from outbox.database import Dialect
 
 logger = logging.getLogger("outbox")
@@ -53,6 +54,7 @@ class Bell:
         self._idle = threading.Event()
         self._idle.set()
         self._thread: threading.Thread | None = None
+        self._alarm = Alarm(self.ring)
 
     def ring_after_commit(self, dialect: Dialect) -> None:
         """Ring once the transaction of this thread has committed; at once if there is none."""
@@ -78,6 +80,11 @@ class Bell:
             self._rung.set()
             if self._thread is None:
                 self._start_thread()
+
+    def ring_in(self, seconds: float) -> None:
+        """Wake somebody after so long, if this process is still there."""
+        if self._wake is not None and not self._inline:
+            self._alarm.set(seconds)
 
     def flush(self, seconds: float = FLUSH_SECONDS) -> None:
         """Give a ring that is under way a moment to get out."""

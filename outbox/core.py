@@ -26,8 +26,10 @@ from outbox.database import Dialect, behind_proxy, dialect_of, is_private_to_a_t
 from outbox.delivery.lease import LeaseKeeper
 from outbox.delivery.pace import Pace
 from outbox.delivery.solitude import Solitude
+from outbox.destinations.declared import declare
 from outbox.emit import NewEvent, OnDuplicate, Unique, as_new_event, emit, emit_many
 from outbox.errors import SettingsError
+from outbox.gates import Gates
 from outbox.models import OutboxEvent
 from outbox.registry import Registry
 from outbox.settings import Settings
@@ -57,10 +59,12 @@ class Outbox:
         self.pace = Pace(self.settings.batch_size)
         self.leases = LeaseKeeper(self)
         self.solitude = Solitude(look_every=self.settings.lease_seconds)
+        self.gates = Gates(self.settings)
         self.bell = self._make_bell()
         # Set when this process is about to end: what has not begun is given back.
         self.stopping = threading.Event()
         self._warned: set[str] = set()
+        declare(self)  # last: what can't be built registers nothing
 
     # What the application does
 

@@ -8,6 +8,7 @@ OutboxError
 ├── TransactionOpen        deliveries can't run inside the caller's transaction
 ├── SchemaError            the tables are missing or too old
 ├── RegistrationError      a handler or destination can't be registered like this
+├── VerificationError      a webhook that was received is not what it says
 └── Signal                 raised by a handler to say what should happen to its event
     ├── Reject             fail now, for good
     ├── RetryLater         try again after a while; costs an attempt
@@ -77,6 +78,10 @@ class SchemaError(OutboxError, RuntimeError):
 
 class RegistrationError(OutboxError, ValueError):
     """A handler or destination can't be registered as asked."""
+
+
+class VerificationError(OutboxError, ValueError):
+    """A request that was received is not from whom it says, or not from now."""
 
 
 class Signal(OutboxError):

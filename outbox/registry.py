@@ -7,7 +7,7 @@ every worker on a table loads the same modules.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 from outbox.destinations import Destination
@@ -24,6 +24,8 @@ class Registry:
 
     def __init__(self) -> None:
         self._destinations: dict[str, Destination] = {}
+        # The names of those that came with the settings, and go with them.
+        self._declared: frozenset[str] = frozenset()
         self._ignored: list[Pattern] = []
         self._lookups: dict[str, tuple[Destination, ...]] = {}
         self._lock = threading.Lock()
@@ -33,12 +35,22 @@ class Registry:
         _check(destination)
         with self._lock:
             if destination.name in self._destinations:
-                raise RegistrationError(
-                    f"Two destinations are called {destination.name!r}. Their progress is kept by name, so each needs "
-                    "its own: pass name=…"
-                )
-            self._destinations[destination.name] = destination
-            self._lookups = {}
+                raise _taken(destination.name, by_settings=destination.name in self._declared)
+            self._replace(self._destinations | {destination.name: destination})
+
+    def declare(self, destinations: Iterable[Destination]) -> None:
+        """Register those that the settings name, in place of those that earlier settings named."""
+        declared = {destination.name: destination for destination in destinations}
+        with self._lock:
+            own = {name: each for name, each in self._destinations.items() if name not in self._declared}
+            for name in declared.keys() & own.keys():
+                raise _taken(name, by_settings=True)
+            self._declared = frozenset(declared)
+            self._replace(own | declared)
+
+    def _replace(self, destinations: dict[str, Destination]) -> None:
+        # Another dict, not a changed one: somebody may be going through it.
+        self._destinations, self._lookups = destinations, {}
 
     def handler(
         self,
@@ -69,7 +81,8 @@ class Registry:
     def clear(self) -> None:
         """Forget everything; for tests."""
         with self._lock:
-            self._destinations, self._ignored, self._lookups = {}, [], {}
+            self._ignored, self._declared = [], frozenset()
+            self._replace({})
 
     @property
     def destinations(self) -> Mapping[str, Destination]:
@@ -88,8 +101,15 @@ class Registry:
         if found is None:
             lookups = self._lookups
             found = tuple(each for each in self._destinations.values() if each.wants(event_type))
-            lookups[event_type] = found  # into the same dict that was read: `add` replaces it
+            lookups[event_type] = found  # into the same dict that was read: `_replace` makes another
         return found
+
+
+def _taken(name: str, *, by_settings: bool) -> RegistrationError:
+    one = ", one of them by the settings (OUTBOX_WEBHOOK_URL, OUTBOX_STREAM)" if by_settings else ""
+    return RegistrationError(
+        f"Two destinations are called {name!r}{one}. Their progress is kept by name, so each needs its own: pass name=…"
+    )
 
 
 def _check(destination: object) -> None:

@@ -46,6 +46,10 @@ class Standing:
         """Due, but not tried: it stays due, at no cost."""
         return self if self.not_before is not None else replace(self, not_before=now)
 
+    def postponed(self, until: datetime) -> Self:
+        """Not tried, at no cost: others come first."""
+        return replace(self, not_before=until)
+
     def to_json(self) -> dict[str, Any]:
         fields = {
             "state": self.state,

@@ -128,6 +128,18 @@ class Settings:
     require_transaction: bool = _setting(False, _truth, "refuse `emit` outside a transaction")
     namespace: str = _setting("dramatiq", _text, "what Dramatiq's keys in Redis begin with")
     queue: str = _setting("outbox", _text, "the queue that deliveries run on")
+    webhook_url: str | None = _setting(
+        None, _text, "where every event is posted to, by a destination called `webhook`", secret=True
+    )
+    webhook_secret: str | None = _setting(
+        None, _text, "signs what is posted; several, separated by spaces, while one replaces another", secret=True
+    )
+    stream: str | None = _setting(
+        None,
+        _text,
+        "the Redis stream that every event is added to, by a destination called `stream`: `events`, or "
+        "`events.{aggregate_type}`",
+    )
 
     @classmethod
     def load(cls, environ: Mapping[str, str] | None = None, **overrides: Any) -> Self:

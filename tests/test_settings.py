@@ -40,6 +40,9 @@ GOOD: dict[str, tuple[Any, list[tuple[str, Any]]]] = {
     "require_transaction": (False, [("1", True), (" on ", True), ("True", True)]),
     "namespace": ("dramatiq", [("mine", "mine")]),
     "queue": ("outbox", [("mine", "mine")]),
+    "webhook_url": (None, [("https://h/in", "https://h/in")]),
+    "webhook_secret": (None, [("new old", "new old")]),
+    "stream": (None, [("events.{tenant_id}", "events.{tenant_id}")]),
 }
 BAD = {
     "batch_size": ["0", "10001", "-1", "1.5", "ten", "1_0 0"],
@@ -129,7 +132,12 @@ def test_variables_of_tests_and_of_others_are_not_warned_about(caplog: pytest.Lo
 
 
 def test_secrets_are_in_no_error_and_no_repr() -> None:
-    configured = load(database_url="postgresql://u:hush@h/d", redis_url="redis://:hush@h")
+    urls = {
+        "database_url": "postgresql://u:hush@h/d",
+        "redis_url": "redis://:hush@h",
+        "webhook_url": "https://u:hush@h",
+    }
+    configured = load(**urls, webhook_secret="hush")
     assert "hush" not in repr(configured)
 
 
@@ -349,6 +357,20 @@ def test_without_redis_a_program_says_what_else_to_run(program: str) -> None:
 def test_what_is_only_tried_later_ends_a_program_with_one_line_as_well(program: str, wrong: dict[str, str]) -> None:
     (name,) = wrong
     assert f"{PREFIX}{name.upper()}" in complaint(PROGRAMS[program], redis_url=REDIS, **wrong)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"stream": "{order}"}, "OUTBOX_STREAM"),
+        ({"stream": "events", "redis_url": ""}, "OUTBOX_REDIS_URL"),
+        ({"webhook_url": "pigeon://u:hush@h"}, "OUTBOX_WEBHOOK_URL"),
+        ({"webhook_secret": "hush"}, "OUTBOX_WEBHOOK_URL"),
+    ],
+    ids=str,
+)
+def test_a_destination_that_can_not_be_had_ends_a_program_with_one_line(wrong: dict[str, str], said: str) -> None:
+    assert said in complaint(INIT, **{"redis_url": REDIS} | wrong)
 
 
 @pytest.mark.parametrize("url", ["postgresql://u:hush@127.0.0.1:1/d", "sqlite:////nonexistent/folder/app.db"])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from outbox.delivery.batch import Batch
@@ -30,18 +31,23 @@ def deliver_batch(box: Outbox, size: int) -> Batch | None:
 
 
 def _deliver(box: Outbox, size: int, recruit: Callable[[], None] | None) -> Batch | None:
-    """The same for a worker: a full batch means more than one worker's share, so `recruit` calls another to help."""
-    with box.solitude.flight(lambda suspects: claim(box, size, suspects=suspects), box.bell.ring) as batch:
+    """The same for a worker: a full batch means more than one worker's share, so `recruit` calls another to help.
+
+    A worker does not wait for what takes long: whoever ends last lands the batch.
+    """
+    with ExitStack() as flight:
+        batch = flight.enter_context(
+            box.solitude.flight(lambda suspects: claim(box, size, suspects=suspects), box.bell.ring)
+        )
         if batch is None:
             return None
+        flight.callback(close, box, batch)
+        flight.enter_context(box.leases.keeping(batch))
         if batch.full and recruit is not None:
             recruit()
-        try:
-            with box.leases.keeping(batch):
-                dispatch(box, batch, in_threads=recruit is not None)
-        finally:
-            close(box, batch)
-        return batch
+        landing = dispatch(box, batch, hurried=recruit is not None)
+        landing.then(flight.pop_all().close)
+    return batch
 
 
 def process_pending_events(box: Outbox, batch_size: int) -> dict[str, int]:
@@ -63,7 +69,9 @@ def drain(box: Outbox, seconds: float = DRAIN_SECONDS) -> int:
             if batch is None:
                 break
             claimed += len(batch.events)
-            box.pace.took(len(batch.events) - batch.given_back, time.monotonic() - batch.started_at)
+            done, seconds = batch.progress()
+            if done:
+                box.pace.took(done, seconds)
             if not batch.full:
                 break
             if time.monotonic() >= ends_at:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -25,12 +25,16 @@ from outbox.timestamp import DatabaseClock
 
 @dataclass(slots=True)
 class Delivery:
-    """One event on its way: where its destinations stand, which have yet to answer, and which were handed it."""
+    """One event on its way: where its destinations stand, which have yet to answer, and which were handed it.
+
+    `deferred`: a gate has put it off, at one destination at least.
+    """
 
     event: Event
     standings: dict[str, Standing]
     awaited: set[str] = field(default_factory=set)
     begun: set[str] = field(default_factory=set)
+    deferred: bool = False
 
 
 class Batch:
@@ -58,12 +62,16 @@ class Batch:
         self.valid_until = claimed_from + lease_seconds
         # How many were not delivered after all.
         self.given_back = 0
+        # What to do when it goes on for too long.
+        self.overdue: Callable[[], None] | None = None
         self._lock = threading.Lock()
         self._closed = False
         self._unbegun: dict[UUID, Event] = {event.id: event for event in events}
         self._begun: dict[UUID, Delivery] = {}
         self._lost: set[UUID] = set()
         self._finished: list[Delivery] = []
+        self._done = 0
+        self._done_at = self.started_at
 
     def begin(self, delivery: Delivery, name: str) -> bool:
         """Whether this destination may have the event now: the lease is ours, and there is time."""
@@ -86,6 +94,16 @@ class Batch:
             if not delivery.awaited:
                 self._finish(delivery)
 
+    def put_off(self, delivery: Delivery, name: str, standing: Standing) -> None:
+        """A destination is not given the event now; unless it went back already."""
+        with self._lock:
+            if delivery.event.id in self._unbegun or delivery.event.id in self._begun:
+                delivery.standings[name] = standing
+                delivery.deferred = True
+                delivery.awaited.discard(name)
+                if not delivery.awaited:
+                    self._finish(delivery)
+
     def finish(self, delivery: Delivery) -> None:
         """Nobody has to be asked: it can be settled."""
         with self._lock:
@@ -106,6 +124,11 @@ class Batch:
             for delivery in list(self._begun.values()):
                 self._put_off(delivery)
             return unbegun
+
+    def progress(self) -> tuple[int, float]:
+        """How many were worked on to the end, and how long that took."""
+        with self._lock:
+            return self._done, self._done_at - self.started_at
 
     def held(self) -> list[UUID]:
         """What still needs the lease."""
@@ -129,6 +152,9 @@ class Batch:
             self._finish(delivery)
 
     def _finish(self, delivery: Delivery) -> None:
+        if delivery.begun:
+            self._done += 1
+            self._done_at = time.monotonic()
         self._unbegun.pop(delivery.event.id, None)
         self._begun.pop(delivery.event.id, None)
         self._finished.append(delivery)

@@ -101,11 +101,13 @@ class LeaseKeeper:
             for batch in ripe:
                 if now - batch.started_at >= SLICE_SECONDS:
                     self.end_slice(batch)
+        for batch in ripe:
+            if now - batch.started_at >= self._box.settings.max_run_seconds and batch.overdue is not None:
+                batch.overdue()
 
     def _next_look(self, batch: Batch, now: float) -> float:
-        slice_ends_at = batch.started_at + SLICE_SECONDS
-        renew_at = now + self._renew_every
-        return min(slice_ends_at, renew_at) if now < slice_ends_at else renew_at
+        moments = (SLICE_SECONDS, self._box.settings.max_run_seconds)
+        return min([now + self._renew_every, *(at for moment in moments if (at := batch.started_at + moment) > now)])
 
     def renew(self, batches: list[Batch]) -> None:
         """Extend all these leases, in one statement."""

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("outbox")
 
 RETRY_SECONDS = 0.2
+# What is due within this time this process keeps in mind; sweeps find the rest.
+REMEMBERED_SECONDS = 10.0
 
 
 def settle(box: Outbox, batch: Batch) -> None:
@@ -45,6 +47,7 @@ def settle(box: Outbox, batch: Batch) -> None:
     if rows:
         hit += persist(box, batch, lambda: box.dialect.settle_rows(rows))
     _account(box, batch, verdicts, hit)
+    _remember(box, batch, verdicts)
 
 
 def close(box: Outbox, batch: Batch) -> int:
@@ -99,6 +102,16 @@ def _row(box: Outbox, batch: Batch, delivery: Delivery, verdict: retry.Verdict) 
     )
 
 
+def _remember(box: Outbox, batch: Batch, verdicts: list[tuple[Delivery, retry.Verdict]]) -> None:
+    """What is due again before long, somebody should look at then: the next sweep may be too early, or late."""
+    now = batch.clock.now()
+    for _, verdict in verdicts:
+        if verdict.next_attempt_at is not None:
+            seconds = (verdict.next_attempt_at - now).total_seconds()
+            if seconds < REMEMBERED_SECONDS:
+                box.bell.ring_in(seconds)
+
+
 def _account(box: Outbox, batch: Batch, verdicts: list[tuple[Delivery, retry.Verdict]], hit: int) -> None:
     statuses = [verdict.status for _, verdict in verdicts]
     fenced = len(verdicts) - hit
@@ -114,7 +127,9 @@ def _account(box: Outbox, batch: Batch, verdicts: list[tuple[Delivery, retry.Ver
         if verdict.status == FAILED:
             logger.error("failed: %s: %s", delivery.event, verdict.error)
         elif verdict.status == PENDING and verdict.error is not None:
-            logger.warning(
+            untried = delivery.deferred and not delivery.begun
+            logger.log(
+                logging.DEBUG if untried else logging.WARNING,  # of those a gate tells once
                 "put off until %s after %d of %d attempts: %s: %s",
                 verdict.next_attempt_at,
                 verdict.attempts,

@@ -13,9 +13,9 @@ from contextlib import contextmanager
 
 from outbox.delivery.batch import Batch
 
-# How long to wait for the others to finish. Batches are about a second's work; behind a handler that takes minutes
-# the suspect goes ahead in company, rather than never.
-PATIENCE_SECONDS = 2.0
+# How long to wait for the others to finish: batches are about a second's work. What has been in flight for longer is a
+# call that takes long; the suspect goes ahead in its company, rather than never, and without holding up anybody.
+PATIENCE_SECONDS = 1.5
 
 Claim = Callable[[bool], Batch | None]
 
@@ -28,7 +28,7 @@ class Solitude:
         self._look_every = look_every
         self._looked_at = time.monotonic()
         self._changed = threading.Condition()
-        self._in_flight = 0
+        self._in_flight: dict[object, float] = {}  # since when
         self._looking: int | None = None  # the thread that looks for suspects
         self._suspect = False
         self._turned_away = False
@@ -36,14 +36,20 @@ class Solitude:
     @contextmanager
     def flight(self, claim: Claim, make_up: Callable[[], None]) -> Iterator[Batch | None]:
         """Claim a batch - `claim` is told whether it may be a suspect - and hold its place inside the block."""
-        batch = self._take_off(claim)
+        place = object()
+        batch = self._take_off(place, claim)
         try:
             yield batch
         finally:
-            if batch is not None and self._land(batch):
+            if batch is not None and self._land(place, batch):
                 make_up()
 
-    def _take_off(self, claim: Claim) -> Batch | None:
+    def wait_until_empty(self, seconds: float) -> bool:
+        """Whether nothing is in flight any more, after so long at most."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._in_flight, seconds)
+
+    def _take_off(self, place: object, claim: Claim) -> Batch | None:
         me = threading.get_ident()
         with self._changed:
             if self._looking == me:
@@ -53,23 +59,29 @@ class Solitude:
             if self._suspect:
                 self._turned_away = True
                 return None
-            look = self._in_flight == 0 or time.monotonic() - self._looked_at >= self._look_every
+            look = not self._company(place) or time.monotonic() - self._looked_at >= self._look_every
             self._looking = me if look else None
-            self._in_flight += 1
+            self._in_flight[place] = time.monotonic()
         batch = None
         try:
             if look:
-                self._wait_for_the_others()
+                self._wait_for_the_others(place)
             batch = claim(look)
             return batch
         finally:
-            self._note(batch, looked=look)
+            self._note(place, batch, looked=look)
 
-    def _wait_for_the_others(self) -> None:
+    def _wait_for_the_others(self, place: object) -> None:
         with self._changed:
-            self._changed.wait_for(lambda: self._in_flight == 1, PATIENCE_SECONDS)
+            while company := self._company(place):
+                self._changed.wait(min(company) + PATIENCE_SECONDS - time.monotonic())
 
-    def _note(self, batch: Batch | None, *, looked: bool) -> None:
+    def _company(self, place: object) -> list[float]:
+        """Since when the others are in flight, but for those that take long."""
+        recent = time.monotonic() - PATIENCE_SECONDS
+        return [since for other, since in self._in_flight.items() if other is not place and since > recent]
+
+    def _note(self, place: object, batch: Batch | None, *, looked: bool) -> None:
         with self._changed:
             if looked:
                 self._looking = None
@@ -77,13 +89,13 @@ class Solitude:
                 if not self._suspect:
                     self._looked_at = time.monotonic()
             if batch is None:
-                self._in_flight -= 1
+                del self._in_flight[place]
             self._changed.notify_all()
 
-    def _land(self, batch: Batch) -> bool:
+    def _land(self, place: object, batch: Batch) -> bool:
         """Whether somebody was turned away on its account."""
         with self._changed:
-            self._in_flight -= 1
+            del self._in_flight[place]
             turned_away = batch.suspect and self._turned_away
             if batch.suspect:
                 self._suspect = self._turned_away = False

@@ -181,7 +181,7 @@ class TestOccupancy:
         gate.touch()
         stage.wait_until_all("delivered")
 
-    def test_a_process_has_only_so_many_drains_and_the_other_threads_are_free(self, stage: Stage) -> None:
+    def test_a_handler_has_only_so_many_calls_in_a_process_and_its_threads_are_free(self, stage: Stage) -> None:
         stage.worker("tests.apps.actors", threads=4)
         gate = stage.gate()
         slow: list[Any] = []
@@ -193,7 +193,6 @@ class TestOccupancy:
         stage.wake()
         send_work(stage, 20, seconds=0)
         stage.wait_for(lambda: len(stage.entries("worked")) == 20, "the application's own actors run")
-        assert stage.broker.client.llen(f"{stage.settings.namespace}:outbox") >= 1
         assert waiting not in stage.began()
         gate.touch()
         stage.wait_until_all("delivered")

@@ -1,0 +1,72 @@
+"""A Dramatiq actor as a destination."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import dramatiq
+
+from jobs.enqueue import enqueue_all
+from outbox.destinations import Lease
+from outbox.destinations.choice import Choice
+from outbox.destinations.handler import describe
+from outbox.envelope import as_dict
+from outbox.errors import RegistrationError
+from outbox.event import Event
+from outbox.limits import Limits
+from outbox.outcome import Outcome, Retry
+
+
+class ActorDestination:
+    """Sends each event to an actor, on the actor's own broker and queue; the envelope is its only argument.
+
+    Enqueued is delivered: from there on the broker keeps it, as well as it can, and the actor's own retries apply.
+    After a crash the actor may get an event twice, with the same `id`. The name defaults to `actor:<its name>`.
+    """
+
+    def __init__(
+        self,
+        actor: dramatiq.Actor[Any, Any],
+        *,
+        events: Sequence[str] = ("*",),
+        name: str | None = None,
+        concurrency: int | None = None,
+        per_second: float | None = None,
+    ) -> None:
+        _check(actor)
+        self.actor = actor
+        self.name = f"actor:{actor.actor_name}" if name is None else name
+        self.limits = Limits(concurrency, per_second)
+        self._choice = Choice(events)
+
+    def __repr__(self) -> str:
+        return f"<ActorDestination {self.name!r} to {self.actor.actor_name!r}>"
+
+    def wants(self, event_type: str) -> bool:
+        return self._choice.includes(event_type)
+
+    def deliver(self, events: Iterable[Event], lease: Lease) -> Iterator[tuple[Event, Outcome]]:
+        batch = list(events)
+        sent, messages = [], []
+        for event in batch:
+            try:
+                messages.append(self.actor.message(as_dict(event)))
+            except Exception as error:  # what is wrong with one event must not stop the others
+                yield event, Retry(describe(error))
+            else:
+                sent.append(event)
+        yield from zip(sent, enqueue_all(self.actor.broker, messages), strict=True)
+
+
+def _check(actor: object) -> None:
+    if not isinstance(actor, dramatiq.Actor):
+        raise RegistrationError(f"{actor!r} is no actor: decorate the function with @dramatiq.actor.")
+    try:
+        inspect.signature(actor.fn).bind({})
+    except TypeError:
+        raise RegistrationError(
+            f"The actor {actor.actor_name} can't be called with one argument, and it gets the event's envelope alone: "
+            f"def {actor.actor_name}(event)."
+        ) from None

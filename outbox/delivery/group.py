@@ -1,0 +1,194 @@
+"""A group: one destination's share of a batch."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from outbox import retry
+from outbox.database import CONNECTION_ERRORS
+from outbox.delivery.batch import Batch, Delivery
+from outbox.delivery.interrupt import interrupt
+from outbox.delivery.settle import settle
+from outbox.destinations import Destination, Lease
+from outbox.destinations.handler import describe
+from outbox.errors import Unavailable
+from outbox.event import Event
+from outbox.gates import Permit
+from outbox.outcome import Outcome, Retry
+
+if TYPE_CHECKING:
+    from outbox.core import Outbox
+
+logger = logging.getLogger("outbox")
+
+# Nobody is asked to wait longer than this for a destination that is left alone: it may be back before.
+LEFT_ALONE_SECONDS = 600.0
+# Whoever settles for itself does so this often, not event by event.
+SETTLE_SECONDS = 0.1
+
+
+class Group:
+    """Asks the gate, hands over what may go, puts off the rest, and records an outcome for each."""
+
+    def __init__(self, box: Outbox, batch: Batch, destination: Destination) -> None:
+        self._box = box
+        self._batch = batch
+        self._destination = destination
+        self.name = destination.name
+        self.deliveries: list[Delivery] = []
+        self.interrupted: BaseException | None = None
+        self._begun: dict[int, Delivery] = {}
+        self._left_behind = False
+        self._settled_at = 0.0
+        self._news: queue.SimpleQueue[Group] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._waits = False
+        self._was_interrupted = False
+        self.over = False
+
+    def run(self, *, hurried: bool = False) -> None:
+        """Deliver what the gate lets through; `hurried` in a worker, where others want their turn."""
+        permit = self._box.gates.of(self._destination).enter(len(self.deliveries), hurried=hurried, on_wait=self._wait)
+        self._waits = False
+        started_at, answered = time.monotonic(), 0
+        try:
+            self._put_off(self.deliveries[permit.events :], permit)
+            for outcome in self._deliver(permit):
+                answered += 1
+                permit.note(outcome)
+        finally:
+            permit.leave(answered, time.monotonic() - started_at)
+
+    def _deliver(self, permit: Permit) -> Iterator[Outcome]:
+        if not permit.events:
+            return
+        error = "the destination returned no outcome"
+        try:
+            for event, outcome in self._destination.deliver(self._events(permit), self._lease(permit)):
+                checked = self._checked(outcome)
+                self._record(self._begun[event.seq], checked)
+                del self._begun[event.seq]
+                yield checked
+        except Exception as failure:
+            error = describe(failure)
+        except BaseException as stop:
+            # A time limit or a shutdown, raised anywhere: what it hit has to be accounted for before it goes on.
+            error = describe(stop)
+            self._box.dialect.discard_connection()
+            raise
+        finally:
+            for delivery in self._begun.values():
+                self._record(delivery, Retry(error))
+
+    # In a thread of its own
+
+    def start(self, news: queue.SimpleQueue[Group], ended: Callable[[], None], *, hurried: bool) -> None:
+        """Run in a thread of its own; put itself on the queue when there is news, and call `ended` last of all."""
+        self._news = news
+        name = f"outbox-to-{self.name}"
+        self._thread = threading.Thread(target=self._run_in_thread, args=(ended, hurried), name=name, daemon=True)
+        self._thread.start()
+
+    @property
+    def is_busy(self) -> bool:
+        """Worth waiting for: it has not ended, and does not wait for others itself."""
+        return not self.over and not self._waits
+
+    def leave_behind(self) -> None:
+        """Nobody waits any more: what it still finishes it has to settle itself, if the lease lasts that long."""
+        self._left_behind = True
+
+    def interrupt(self) -> None:
+        """It goes on for too long."""
+        if self._thread is not None and not self._was_interrupted:
+            self._was_interrupted = True
+            interrupt(self._thread)
+
+    def _run_in_thread(self, ended: Callable[[], None], hurried: bool) -> None:
+        try:
+            if not self._box.database.autoconnect:
+                with contextlib.suppress(*CONNECTION_ERRORS):
+                    self._box.database.connect()
+            self.run(hurried=hurried)
+        except BaseException as stop:
+            self.interrupted = stop
+            if hurried:
+                logger.error("%s was interrupted: %s", self.name, describe(stop))  # noqa: TRY400  (no error of ours)
+        finally:
+            self.over = True
+            self._news.put(self)
+            if self._left_behind:
+                settle(self._box, self._batch)
+            ended()
+            if not self._box.database.is_closed():
+                self._box.database.close()
+
+    def _wait(self) -> None:
+        """For a place at the gate: nobody has to wait along."""
+        self._waits = True
+        self._news.put(self)
+
+    # One event after another
+
+    def _events(self, permit: Permit) -> Iterator[Event]:
+        """The events that may go, each begun when it is asked for, until time is up."""
+        for number, delivery in enumerate(self.deliveries[: permit.events]):
+            if permit.withdrawn:
+                self._put_off(self.deliveries[number : permit.events], permit)
+                return
+            if self._box.stopping.is_set() or not self._batch.begin(delivery, self.name):
+                continue
+            # Destinations side by side must not share what is counted per destination.
+            event = delivery.event if len(delivery.awaited) == 1 else copy.copy(delivery.event)
+            event.attempt = delivery.standings[self.name].attempts + 1
+            self._begun[event.seq] = delivery
+            yield event
+
+    def _lease(self, permit: Permit) -> Lease:
+        ends_at = self._batch.started_at + self._box.settings.max_run_seconds
+        return Lease(ends_at, permit.at_once, self._batch.clock)
+
+    def _checked(self, outcome: Outcome) -> Outcome:
+        """A handler that leaves its transaction open would take our settling along when it is lost."""
+        if self._box.database.is_closed() or not self._box.dialect.in_transaction:
+            return outcome
+        self._box.dialect.discard_connection()
+        return Retry("a transaction was left open; it was rolled back")
+
+    def _record(self, delivery: Delivery, outcome: Outcome) -> None:
+        now = self._batch.clock.now()
+        standing = delivery.standings[self.name]
+        reached = retry.after(standing, outcome, now, delivery.event.max_attempts, self._box.settings)
+        self._batch.answer(delivery, self.name, reached)
+        if self._left_behind and time.monotonic() - self._settled_at >= SETTLE_SECONDS:
+            self._settled_at = time.monotonic()
+            settle(self._box, self._batch)
+
+    # What may not go now
+
+    def _put_off(self, deliveries: Sequence[Delivery], permit: Permit) -> None:
+        """Until the destination is tried again, or until their turn."""
+        now = self._batch.clock.now()
+        left_alone = permit.answer.open or permit.withdrawn
+        for number, delivery in enumerate(deliveries):
+            standing = delivery.standings[self.name]
+            if left_alone:
+                later = retry.after(standing, self._unreached(standing, permit), now, 0, self._box.settings)
+            else:
+                later = standing.postponed(now + timedelta(seconds=permit.answer.turn(number)))
+            self._batch.put_off(delivery, self.name, later)
+
+    def _unreached(self, standing: retry.Standing, permit: Permit) -> Unavailable:
+        usual = min(retry.backoff(standing.waits + 1, self._box.settings), timedelta(seconds=LEFT_ALONE_SECONDS))
+        at_least = timedelta(seconds=permit.answer.wait)
+        return Unavailable(
+            "not tried: it could not be reached, and is left alone for a while", not_before=max(usual, at_least)
+        )

@@ -1,0 +1,125 @@
+"""A Redis stream as a destination: an event becomes an entry, and a batch goes in one round trip.
+
+The fields of an entry, all in UTF-8; what the event does not have is left out:
+
+    id                             the event's, the same at every attempt: a duplicate, which a crash or a lost answer
+                                   can leave, is known by it
+    type                           the event type
+    aggregate_type, aggregate_id   what it is about
+    time                           when it was emitted, in ISO 8601
+    tenant_id, correlation_id
+    headers                        a JSON object
+    data                           the payload to the byte, a JSON object
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from outbox.destinations import Lease
+from outbox.destinations.choice import Choice
+from outbox.destinations.handler import describe
+from outbox.destinations.template import Template
+from outbox.envelope import attributes
+from outbox.errors import RegistrationError, SettingsError
+from outbox.event import Event
+from outbox.limits import Limits
+from outbox.outcome import Outcome, Retry
+
+TIMEOUT = 5.0
+# A socket's timeout of 0 would mean something else.
+SHORTEST_TIMEOUT = 0.05
+
+
+class RedisStream:
+    """Adds each event to a stream; which one may depend on the event: `stream="events.{aggregate_type}"`.
+
+    `maxlen` has Redis drop the oldest entries beyond about so many, read or not. `timeout` is how many seconds Redis
+    may take to answer.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        url: str,
+        stream: str = "events",
+        maxlen: int | None = None,
+        events: Sequence[str] = ("*",),
+        concurrency: int | None = None,
+        per_second: float | None = None,
+        timeout: float = TIMEOUT,
+    ) -> None:
+        _check(name, maxlen, timeout)
+        self.name = name
+        self.limits = Limits(concurrency, per_second)
+        self._choice = Choice(events)
+        self._stream = Template(stream, "stream")
+        self._maxlen = maxlen
+        self._timeout = float(timeout)
+        self._url = url
+        self._client = _make_client(url, self._timeout)
+
+    def __repr__(self) -> str:
+        return f"<RedisStream {self.name!r} to {self._stream.text!r}>"  # the URL may hold a password
+
+    def wants(self, event_type: str) -> bool:
+        return self._choice.includes(event_type)
+
+    def deliver(self, events: Iterable[Event], lease: Lease) -> Iterator[tuple[Event, Outcome]]:
+        from outbox.redis_client import outcomes
+
+        batch = list(events)
+        with self._client_within(lease) as client, client.pipeline(transaction=False) as pipeline:
+            sent = []
+            for event in batch:
+                try:
+                    stream, entry = self._stream.of(event), fields(event)
+                except Exception as error:  # what is wrong with one event must not stop the others
+                    yield event, Retry(describe(error))
+                else:
+                    pipeline.xadd(stream, entry, maxlen=self._maxlen, approximate=True)
+                    sent.append(event)
+            yield from zip(sent, outcomes(pipeline), strict=True)
+
+    @contextmanager
+    def _client_within(self, lease: Lease) -> Iterator[Any]:
+        """A client whose patience ends no later than the lease."""
+        seconds = max(SHORTEST_TIMEOUT, lease.seconds_left)
+        if seconds >= self._timeout:
+            yield self._client
+        else:
+            with _make_client(self._url, seconds) as client:
+                yield client
+
+
+def fields(event: Event) -> dict[str, bytes]:
+    """The entry for an event."""
+    head = attributes(event)
+    if "headers" in head:
+        head["headers"] = json.dumps(head["headers"], separators=(",", ":"), ensure_ascii=False)
+    return {name: text.encode() for name, text in head.items()} | {"data": event.body}
+
+
+def _make_client(url: str, timeout: float) -> Any:
+    if not isinstance(url, str):
+        raise RegistrationError(f"The url of a RedisStream must be text, not {type(url).__name__}.")
+    try:
+        from outbox.redis_client import make_client  # redis is an extra
+
+        return make_client(url, answer_timeout=timeout, source="url")
+    except SettingsError as error:
+        raise RegistrationError(f"A RedisStream can't be made: {error}") from None
+
+
+def _check(name: object, maxlen: object, timeout: object) -> None:
+    if not isinstance(name, str) or not name.strip():
+        raise RegistrationError(f"The name of a RedisStream must be text that is not empty, not {name!r}.")
+    if maxlen is not None and (not isinstance(maxlen, int) or isinstance(maxlen, bool) or maxlen < 1):
+        raise RegistrationError(f"maxlen must be a whole number from 1 on, or None, not {maxlen!r}.")
+    if not isinstance(timeout, int | float) or isinstance(timeout, bool) or not 0 < timeout < math.inf:
+        raise RegistrationError(f"timeout must be a number of seconds greater than 0, not {timeout!r}.")

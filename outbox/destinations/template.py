@@ -1,0 +1,34 @@
+"""A name that depends on the event: `events.{aggregate_type}`."""
+
+from __future__ import annotations
+
+from string import Formatter
+
+from outbox.errors import RegistrationError
+from outbox.event import Event
+
+FIELDS = ("aggregate_type", "aggregate_id", "event_type", "tenant_id")
+# For what an event does not have.
+NOTHING = "-"
+
+
+class Template:
+    """A text with fields of the event in braces; nothing but plain names, or it could reach into Python's objects."""
+
+    def __init__(self, text: object, what: str) -> None:
+        if not isinstance(text, str) or not text:
+            raise RegistrationError(f"{what} must be text that is not empty, not {text!r}.")
+        self.text = text
+        try:
+            parts = list(Formatter().parse(text))
+        except ValueError as error:
+            raise RegistrationError(f"{what} can't be read: {error} in {text!r}.") from None
+        for _, field, spec, conversion in parts:
+            if field is not None and (field not in FIELDS or spec or conversion):
+                known = ", ".join(f"{{{name}}}" for name in FIELDS)
+                raise RegistrationError(f"{what} may contain {known} and no others, unlike {text!r}.")
+
+    def of(self, event: Event) -> str:
+        """The name for one event."""
+        values = {name: getattr(event, name) for name in FIELDS}
+        return self.text.format_map({name: NOTHING if value is None else value for name, value in values.items()})

@@ -1,0 +1,63 @@
+"""Gates: whether a destination may be given events now, and how many.
+
+A destination that can't be reached is left alone and tested with one event at a time; one that is slow, or limited,
+gets as much as it can take, and everybody else goes on meanwhile.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from outbox.destinations import Destination
+from outbox.gates.gate import Gate, Permit
+from outbox.gates.state import State
+from outbox.gates.store import FallbackStore, LocalStore, RedisStore, Store
+from outbox.settings import Settings
+
+__all__ = ["Gate", "Gates", "Permit"]
+
+# Seconds. A limit is not worth waiting long for.
+ANSWER_TIMEOUT = 0.5
+
+
+class Gates:
+    """The gates of one outbox in this process."""
+
+    def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._store: Store | None = None
+        self._gates: dict[int, tuple[Destination, Gate]] = {}
+        self._lock = threading.Lock()
+
+    def of(self, destination: Destination) -> Gate:
+        """The gate of a destination; made when it is first asked for."""
+        with self._lock:
+            found = self._gates.get(id(destination))
+            if found is None:
+                hold_seconds = self._settings.max_run_seconds + self._settings.lease_seconds
+                gate = Gate(
+                    destination, self._shared(), self._clock, groups=self._settings.drains, hold_seconds=hold_seconds
+                )
+                found = self._gates[id(destination)] = (destination, gate)
+            return found[1]
+
+    def state(self, destination: Destination) -> State:
+        """What the workers agree on about a destination."""
+        return self._shared().update(destination.name, lambda state, _: (state, state))
+
+    def _shared(self) -> Store:
+        if self._store is None:
+            self._store = _make_store(self._settings, self._clock)
+        return self._store
+
+
+def _make_store(settings: Settings, clock: Callable[[], float]) -> Store:
+    if settings.redis_url is None:
+        return LocalStore(clock)
+    from outbox.redis_client import make_client  # an extra
+
+    client = make_client(settings.redis_url, answer_timeout=ANSWER_TIMEOUT)
+    return FallbackStore(RedisStore(client, f"{settings.namespace}:{settings.queue}.gate:"))

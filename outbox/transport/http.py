@@ -1,0 +1,80 @@
+"""HTTP/1.1 over httpcore, with connections that are kept between exchanges."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections import deque
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, suppress
+from typing import TypeVar
+
+from outbox.transport import Answer, Request
+from outbox.transport.crew import Crew
+from outbox.transport.resolver import Resolver
+from outbox.transport.sender import Sender
+from outbox.transport.url import Url
+
+K = TypeVar("K")
+
+
+class HttpTransport:
+    """A stack of senders: the one that was used last is used next, while its connection is still open."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        public_only: bool = False,
+        proxy: Url | None = None,
+        ssl_context: ssl.SSLContext | None = None,
+    ) -> None:
+        self._name = name
+        self._public_only = public_only
+        self._proxy = proxy
+        self._ssl_context = ssl_context
+        self._start()
+
+    def exchange(self, requests: Iterator[tuple[K, Request]], at_once: int) -> Generator[tuple[K, Answer], None, None]:
+        if self._process != os.getpid():
+            self._start()
+        if at_once > 1:
+            yield from Crew[K](self._name, at_once, self._borrow).exchange(requests)
+            return
+        with self._borrow() as sender:
+            for key, request in requests:
+                yield key, sender.send(request)
+
+    def close(self) -> None:
+        with suppress(IndexError):
+            while True:
+                self._idle.pop().close()
+
+    def _start(self) -> None:
+        """Also after a fork: the parent's connections are the parent's, and its threads are not here."""
+        self._process = os.getpid()
+        self._resolver = Resolver()
+        self._idle: deque[Sender] = deque()
+
+    @contextmanager
+    def _borrow(self) -> Iterator[Sender]:
+        idle = self._idle
+        try:
+            sender = idle.pop()
+        except IndexError:
+            sender = Sender(
+                self._resolver, public_only=self._public_only, proxy=self._proxy, ssl_context=self._ssl_context
+            )
+        try:
+            yield sender
+        finally:
+            idle.append(sender)
+            _tidy(idle)
+
+
+def _tidy(idle: deque[Sender]) -> None:
+    """Close what nobody has needed for a while: those at the bottom, one deque operation at a time."""
+    with suppress(IndexError):
+        while (oldest := idle.popleft()).is_stale:
+            oldest.close()
+        idle.appendleft(oldest)

@@ -1,0 +1,134 @@
+"""Sockets for httpcore that keep a deadline, and that connect only where they may.
+
+The errors raised here are Python's own, which pass through httpcore as they are.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import ssl
+from collections.abc import Iterable
+from typing import Any
+
+import httpcore
+
+from outbox.transport.address import is_public
+from outbox.transport.deadline import Deadline
+from outbox.transport.resolver import Address, Resolver
+
+
+class AddressRefused(Exception):
+    """A name leads to where this webhook must not go."""
+
+
+class Network(httpcore.NetworkBackend):
+    """Resolves, checks and connects.
+
+    What is checked is what is connected to: the name is not resolved again, so that it can't mean something else by
+    then. TLS and the Host header go on using the name.
+    """
+
+    def __init__(self, resolver: Resolver, deadline: Deadline, *, public_only: bool) -> None:
+        self._resolver = resolver
+        self._deadline = deadline
+        self._public_only = public_only
+
+    def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
+    ) -> Stream:
+        addresses = self._resolver.resolve(host, port, self._deadline.left(f"resolving {host}"))
+        if self._public_only:
+            _check(host, addresses)
+        return Stream(self._connect(addresses, f"connecting to {host}, port {port}"), self._deadline)
+
+    def _connect(self, addresses: list[Address], doing: str) -> socket.socket:
+        """To the first that answers. Each gets its share of what is left: one that swallows packets is not the end."""
+        for index, address in enumerate(addresses):
+            share = self._deadline.left(doing) / (len(addresses) - index)
+            try:
+                return _open(address, share)
+            except OSError:
+                if address is addresses[-1]:
+                    raise
+        raise OSError("no address")  # resolving has seen to that
+
+
+def _check(host: str, addresses: list[Address]) -> None:
+    """Every one: a name with a public address and a private one is not half right."""
+    for address in addresses:
+        if not is_public(address.text):
+            raise AddressRefused(f"not sent: {host} leads to {address.text}, which is no public address")
+
+
+def _open(address: Address, seconds: float) -> socket.socket:
+    connection = socket.socket(address.family, socket.SOCK_STREAM)
+    try:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.settimeout(seconds)
+        connection.connect(address.sockaddr)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+class Stream(httpcore.NetworkStream):
+    """A connection, in plain text or TLS. The timeouts that httpcore passes are not looked at."""
+
+    def __init__(self, connection: socket.socket, deadline: Deadline) -> None:
+        self._socket = connection
+        self._deadline = deadline
+        self._unsent: list[bytes] = []
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        """Kept until the answer is asked for, so that a request's head and body leave in one piece."""
+        self._unsent.append(buffer)
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        self._send()
+        self._socket.settimeout(self._deadline.left("waiting for the answer"))
+        received = self._socket.recv(max_bytes)
+        if received:
+            self._deadline.answered = True
+        return received
+
+    def _send(self) -> None:
+        rest = memoryview(b"".join(self._unsent))
+        self._unsent.clear()
+        try:
+            while rest:
+                self._socket.settimeout(self._deadline.left("sending"))
+                rest = rest[self._socket.send(rest) :]
+        except TimeoutError:
+            raise
+        except OSError:
+            # A receiver may answer and hang up before it has read everything. If there is no answer, reading says so.
+            return
+
+    def start_tls(
+        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
+    ) -> Stream:
+        try:
+            self._socket.settimeout(self._deadline.left("agreeing on TLS"))
+            secured = ssl_context.wrap_socket(self._socket, server_hostname=server_hostname)
+        except BaseException:
+            self.close()
+            raise
+        return Stream(secured, self._deadline)
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def get_extra_info(self, info: str) -> Any:
+        """httpcore asks whether there is something to read on a connection at rest: the end, that is."""
+        if info != "is_readable":
+            return None
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        return bool(poll.poll(0))

@@ -1,0 +1,34 @@
+"""Which proxy a webhook goes through: none, unless it was asked for."""
+
+from __future__ import annotations
+
+import urllib.request
+
+from outbox.errors import RegistrationError
+from outbox.transport.url import Url
+
+ENVIRONMENT = "environment"
+WHAT = "proxy"
+
+
+def choose_proxy(proxy: object, url: Url) -> Url | None:
+    """The proxy that was asked for; `"environment"` asks for what HTTP_PROXY, HTTPS_PROXY and NO_PROXY say."""
+    if proxy is None:
+        return None
+    address = _of_environment(url) if proxy == ENVIRONMENT else proxy
+    if address is None:
+        return None
+    chosen = Url.parse(address, WHAT)
+    if chosen.scheme != "http" or chosen.target != "/":
+        raise RegistrationError(f"{WHAT} must look like 'http://proxy.example:3128': TLS goes through it all the same.")
+    if ":" in url.host:
+        raise RegistrationError("An IPv6 address can't be reached through a proxy: give the receiver's name.")
+    return chosen
+
+
+def _of_environment(url: Url) -> str | None:
+    proxies = urllib.request.getproxies()
+    address = proxies.get(url.scheme, proxies.get("all"))
+    if not address or urllib.request.proxy_bypass(url.authority):
+        return None
+    return address if "://" in address else f"http://{address}"

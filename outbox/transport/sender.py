@@ -1,0 +1,163 @@
+"""One connection, and one request after another on it."""
+
+from __future__ import annotations
+
+import codecs
+import ssl
+from functools import cache
+
+import httpcore
+import httpx
+
+from outbox.transport import Answer, NotReached, Refused, Request, Response
+from outbox.transport.deadline import Deadline
+from outbox.transport.network import AddressRefused, Network
+from outbox.transport.resolver import Resolver
+from outbox.transport.url import Url
+
+# Below what servers and what stands in front of them usually keep.
+KEEP_ALIVE_SECONDS = 4.0
+# What of a body is read to keep the connection; a longer or slower one costs a new connection instead.
+BODY_BYTES = 64 * 1024
+BODY_SECONDS = 1.0
+EXCERPT_BYTES = 4 * 1024
+
+_TOLD = ("date", "location", "retry-after")
+
+
+class Sender:
+    """Sends with httpcore's connections, without a pool around them: each sender has one."""
+
+    def __init__(
+        self,
+        resolver: Resolver,
+        *,
+        public_only: bool = False,
+        proxy: Url | None = None,
+        ssl_context: ssl.SSLContext | None = None,
+    ) -> None:
+        self._deadline = Deadline()
+        self._network = Network(resolver, self._deadline, public_only=public_only)
+        self._proxy = proxy
+        self._ssl_context = ssl_context
+        self._connection: httpcore.ConnectionInterface | None = None
+
+    def send(self, request: Request) -> Answer:
+        """Never raises: whatever goes wrong is this request's answer."""
+        try:
+            return self._read(self._respond(request))
+        except AddressRefused as error:
+            return Refused(str(error))
+        except TimeoutError:
+            return NotReached(f"timed out while {self._deadline.doing}")
+        except (OSError, httpcore.RemoteProtocolError, httpcore.ProxyError) as error:
+            return NotReached(self._explain(error))
+        except Exception as error:
+            return Refused(f"not sent: {type(error).__name__}: {error}")
+
+    @property
+    def is_stale(self) -> bool:
+        """The connection is gone, or has been at rest for too long."""
+        connection = self._connection
+        return connection is None or not connection.is_available() or connection.has_expired()
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _respond(self, request: Request) -> httpcore.Response:
+        """Send, and on a kept connection that turns out to be dead send once more on a new one.
+
+        The receiver may have closed it at the very moment when we wrote, which is nobody's failure. It may also have
+        read the request and died: then it gets the event twice, as after any lost answer, and knows it by its id.
+        """
+        written = _written(request)
+        self._deadline.begin(request.ends_at)
+        kept = None if self.is_stale else self._connection
+        if kept is not None and kept.can_handle_request(written.url.origin):
+            try:
+                return kept.handle_request(written)
+            except TimeoutError:
+                raise
+            except (OSError, httpcore.RemoteProtocolError):
+                if self._deadline.answered:
+                    raise
+        return self._connect(request.url, written.url.origin).handle_request(written)
+
+    def _connect(self, url: Url, origin: httpcore.Origin) -> httpcore.ConnectionInterface:
+        self.close()
+        context = self._ssl_context
+        if context is None and url.scheme == "https":
+            context = default_ssl_context()
+        if self._proxy is None:
+            self._connection = httpcore.HTTPConnection(
+                origin, ssl_context=context, keepalive_expiry=KEEP_ALIVE_SECONDS, network_backend=self._network
+            )
+        else:
+            self._connection = httpcore.HTTPProxy(
+                httpcore.URL(scheme="http", host=self._proxy.host, port=self._proxy.port, target="/"),
+                proxy_auth=self._proxy.credentials,
+                ssl_context=context,
+                keepalive_expiry=KEEP_ALIVE_SECONDS,
+                network_backend=self._network,
+            ).create_connection(origin)
+        return self._connection
+
+    def _read(self, response: httpcore.Response) -> Response:
+        """What the receiver said. It has said it with the status: what goes wrong from then on changes nothing."""
+        headers: dict[str, str] = {}
+        for name, value in response.headers:
+            headers.setdefault(name.decode("latin-1").lower(), value.decode("latin-1"))
+        self._deadline.shorten(BODY_SECONDS)
+        body = b""
+        try:
+            for piece in response.iter_stream():
+                body += piece
+                if len(body) >= BODY_BYTES:
+                    break
+        except (OSError, httpcore.RemoteProtocolError):
+            pass
+        finally:
+            response.close()
+        return Response(
+            response.status,
+            response.extensions.get("reason_phrase", b"").decode("latin-1"),
+            {name: headers[name] for name in _TOLD if name in headers},
+            _excerpt(headers.get("content-encoding", "identity"), body),
+        )
+
+    def _explain(self, error: Exception) -> str:
+        doing = self._deadline.doing
+        match error:
+            case ssl.SSLCertVerificationError():
+                return f"the receiver's certificate was not accepted: {error.verify_message}"
+            case httpcore.ProxyError():
+                return f"the proxy answered {error}"
+            case OSError():
+                return f"{error if error.strerror is None else error.strerror} while {doing}"
+            case _:
+                return f"no HTTP answer: {error}"
+
+
+@cache
+def default_ssl_context() -> ssl.SSLContext:
+    """One for all: to read the certificate authorities takes longer than many requests."""
+    return httpx.create_ssl_context()
+
+
+def _written(request: Request) -> httpcore.Request:
+    url = request.url
+    headers = [("host", url.authority), *request.headers, ("content-length", str(len(request.body)))]
+    target = httpcore.URL(scheme=url.scheme, host=url.host, port=url.port, target=url.target)
+    return httpcore.Request(b"POST", target, headers=headers, content=request.body)
+
+
+def _excerpt(encoding: str, body: bytes) -> str:
+    """How a body begins; nothing of one that is compressed, which is not unpacked, or that is no text."""
+    if encoding.strip().lower() != "identity":
+        return ""
+    try:
+        return codecs.getincrementaldecoder("utf-8")().decode(body[:EXCERPT_BYTES])
+    except UnicodeDecodeError:
+        return ""

@@ -1,0 +1,150 @@
+"""The receiver's half of a webhook: is this request from whom it says, and when was it sent?
+
+    from outbox import webhooks
+
+    def receive(request):
+        id = webhooks.verify(request.headers, request.body, SECRET)
+        ...  # do it once per id: a request may come twice
+
+It follows Standard Webhooks, so it also verifies what others send, and others verify what this library sends.
+"""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import re
+import secrets as randomness
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from outbox.errors import VerificationError
+from outbox.signature import PREFIX, Key, read_keys
+
+__all__ = ["VerificationError", "new_secret", "verify"]
+
+Text = str | bytes
+Headers = Mapping[str, str] | Mapping[bytes, bytes] | Iterable[tuple[Text, Text]]
+
+KEY_BYTES = 32
+# So that a request can't make the receiver work for long.
+MOST_SIGNATURES = 20
+LONGEST_HEADER = 4_096
+
+NAMES = ("webhook-id", "webhook-timestamp", "webhook-signature")
+
+_TIMESTAMP = re.compile(rb"[0-9]{1,12}")
+# Without a full stop, which separates what is signed: an id that contains one could be read in two ways.
+_ID = re.compile(rb"[\x21-\x2d\x2f-\x7e]{1,255}")
+
+
+def new_secret() -> str:
+    """A new secret for one receiver: `whsec_…`."""
+    return PREFIX + base64.b64encode(randomness.token_bytes(KEY_BYTES)).decode()
+
+
+def verify(
+    headers: Headers,
+    body: bytes | bytearray | memoryview | str,
+    secrets: str | Iterable[str],
+    *,
+    tolerance: timedelta = timedelta(minutes=5),
+    now: datetime | None = None,
+) -> str:
+    """The message's id, if it was signed with one of the secrets and sent within the tolerance of now.
+
+    `body` is what arrived, to the byte: not parsed and written again. Anything else raises VerificationError, whose
+    text is for the receiver's log: the sender should be told no more than that it was refused (401).
+    """
+    keys = _keys(secrets)
+    found = _find(headers)
+    id, timestamp = found["webhook-id"], found["webhook-timestamp"]
+    if not _ID.fullmatch(id):
+        raise VerificationError("webhook-id is not an id: up to 255 visible ASCII characters without a full stop.")
+    if not _TIMESTAMP.fullmatch(timestamp):
+        raise VerificationError("webhook-timestamp is not a time: whole seconds since 1970.")
+    if not _is_signed(keys, id, timestamp, _bytes(body), found["webhook-signature"]):
+        raise VerificationError(
+            "No signature is right: another secret, or a body that is not what was sent, to the byte."
+        )
+    _check_time(int(timestamp), tolerance, datetime.now(UTC) if now is None else now)
+    return id.decode()
+
+
+def _is_signed(keys: list[Key], id: bytes, timestamp: bytes, body: bytes, header: bytes) -> bool:
+    """Every signature is compared with every key's, whatever the others gave: how long it takes tells nothing."""
+    given = header.split()[:MOST_SIGNATURES]
+    right = False
+    for key in keys:
+        expected = key.sign(id, timestamp, body)
+        for signature in given:
+            right |= hmac.compare_digest(expected, signature)
+    return right
+
+
+def _check_time(timestamp: int, tolerance: timedelta, now: datetime) -> None:
+    """An old request may be one that somebody has recorded and sends again."""
+    age = now.timestamp() - timestamp
+    if abs(age) > tolerance.total_seconds():
+        direction = "ago" if age > 0 else "from now"
+        raise VerificationError(
+            f"It was signed {abs(age):.0f} seconds {direction}, and {tolerance.total_seconds():.0f} are tolerated: "
+            "an old request that is sent again, or a clock that is wrong, here or there."
+        )
+
+
+def _keys(secrets: object) -> list[Key]:
+    try:
+        several = list(secrets) if isinstance(secrets, Iterable) and not isinstance(secrets, str | bytes) else secrets
+        return read_keys(several)
+    except ValueError as error:
+        raise VerificationError(f"Nothing can be verified: {error}.") from None
+    except Exception as error:
+        raise VerificationError(f"The secrets can't be read: {type(error).__name__}.") from None
+
+
+def _find(headers: Any) -> dict[str, bytes]:
+    """The three headers, each once. Whatever the mapping or its values do, it is the request that is wrong."""
+    found: dict[str, bytes] = {}
+    for name, value in _pairs(headers):
+        key = _name(name)
+        if key in found:
+            raise VerificationError(f"{key} is there twice.")
+        if key in NAMES:
+            found[key] = _value(key, value)
+    for key in NAMES:
+        if not found.get(key):
+            raise VerificationError(f"{key} is missing.")
+    return found
+
+
+def _pairs(headers: Any) -> list[tuple[object, object]]:
+    try:
+        return [(name, value) for name, value in (headers.items() if hasattr(headers, "items") else headers)]
+    except Exception as error:
+        raise VerificationError(f"The headers can't be read: {type(error).__name__}.") from None
+
+
+def _name(name: object) -> str:
+    if isinstance(name, bytes):
+        return name.decode("latin-1").lower()
+    return name.lower() if isinstance(name, str) else ""
+
+
+def _value(key: str, value: object) -> bytes:
+    text = value.decode("latin-1") if isinstance(value, bytes) else value
+    if not isinstance(text, str) or not text.isascii() or len(text) > LONGEST_HEADER:
+        raise VerificationError(f"{key} is not ASCII text of at most {LONGEST_HEADER} characters.")
+    return text.encode().strip()
+
+
+def _bytes(body: object) -> bytes:
+    try:
+        if isinstance(body, str):
+            return body.encode()
+        if isinstance(body, bytes | bytearray | memoryview):
+            return bytes(body)
+    except Exception as error:
+        raise VerificationError(f"The body can't be read: {type(error).__name__}.") from None
+    raise VerificationError(f"The body must be bytes or text, not {type(body).__name__}.")

@@ -1,0 +1,102 @@
+"""Events and deliveries without a database."""
+
+import json
+from collections.abc import Callable, Generator, Iterable, Iterator
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+from uuid import UUID
+
+import pytest
+
+from outbox.destinations import Lease
+from outbox.destinations.webhook import Webhook
+from outbox.errors import Unavailable
+from outbox.event import Event
+from outbox.identifier import uuid7
+from outbox.outcome import Failed, Outcome, Retry
+from outbox.transport import Answer, NotReached, Request, Response, resolver
+from outbox.transport.resolver import Address
+
+NOW = datetime(2026, 1, 31, 12, 0, 0, 250_000, tzinfo=UTC)
+SECRET = "whsec_c2VjcmV0IHdpdGggdHdlbnR5LWZvdXIgYnl0ZXMh"
+OTHER_SECRET = "whsec_YW5vdGhlciB3aXRoIHR3ZW50eS1mb3VyIGJ5dGU="
+
+K = TypeVar("K")
+MakeWebhook = Callable[..., Webhook]
+
+
+def sample(payload: Any = None, *, id: UUID | None = None, **fields: Any) -> Event:
+    """An event as it comes out of the table."""
+    values = {
+        "id": uuid7() if id is None else id,
+        "seq": 1,
+        "aggregate_type": "Order",
+        "aggregate_id": "7",
+        "event_type": "order.placed",
+        "ordering_key": None,
+        "payload": payload
+        if isinstance(payload, str)
+        else json.dumps({"total": "9.90"} if payload is None else payload),
+        "headers": json.dumps(fields.pop("headers", {})),
+        "correlation_id": None,
+        "tenant_id": None,
+        "idempotency_key": "key",
+        "claims": 1,
+        "max_attempts": 5,
+        "progress": None,
+        "due_at": NOW,
+        "created_at": NOW,
+        "claimed_at": NOW,
+    }
+    return Event(tuple((values | fields).values()), suspect=False)
+
+
+def deliver(webhook: Webhook, events: Iterable[Event], *, at_once: int = 1, seconds: float = 60) -> list[Outcome]:
+    """The outcomes in the order of the events."""
+    events = list(events)
+    outcomes = {
+        event.id: outcome for event, outcome in webhook.deliver(events, Lease.lasting(seconds, at_once=at_once))
+    }
+    return [outcomes[event.id] for event in events]
+
+
+def deliver_one(webhook: Webhook, event: Event | None = None, *, seconds: float = 60) -> Outcome:
+    (outcome,) = deliver(webhook, [sample() if event is None else event], seconds=seconds)
+    return outcome
+
+
+def resolving_to(monkeypatch: pytest.MonkeyPatch, *found: Address) -> None:
+    """Whatever name is looked up."""
+
+    def lookup(host: str, port: int) -> list[Address]:
+        return list(found)
+
+    monkeypatch.setattr(resolver, "lookup", lookup)
+
+
+def retried(outcome: Outcome) -> str:
+    """Its error, if it is one that costs an attempt."""
+    assert isinstance(outcome, Retry), outcome
+    return outcome.error
+
+
+def unavailable(outcome: Outcome) -> str:
+    """Its error, if it is one that costs none."""
+    assert isinstance(outcome, Unavailable), outcome
+    return outcome.error
+
+
+def failed(outcome: Outcome) -> str:
+    assert isinstance(outcome, Failed), outcome
+    return outcome.error
+
+
+class Backwards:
+    """A transport of somebody else's: takes all that it gets, and answers from the end."""
+
+    def exchange(self, requests: Iterator[tuple[K, Request]], at_once: int) -> Generator[tuple[K, Answer], None, None]:
+        for number, (key, _) in enumerate(reversed(list(requests))):
+            yield key, NotReached("nobody there") if number else Response(200)
+
+    def close(self) -> None:
+        pass

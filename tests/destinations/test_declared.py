@@ -1,0 +1,215 @@
+"""Destinations that the settings name: they come and go with the settings, and stand beside those in code."""
+
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import redis
+
+import outbox
+from outbox.destinations import declared
+from outbox.registry import Registry
+from outbox.settings import Settings
+from tests.conftest import Configure
+from tests.processes import BIN, MakeStage, make_stage
+from tests.servers import Redis
+from tests.table import emit_one, statuses
+
+__all__ = ["make_stage"]
+
+REDIS = "redis://:hush@127.0.0.1:1/0"
+URL = "https://example.com/hush"
+SECRET = outbox.webhooks.new_secret()
+
+
+@pytest.fixture
+def url(sqlite_url: str) -> str:
+    """The same on every database."""
+    return sqlite_url
+
+
+@pytest.fixture
+def stream(redis_server: Redis) -> Iterator[str]:
+    name = f"test-{uuid.uuid4().hex}"
+    yield name
+    with redis.Redis.from_url(redis_server.url) as client:
+        client.delete(name)
+
+
+def entries(server: Redis, stream: str) -> list[dict[bytes, bytes]]:
+    with redis.Redis.from_url(server.url) as client:
+        found: Any = client.xrange(stream)
+    return [fields for _, fields in found]
+
+
+def names() -> list[str]:
+    return sorted(outbox._registry.destinations)
+
+
+class TestAStream:
+    def test_gets_every_event(self, configure: Configure, redis_server: Redis, stream: str) -> None:
+        box = configure(redis_url=redis_server.url, stream=stream)
+        for event_type in ("order.placed", "user.created"):
+            emit_one(event_type)
+        box.process_pending_events()
+        assert statuses() == {"delivered": 2}
+        assert [entry[b"type"] for entry in entries(redis_server, stream)] == [b"order.placed", b"user.created"]
+
+    def test_is_enough_for_a_worker_to_start(self, make_stage: MakeStage, redis_server: Redis, stream: str) -> None:
+        stage = make_stage(stream=stream)
+        worker = stage.start("worker", BIN / "dramatiq", "jobs", "-p", "1", "-t", "2", ready="ready for action")
+        ids = stage.emit(200)
+        stage.wake()
+        stage.wait_until_all("delivered")
+        assert sorted(entry[b"id"].decode() for entry in entries(redis_server, stream)) == sorted(map(str, ids))
+        assert worker.running
+
+    def test_needs_a_redis(self, configure: Configure) -> None:
+        with pytest.raises(outbox.SettingsError, match=r"OUTBOX_STREAM is set, but OUTBOX_REDIS_URL"):
+            configure(stream="events")
+
+    @pytest.mark.parametrize(
+        "wrong", [{"stream": "events.{order}"}, {"redis_url": "nonsense://hush"}, {"redis_url": REDIS + "?hush=1"}]
+    )
+    def test_that_can_not_be_used_names_the_variables_and_repeats_no_address(
+        self, configure: Configure, wrong: dict[str, str]
+    ) -> None:
+        with pytest.raises(outbox.SettingsError, match="OUTBOX_STREAM and OUTBOX_REDIS_URL can't be used") as raised:
+            configure(**{"stream": "events", "redis_url": REDIS} | wrong)
+        assert "hush" not in str(raised.value)
+        assert raised.value.__cause__ is None
+
+
+class TestAWebhook:
+    @pytest.fixture
+    def made(self, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+        """What webhooks were made of."""
+        calls: list[tuple[Any, ...]] = []
+
+        def make(name: str, url: str, *, secret: list[str] | None) -> outbox.Webhook:
+            calls.append((name, url, secret))
+            return outbox.Webhook(name, url, secret=secret)
+
+        monkeypatch.setattr(declared, "Webhook", make)
+        return calls
+
+    def test_is_made_of_its_address_and_secrets(self, configure: Configure, made: list[tuple[Any, ...]]) -> None:
+        old = outbox.webhooks.new_secret()
+        box = configure(webhook_url=URL, webhook_secret=f" {SECRET}  {old}\n")
+        assert made == [("webhook", URL, [SECRET, old])]
+        assert isinstance(box.registry.destinations["webhook"], outbox.Webhook)
+
+    def test_without_a_secret_is_warned_about_once(
+        self, configure: Configure, made: list[tuple[Any, ...]], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        box = configure(webhook_url=URL)
+        declared.declare(box)
+        assert made[0] == ("webhook", URL, None)
+        (warning,) = [message for message in caplog.messages if "OUTBOX_WEBHOOK_SECRET" in message]
+        assert "not signed" in warning
+        assert "hush" not in warning
+
+    def test_with_a_secret_is_not_warned_about(self, configure: Configure, caplog: pytest.LogCaptureFixture) -> None:
+        configure(webhook_url=URL, webhook_secret=SECRET)
+        assert caplog.messages == []
+
+    def test_needs_an_address_for_its_secret(self, configure: Configure) -> None:
+        with pytest.raises(
+            outbox.SettingsError, match="OUTBOX_WEBHOOK_SECRET is set, but OUTBOX_WEBHOOK_URL"
+        ) as raised:
+            configure(webhook_secret="hush")
+        assert "hush" not in str(raised.value)
+
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            {"webhook_url": "pigeon://u:hush@h"},
+            {"webhook_url": "hush"},
+            {"webhook_secret": "   "},
+            {"webhook_secret": "whsec_hush"},
+        ],
+        ids=str,
+    )
+    def test_that_can_not_be_used_names_the_variables_and_repeats_neither(
+        self, configure: Configure, wrong: dict[str, str]
+    ) -> None:
+        with pytest.raises(outbox.SettingsError, match="OUTBOX_WEBHOOK_URL and OUTBOX_WEBHOOK_SECRET") as raised:
+            configure(**{"webhook_url": URL, "webhook_secret": SECRET} | wrong)
+        assert "hush" not in str(raised.value)
+        assert SECRET not in str(raised.value)
+        assert raised.value.__cause__ is None
+
+
+class TestOtherSettings:
+    """The package has one registry, and `configure` may be called again."""
+
+    def test_replace_what_earlier_ones_named(self, configure: Configure) -> None:
+        configure(redis_url=REDIS, stream="old")
+        configure(redis_url=REDIS, stream="new")
+        assert repr(outbox._registry.destinations["stream"]) == "<RedisStream 'stream' to 'new'>"
+
+    def test_remove_what_they_do_not_name_and_leave_what_is_in_code(self, configure: Configure) -> None:
+        configure(redis_url=REDIS, stream="old")
+        outbox.handler("order.*", name="mine")(lambda _: None)
+        assert names() == ["mine", "stream"]
+        configure()
+        assert names() == ["mine"]
+        configure(redis_url=REDIS, stream="new", webhook_url=URL, webhook_secret=SECRET)
+        assert names() == ["mine", "stream", "webhook"]
+
+    def test_are_looked_at_anew_for_types_that_were_looked_up_before(self, configure: Configure) -> None:
+        for stream, wanting in ((None, 0), ("events", 1), (None, 0)):
+            box = configure(redis_url=REDIS, stream=stream)
+            assert len(box.registry.wanting("order.placed")) == wanting
+
+    def test_that_are_wrong_change_nothing(self, configure: Configure) -> None:
+        configure(redis_url=REDIS, stream="good")
+        for wrong in ({"stream": "{bad}"}, {"stream": "other", "dispatch": "pigeon"}, {"webhook_secret": "hush"}):
+            with pytest.raises(outbox.SettingsError):
+                configure(**{"redis_url": REDIS} | wrong)
+            assert repr(outbox._registry.destinations["stream"]) == "<RedisStream 'stream' to 'good'>"
+
+    def test_of_another_outbox_are_its_own(self, configure: Configure) -> None:
+        configure(redis_url=REDIS, stream="mine")
+        other = outbox.Outbox(Settings(dispatch="off", redis_url=REDIS, stream="theirs"), registry=Registry())
+        assert repr(other.registry.destinations["stream"]) == "<RedisStream 'stream' to 'theirs'>"
+        assert repr(outbox._registry.destinations["stream"]) == "<RedisStream 'stream' to 'mine'>"
+
+
+class TestANameThatIsTaken:
+    CLASH = r"Two destinations are called 'stream', one of them by the settings \(OUTBOX_WEBHOOK_URL, OUTBOX_STREAM\)"
+
+    def test_by_the_settings_is_refused_in_code(self, configure: Configure) -> None:
+        configure(redis_url=REDIS, stream="events")
+        with pytest.raises(outbox.RegistrationError, match=self.CLASH):
+            outbox.handler("*", name="stream")(lambda _: None)
+        configure()
+        outbox.handler("*", name="stream")(lambda _: None)
+
+    def test_in_code_is_refused_in_the_settings_and_nothing_of_them_is_registered(self, configure: Configure) -> None:
+        outbox.handler("*", name="stream")(lambda _: None)
+        handler = outbox._registry.destinations["stream"]
+        with pytest.raises(outbox.RegistrationError, match=self.CLASH):
+            configure(redis_url=REDIS, stream="events", webhook_url=URL, webhook_secret=SECRET)
+        assert dict(outbox._registry.destinations) == {"stream": handler}
+
+    def test_twice_in_code_has_nothing_to_do_with_the_settings(self) -> None:
+        registry = Registry()
+        registry.handler("*", name="stream")(lambda _: None)
+        with pytest.raises(outbox.RegistrationError, match=r"Two destinations are called 'stream'\. "):
+            registry.handler("*", name="stream")(lambda _: None)
+
+
+def test_a_registry_with_nothing_but_declared_destinations_is_not_empty(configure: Configure) -> None:
+    assert configure().registry.is_empty
+    assert not configure(redis_url=REDIS, stream="events").registry.is_empty
+
+
+def test_a_registry_that_was_cleared_knows_nothing_of_what_was_declared(configure: Configure) -> None:
+    configure(redis_url=REDIS, stream="events")
+    outbox._registry.clear()
+    assert outbox._registry.is_empty
+    outbox.handler("*", name="stream")(lambda _: None)
+    with pytest.raises(outbox.RegistrationError):
+        configure(redis_url=REDIS, stream="events")

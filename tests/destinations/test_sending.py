@@ -1,0 +1,309 @@
+"""How requests are sent: on kept connections, and by as many threads as it takes."""
+
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from threading import Event as Gate
+
+import pytest
+
+from outbox.destinations import Lease
+from outbox.event import Event
+from outbox.outcome import DELIVERED
+from tests.destinations.sample import Backwards, MakeWebhook, deliver, deliver_one, retried, sample, unavailable
+from tests.receiver import Exchange, Line, Receiver, Reply, answers, hangs_up, never_answers, resets
+from tests.table import becomes_true, passes
+
+
+def senders() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "outbox-send-hook"]
+
+
+def waits_for(gate: Gate) -> Reply:
+    def reply(exchange: Exchange) -> None:
+        passes(gate)
+        answers()(exchange)
+
+    return reply
+
+
+@contextmanager
+def opening(gate: Gate, receiver: Receiver, under_way: int) -> Iterator[None]:
+    """As soon as so many requests wait for it."""
+
+    def watch() -> None:
+        becomes_true(lambda: receiver.under_way == under_way)
+        gate.set()
+
+    with ThreadPoolExecutor(1) as executor:
+        watching = executor.submit(watch)
+        yield
+        watching.result()
+
+
+class Supply:
+    """Events, and how many of them have been taken."""
+
+    def __init__(self, size: int) -> None:
+        self.events = [sample(seq=number) for number in range(size)]
+        self.taken = 0
+        self.threads: set[threading.Thread] = set()
+
+    def __iter__(self) -> Iterator[Event]:
+        for event in self.events:
+            self.taken += 1
+            self.threads.add(threading.current_thread())
+            yield event
+
+
+class TestThreads:
+    def test_a_slow_receiver_gets_as_many_at_once_as_it_may(self, make_webhook: MakeWebhook) -> None:
+        gate = Gate()
+        with Receiver(waits_for(gate)) as receiver:
+            with opening(gate, receiver, 4):
+                outcomes = deliver(make_webhook(receiver.url), [sample() for _ in range(20)], at_once=4)
+            assert outcomes == [DELIVERED] * 20
+            assert receiver.most_at_once == 4
+            assert receiver.connections == 4
+
+    @pytest.mark.parametrize(("allowed", "concurrency"), [(2, 8), (8, 2)])
+    def test_never_more_than_the_lease_and_the_webhook_allow(
+        self, make_webhook: MakeWebhook, allowed: int, concurrency: int
+    ) -> None:
+        with Receiver(never_answers) as receiver:
+            webhook = make_webhook(receiver.url, timeout=0.3, concurrency=concurrency)
+            deliver(webhook, [sample() for _ in range(5)], at_once=allowed)
+            assert receiver.most_at_once == 2
+
+    def test_one_at_once_is_sent_by_the_calling_thread(self, make_webhook: MakeWebhook) -> None:
+        with Receiver() as receiver:
+            answers_ = make_webhook(receiver.url).deliver([sample(), sample()], Lease.lasting(60))
+            next(iter(answers_))
+            assert senders() == []
+
+    def test_they_end_with_the_batch(self, make_webhook: MakeWebhook) -> None:
+        with Receiver() as receiver:
+            deliver(make_webhook(receiver.url), [sample() for _ in range(20)], at_once=4)
+            assert senders() == []
+
+    def test_no_event_is_taken_before_somebody_can_send_it(self, make_webhook: MakeWebhook) -> None:
+        gate = Gate()
+        supply = Supply(10)
+        with Receiver(waits_for(gate)) as receiver:
+            outcomes: list[object] = []
+
+            def run() -> None:
+                outcomes.extend(make_webhook(receiver.url).deliver(supply, Lease.lasting(60, at_once=3)))
+
+            runner = threading.Thread(target=run)
+            runner.start()
+            becomes_true(lambda: receiver.under_way == 3)
+            assert supply.taken == 3
+            gate.set()
+            runner.join()
+            assert len(outcomes) == supply.taken == 10
+            assert supply.threads == {runner}, "whoever hands out events is asked in one thread only"
+
+    def test_an_answer_is_given_before_the_next_event_is_taken(self, make_webhook: MakeWebhook) -> None:
+        """It may be what decides that there is no next one."""
+        supply = Supply(3)
+        with Receiver() as receiver:
+            for number, _ in enumerate(make_webhook(receiver.url).deliver(supply, Lease.lasting(60, at_once=1)), 1):
+                assert supply.taken == number
+
+    def test_who_stops_asking_stops_the_sending(self, make_webhook: MakeWebhook) -> None:
+        gate = Gate()
+        supply = Supply(10)
+        with Receiver(answers(), waits_for(gate)) as receiver:
+            deliveries = make_webhook(receiver.url).deliver(supply, Lease.lasting(60, at_once=3))
+            next(deliveries)
+            deliveries.close()  # type: ignore[attr-defined]
+            gate.set()
+            becomes_true(lambda: senders() == [])
+            assert len(receiver.requests) == supply.taken < 10
+
+    def test_nothing_to_send_starts_nothing(self, make_webhook: MakeWebhook) -> None:
+        with Receiver() as receiver:
+            assert deliver(make_webhook(receiver.url), [], at_once=8) == []
+            assert receiver.connections == 0
+
+    def test_two_batches_at_once_get_their_own_answers(self, make_webhook: MakeWebhook) -> None:
+        with Receiver() as receiver:
+            webhook = make_webhook(receiver.url)
+            done: list[list[object]] = []
+
+            def run() -> None:
+                done.append(list(deliver(webhook, [sample() for _ in range(30)], at_once=2)))
+
+            threads = [threading.Thread(target=run) for _ in range(3)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert done == [[DELIVERED] * 30] * 3
+
+
+class TestConnections:
+    def test_one_is_kept_within_a_batch_and_between_batches(self, make_webhook: MakeWebhook) -> None:
+        with Receiver() as receiver:
+            webhook = make_webhook(receiver.url)
+            for at_once in (1, 1, 2):
+                deliver(webhook, [sample(), sample()], at_once=at_once)
+            assert len(receiver.requests) == 6
+            assert receiver.connections <= 2
+
+    def test_one_at_once_needs_only_one(self, make_webhook: MakeWebhook) -> None:
+        with Receiver() as receiver:
+            webhook = make_webhook(receiver.url)
+            for _ in range(3):
+                deliver(webhook, [sample() for _ in range(5)])
+            assert receiver.connections == 1
+
+    def test_an_answer_whose_body_is_left_unread_costs_the_connection(self, make_webhook: MakeWebhook) -> None:
+        with Receiver(answers(200, b"x" * 200_000)) as receiver:
+            assert deliver(make_webhook(receiver.url), [sample(), sample()]) == [DELIVERED] * 2
+            assert receiver.connections == 2
+
+    def test_a_receiver_that_asks_for_it_gets_a_new_one_each_time(self, make_webhook: MakeWebhook) -> None:
+        with Receiver(answers(connection="close")) as receiver:
+            assert deliver(make_webhook(receiver.url), [sample(), sample()]) == [DELIVERED] * 2
+            assert receiver.connections == 2
+
+    def test_one_that_the_receiver_has_closed_meanwhile_is_not_used(self, make_webhook: MakeWebhook) -> None:
+        def answer_and_close(exchange: Exchange) -> None:
+            answers()(exchange)
+            hangs_up(exchange)
+
+        with Receiver(answer_and_close) as receiver:
+            webhook = make_webhook(receiver.url)
+            assert deliver_one(webhook) == DELIVERED
+            receiver.notices_the_end()
+            assert deliver_one(webhook) == DELIVERED
+            assert len(receiver.requests) == 2
+
+    @pytest.mark.parametrize("fate", [hangs_up, resets])
+    def test_one_that_is_closed_at_the_last_moment_is_replaced_at_once(
+        self, make_webhook: MakeWebhook, fate: Reply
+    ) -> None:
+        with Receiver(answers(), fate, answers()) as receiver:
+            webhook = make_webhook(receiver.url)
+            assert deliver(webhook, [sample(), sample()]) == [DELIVERED, DELIVERED]
+            first, second, again = receiver.requests
+            assert [request.connection for request in receiver.requests] == [1, 1, 2]
+            assert again.body == second.body != first.body
+            assert again.headers == second.headers
+
+    def test_but_only_once(self, make_webhook: MakeWebhook) -> None:
+        with Receiver(answers(), hangs_up) as receiver:
+            _, outcome = deliver(make_webhook(receiver.url), [sample(), sample()])
+            unavailable(outcome)
+            assert len(receiver.requests) == 3
+
+    def test_a_new_one_that_fails_is_not_replaced(self, make_webhook: MakeWebhook) -> None:
+        with Receiver(hangs_up) as receiver:
+            unavailable(deliver_one(make_webhook(receiver.url)))
+            assert len(receiver.requests) == 1
+
+    def test_nor_is_one_on_which_an_answer_had_begun(self, make_webhook: MakeWebhook) -> None:
+        def begin(exchange: Exchange) -> None:
+            exchange.send(b"HTTP/1.1 20")
+            exchange.line.reset()
+
+        with Receiver(answers(), begin) as receiver:
+            _, outcome = deliver(make_webhook(receiver.url), [sample(), sample()])
+            unavailable(outcome)
+            assert len(receiver.requests) == 2
+
+    def test_nor_is_one_that_timed_out(self, make_webhook: MakeWebhook) -> None:
+        with Receiver(answers(), never_answers) as receiver:
+            _, outcome = deliver(make_webhook(receiver.url, timeout=0.3), [sample(), sample()])
+            unavailable(outcome)
+            assert len(receiver.requests) == 2
+
+    def test_those_that_are_not_needed_any_more_are_closed(self, make_webhook: MakeWebhook) -> None:
+        gate = Gate()
+        with Receiver(waits_for(gate)) as receiver:
+            webhook = make_webhook(receiver.url)
+            with opening(gate, receiver, 3):
+                deliver(webhook, [sample() for _ in range(3)], at_once=3)
+            assert receiver.connections == 3
+            webhook.close()
+            receiver.notices_the_end(of=3)
+            assert deliver_one(webhook) == DELIVERED
+
+    @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # the child does nothing that needs threads
+    def test_a_forked_process_makes_its_own(self, make_webhook: MakeWebhook) -> None:
+        with Receiver() as receiver:
+            webhook = make_webhook(receiver.url)
+            deliver_one(webhook)
+            child = os.fork()
+            if child == 0:
+                os._exit(0 if deliver_one(webhook) == DELIVERED else 1)
+            assert os.waitpid(child, 0)[1] == 0
+            deliver_one(webhook)
+            assert [request.connection for request in receiver.requests] == [1, 2, 1]
+
+
+class TestOddEvents:
+    def test_one_that_can_not_be_written_does_not_stop_the_others(self, make_webhook: MakeWebhook) -> None:
+        events = [unwritable(), sample(), unwritable(), sample(), unwritable()]
+        with Receiver() as receiver:
+            for at_once in (1, 3):
+                outcomes = deliver(make_webhook(receiver.url), events, at_once=at_once)
+                assert outcomes[1] == outcomes[3] == DELIVERED
+                for outcome in (outcomes[0], outcomes[2], outcomes[4]):
+                    assert retried(outcome).startswith("not sent: JSONDecodeError")
+
+    def test_all_of_them_may_be_such(self, make_webhook: MakeWebhook) -> None:
+        with Receiver() as receiver:
+            outcomes = deliver(make_webhook(receiver.url), [unwritable(), unwritable()])
+            assert all(retried(outcome) for outcome in outcomes)
+            assert receiver.connections == 0
+
+
+def unwritable() -> Event:
+    event = sample()
+    event._headers_text = "{"
+    return event
+
+
+def test_head_and_body_arrive_in_one_piece(make_webhook: MakeWebhook) -> None:
+    pieces: list[bytes] = []
+
+    def listen(line: Line) -> None:
+        pieces.append(line.read())
+        line.send(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+        line.wait_for_the_end()
+
+    with Receiver(on_connect=listen) as receiver:
+        event = sample()
+        assert deliver_one(make_webhook(receiver.url), event) == DELIVERED
+        assert event.body in pieces[0]
+
+
+def test_another_transport_can_take_its_place(make_webhook: MakeWebhook) -> None:
+    outcomes = deliver(make_webhook("https://receiver.example/", transport=Backwards()), [sample(), sample()])
+    assert unavailable(outcomes[0]) == "nobody there"
+    assert outcomes[1] == DELIVERED
+
+
+def test_ipv6(make_webhook: MakeWebhook) -> None:
+    """Its brackets belong into the URL and the Host header, and nowhere else."""
+    with socket.create_server(("::1", 0), family=socket.AF_INET6) as listener:
+        port = listener.getsockname()[1]
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                heard.append(connection.recv(65536))
+                connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+
+        heard: list[bytes] = []
+        thread = threading.Thread(target=serve)
+        thread.start()
+        assert deliver_one(make_webhook(f"http://[::1]:{port}/")) == DELIVERED
+        thread.join()
+    assert f"host: [::1]:{port}\r\n".encode() in heard[0]

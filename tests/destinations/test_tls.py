@@ -1,0 +1,113 @@
+"""TLS: who a receiver says it is, is who it must be."""
+
+import socket
+import ssl
+
+import pytest
+import trustme
+
+from outbox.outcome import DELIVERED
+from outbox.transport import network, sender
+from outbox.transport.resolver import Address
+from tests.destinations.sample import MakeWebhook, deliver, deliver_one, resolving_to, sample, unavailable
+from tests.receiver import LOOPBACK, Receiver, answers, drips_its_body, tunnels
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture(scope="module")
+def trusting(authority: trustme.CA) -> ssl.SSLContext:
+    """What a client needs to trust the authority."""
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    return context
+
+
+def certified(authority: trustme.CA, *names: str) -> ssl.SSLContext:
+    """A server's context, with a certificate for these names."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert(*names).configure_cert(context)
+    return context
+
+
+def test_the_right_certificate(make_webhook: MakeWebhook, authority: trustme.CA, trusting: ssl.SSLContext) -> None:
+    with Receiver(ssl_context=certified(authority, "localhost"), name="localhost") as receiver:
+        webhook = make_webhook(receiver.url, ssl_context=trusting)
+        assert deliver(webhook, [sample(), sample()]) == [DELIVERED, DELIVERED]
+        assert receiver.connections == 1
+
+
+def test_one_for_an_address(make_webhook: MakeWebhook, authority: trustme.CA, trusting: ssl.SSLContext) -> None:
+    with Receiver(ssl_context=certified(authority, LOOPBACK)) as receiver:
+        assert deliver_one(make_webhook(receiver.url, ssl_context=trusting)) == DELIVERED
+
+
+def test_one_for_somebody_else(make_webhook: MakeWebhook, authority: trustme.CA, trusting: ssl.SSLContext) -> None:
+    with Receiver(ssl_context=certified(authority, "other.example"), name="localhost") as receiver:
+        error = unavailable(deliver_one(make_webhook(receiver.url, ssl_context=trusting)))
+        assert error.startswith("the receiver's certificate was not accepted: Hostname mismatch")
+        assert receiver.requests == []
+
+
+def test_one_of_an_authority_that_nobody_knows(make_webhook: MakeWebhook, authority: trustme.CA) -> None:
+    with Receiver(ssl_context=certified(authority, "localhost"), name="localhost") as receiver:
+        error = unavailable(deliver_one(make_webhook(receiver.url)))
+        assert error.startswith("the receiver's certificate was not accepted: unable to get local issuer certificate")
+        assert receiver.requests == []
+
+
+def test_no_tls_at_all(make_webhook: MakeWebhook) -> None:
+    with Receiver(on_connect=lambda line: line.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")) as receiver:
+        error = unavailable(deliver_one(make_webhook(receiver.url.replace("http:", "https:"))))
+    assert error.endswith("while agreeing on TLS")
+
+
+def test_a_body_that_drips(make_webhook: MakeWebhook, authority: trustme.CA, trusting: ssl.SSLContext) -> None:
+    with Receiver(drips_its_body, ssl_context=certified(authority, LOOPBACK)) as receiver:
+        assert deliver_one(make_webhook(receiver.url, ssl_context=trusting)) == DELIVERED
+        receiver.notices_the_end()
+
+
+def test_the_certificate_is_for_the_name_although_the_address_is_connected_to(
+    make_webhook: MakeWebhook, authority: trustme.CA, trusting: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Receiver(ssl_context=certified(authority, "receiver.example")) as receiver:
+        resolving_to(monkeypatch, Address(socket.AF_INET, (LOOPBACK, receiver.port)))
+        monkeypatch.setattr(network, "is_public", LOOPBACK.__eq__)
+        url = f"https://receiver.example:{receiver.port}/"
+        assert deliver_one(make_webhook(url, ssl_context=trusting, allow_private=False)) == DELIVERED
+        assert receiver.only.headers["host"] == f"receiver.example:{receiver.port}"
+        error = unavailable(deliver_one(make_webhook(url.replace("receiver", "other"), ssl_context=trusting)))
+        assert "Hostname mismatch" in error
+
+
+def test_through_a_proxy_it_is_the_receivers_certificate_that_counts(
+    make_webhook: MakeWebhook, authority: trustme.CA, trusting: ssl.SSLContext
+) -> None:
+    context = certified(authority, "localhost")
+    with Receiver(tunnels) as proxy, Receiver(ssl_context=context, name="localhost") as receiver:
+        options = {"ssl_context": trusting, "proxy": f"http://me:hush@127.0.0.1:{proxy.port}", "token": "hush"}
+        webhook = make_webhook(receiver.url, **options)
+        assert deliver(webhook, [sample(), sample()]) == [DELIVERED, DELIVERED]
+        assert len(receiver.requests) == 2
+        asked = proxy.only
+        assert (asked.method, asked.target) == ("CONNECT", f"localhost:{receiver.port}")
+        assert asked.headers["proxy-authorization"] == "Basic bWU6aHVzaA=="
+        assert "authorization" not in asked.headers
+        assert "proxy-authorization" not in receiver.requests[0].headers
+
+
+def test_a_proxy_that_refuses(make_webhook: MakeWebhook, trusting: ssl.SSLContext) -> None:
+    with Receiver(answers("407 Who are you")) as proxy:
+        webhook = make_webhook(
+            "https://receiver.example/", proxy=f"http://127.0.0.1:{proxy.port}", ssl_context=trusting
+        )
+        assert unavailable(deliver_one(webhook)) == "the proxy answered 407 Who are you"
+
+
+def test_the_authorities_are_read_once_for_all_webhooks() -> None:
+    assert sender.default_ssl_context() is sender.default_ssl_context()
+    assert sender.default_ssl_context().verify_mode == ssl.CERT_REQUIRED
