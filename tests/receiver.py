@@ -179,6 +179,7 @@ class Receiver:
         on_connect: Callable[[Line], None] | None = None,
         ssl_context: ssl.SSLContext | None = None,
         name: str = LOOPBACK,
+        port: int = 0,
     ) -> None:
         self.requests: list[Received] = []
         self.connections = 0
@@ -190,7 +191,7 @@ class Receiver:
         self._replies = list(replies) or [answers()]
         self._on_connect = on_connect
         self._ssl_context = ssl_context
-        self._listener = socket.create_server((LOOPBACK, 0), backlog=128)
+        self._listener = socket.create_server((LOOPBACK, port), backlog=128)
         self._listener.settimeout(PATIENCE_SECONDS)
         self.port: int = self._listener.getsockname()[1]
         self.url = f"http{'s' if ssl_context else ''}://{name}:{self.port}/hook"

@@ -25,6 +25,7 @@ from tests.receiver import (
 from tests.table import PATIENCE_SECONDS
 
 SHORT = 0.3
+MOST_WAITING = 200
 WAITING = "timed out while waiting for the answer"
 
 
@@ -36,7 +37,7 @@ def swallowing() -> Iterator[int]:
         listener.bind((LOOPBACK, 0))
         listener.listen(0)
         port = listener.getsockname()[1]
-        while True:
+        for _ in range(MOST_WAITING):
             filler = ending.enter_context(socket.socket())
             filler.settimeout(0.1)
             try:
@@ -44,6 +45,7 @@ def swallowing() -> Iterator[int]:
             except TimeoutError:
                 yield port
                 return
+        pytest.skip("this system's queues don't fill up")
 
 
 def test_a_receiver_that_never_answers(make_webhook: MakeWebhook) -> None:

@@ -5,10 +5,12 @@ from datetime import timedelta
 
 import pytest
 
+from outbox.confidential import Confidential
 from outbox.destinations import Lease
 from outbox.errors import Unavailable
 from outbox.outcome import DELIVERED, Failed, Outcome, Retry
 from outbox.timestamp import DatabaseClock
+from outbox.transport import sender
 from tests.destinations.sample import (
     NOW,
     MakeWebhook,
@@ -21,6 +23,7 @@ from tests.destinations.sample import (
 )
 from tests.receiver import (
     Exchange,
+    Gone,
     Line,
     Receiver,
     Reply,
@@ -32,6 +35,7 @@ from tests.receiver import (
     sends_a_gigabyte,
 )
 from tests.servers import free_port
+from tests.table import PATIENCE_SECONDS
 
 
 def answered(make_webhook: MakeWebhook, reply: Reply) -> Outcome:
@@ -142,22 +146,27 @@ class TestNobodyThere:
         assert len(error) <= 200
         assert error.isprintable()
 
-    def test_an_answer_that_came_before_all_was_read_counts(self, make_webhook: MakeWebhook) -> None:
+    def test_an_answer_counts_even_if_the_receiver_hung_up_before_it_had_read_everything(
+        self, make_webhook: MakeWebhook
+    ) -> None:
         def refuse_unread(line: Line) -> None:
-            answer = b"HTTP/1.1 413 Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
-            line.socket.sendall(answer)
             line.read(1)
-            line.wait_for_the_end()
+            line.send(b"HTTP/1.1 413 Too Large\r\ncontent-length: 0\r\n\r\n")
+            raise Gone
 
         with Receiver(on_connect=refuse_unread) as receiver:
-            assert retried(deliver_one(make_webhook(receiver.url))) == "HTTP 413 Too Large"
+            outcome = deliver_one(make_webhook(receiver.url), sample({"text": "x" * 20_000_000}))
+            assert retried(outcome) == "HTTP 413 Too Large"
 
 
 class TestBodies:
     def test_a_reset_after_2xx_changes_nothing(self, make_webhook: MakeWebhook) -> None:
         assert answered(make_webhook, resets_in_mid_body) == DELIVERED
 
-    def test_no_more_is_read_of_a_gigabyte_than_is_needed(self, make_webhook: MakeWebhook) -> None:
+    def test_no_more_is_read_of_a_gigabyte_than_is_needed(
+        self, make_webhook: MakeWebhook, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(sender, "BODY_SECONDS", PATIENCE_SECONDS)  # it is not the time that ends it
         with Receiver(sends_a_gigabyte) as receiver:
             assert retried(deliver_one(make_webhook(receiver.url))) == "HTTP 500 No: " + "x" * 200
             receiver.notices_the_end()
@@ -176,6 +185,8 @@ class TestBodies:
     def test_what_is_compressed_is_neither_unpacked_nor_shown(self, make_webhook: MakeWebhook) -> None:
         bomb = gzip.compress(b"\x00" * 10_000_000)
         assert retried(answered(make_webhook, answers(500, bomb, content_encoding="gzip"))) == "HTTP 500 Whatever"
+        lookalike = answers(500, b"text, to look at", content_encoding="br")
+        assert retried(answered(make_webhook, lookalike)) == "HTTP 500 Whatever"
 
     @pytest.mark.parametrize(
         ("body", "shown"),
@@ -228,6 +239,9 @@ class TestDiscretion:
 
     def test_nor_are_the_users_own_headers(self, make_webhook: MakeWebhook) -> None:
         assert "api-key-1" not in self.echoed(make_webhook, url="http://{}/", headers={"x-key": "api-key-1"})
+
+    def test_of_two_that_begin_alike_the_longer_one_is_hidden_whole(self) -> None:
+        assert Confidential(["secret", "secret-1", "secret-12"]).hide("secret-12 secret-13") == "*** ***3"
 
     def test_what_is_hidden_is_hidden_before_the_text_is_cut(self, make_webhook: MakeWebhook) -> None:
         body = b"x" * 195 + b"token-that-is-cut"

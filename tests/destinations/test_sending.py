@@ -220,7 +220,7 @@ class TestConnections:
     def test_nor_is_one_that_timed_out(self, make_webhook: MakeWebhook) -> None:
         with Receiver(answers(), never_answers) as receiver:
             _, outcome = deliver(make_webhook(receiver.url, timeout=0.3), [sample(), sample()])
-            unavailable(outcome)
+            assert unavailable(outcome) == "timed out while waiting for the answer"
             assert len(receiver.requests) == 2
 
     def test_those_that_are_not_needed_any_more_are_closed(self, make_webhook: MakeWebhook) -> None:

@@ -10,7 +10,7 @@ from outbox.outcome import DELIVERED
 from outbox.transport import network, sender
 from outbox.transport.resolver import Address
 from tests.destinations.sample import MakeWebhook, deliver, deliver_one, resolving_to, sample, unavailable
-from tests.receiver import LOOPBACK, Receiver, answers, drips_its_body, tunnels
+from tests.receiver import LOOPBACK, Line, Receiver, answers, drips_its_body, tunnels
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +69,21 @@ def test_a_body_that_drips(make_webhook: MakeWebhook, authority: trustme.CA, tru
     with Receiver(drips_its_body, ssl_context=certified(authority, LOOPBACK)) as receiver:
         assert deliver_one(make_webhook(receiver.url, ssl_context=trusting)) == DELIVERED
         receiver.notices_the_end()
+
+
+def test_a_receiver_that_reads_in_spurts(
+    make_webhook: MakeWebhook, authority: trustme.CA, trusting: ssl.SSLContext
+) -> None:
+    def gulp(line: Line) -> None:
+        while True:
+            line.read(10_000)
+            line.pause(0.005)
+
+    with Receiver(on_connect=gulp, ssl_context=certified(authority, LOOPBACK)) as receiver:
+        webhook = make_webhook(receiver.url, ssl_context=trusting, timeout=0.5)
+        outcome = deliver_one(webhook, sample({"text": "x" * 50_000_000}))
+        assert unavailable(outcome) == "timed out while sending"
+        assert receiver.requests == []
 
 
 def test_the_certificate_is_for_the_name_although_the_address_is_connected_to(

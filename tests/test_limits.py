@@ -1,0 +1,51 @@
+"""Limits: what can't be meant is refused when a destination is made, and not when its first event goes."""
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outbox.errors import RegistrationError
+from outbox.limits import OPEN_AFTER, Limits
+
+WHOLE = st.none() | st.integers(1)
+RATE = st.none() | st.integers(1, 10**300) | st.floats(0, exclude_min=True, allow_infinity=False)
+
+
+def test_without_a_word_a_destination_is_left_alone_after_five_and_not_limited() -> None:
+    assert Limits() == Limits(concurrency=None, per_second=None, open_after=5)
+    assert OPEN_AFTER == 5
+
+
+@given(WHOLE, RATE, WHOLE)
+def test_whole_numbers_from_one_on_and_rates_above_nothing_are_taken(
+    concurrency: int | None, per_second: float | None, open_after: int | None
+) -> None:
+    limits = Limits(concurrency, per_second, open_after)
+    assert (limits.concurrency, limits.per_second, limits.open_after) == (concurrency, per_second, open_after)
+
+
+@pytest.mark.parametrize("name", ["concurrency", "open_after"])
+@pytest.mark.parametrize("value", [0, -1, 1.0, 1.5, True, False, "1", math.inf])
+def test_what_is_no_whole_number_from_one_on_is_refused_by_its_name(name: str, value: Any) -> None:
+    with pytest.raises(RegistrationError, match=f"^{name} must be a whole number from 1 on, or None, not "):
+        Limits(**{name: value})
+
+
+@pytest.mark.parametrize("value", [0, -0.0, -1, math.nan, math.inf, -math.inf, True, "1", 1j])
+def test_what_is_no_rate_is_refused(value: Any) -> None:
+    with pytest.raises(RegistrationError, match=r"^per_second must be a number greater than 0, or None, not "):
+        Limits(per_second=value)
+
+
+def test_a_rate_beyond_all_floats_is_refused_too() -> None:
+    with pytest.raises(RegistrationError, match="per_second"):
+        Limits(per_second=10**400)
+
+
+@pytest.mark.parametrize("value", ["5", "", "soon"])
+def test_the_message_repeats_what_was_given(value: Any) -> None:
+    with pytest.raises(RegistrationError, match=rf"not '{value}'\.$"):
+        Limits(concurrency=value)
