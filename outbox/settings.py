@@ -102,7 +102,7 @@ class Settings:
         "what follows a commit: `dramatiq` wakes a worker, `inline` delivers here, `off` waits for a sweep",
     )
     batch_size: int = _setting(100, _whole(1, 10_000), "most events claimed at once; batches shrink to a second's work")
-    drains: int = _setting(2, _whole(1, 1_000), "most deliveries under way at once in a worker process")
+    drains: int = _setting(2, _whole(1, 1_000), "most batches claimed at the same time in a worker process")
     lease_seconds: float = _setting(30.0, _number(0.5, DAY), "how long a claimed event belongs to a silent worker")
     max_run_seconds: float = _setting(300.0, _number(1, DAY), "how long leases are renewed for a batch that goes on")
     max_attempts: int = _setting(5, _whole(1, 1_000), "attempts per destination before an event fails")

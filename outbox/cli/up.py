@@ -18,10 +18,10 @@ STOP_MILLISECONDS = 60_000
 
 
 @click.command(short_help="Run workers and scheduler in one process.")
-@click.argument("modules", metavar="MODULE...", nargs=-1, required=True)
+@click.argument("modules", metavar="[MODULE...]", nargs=-1)
 @click.option("--threads", default=4, show_default=True, help="Worker threads.", type=click.IntRange(min=1))
 def up(modules: tuple[str, ...], threads: int) -> None:
-    """Run everything in one process: handlers of MODULE, workers, scheduler.
+    """Run everything in one process: handlers of MODULE, or what the settings declare, workers, scheduler.
 
     The embedded way: SQLite, no server. Stop it with Ctrl-C or SIGTERM; what is in flight is finished.
     """

@@ -1,0 +1,612 @@
+"""A gate: one that can't be reached is left alone by all workers, one that is limited gets no more than it may."""
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outbox.destinations import Lease
+from outbox.errors import Unavailable
+from outbox.event import Event
+from outbox.gates import Gates, gate, state
+from outbox.gates.gate import VIEW_SECONDS, Gate, Permit
+from outbox.gates.state import BURST_SECONDS, RAMP_SECONDS
+from outbox.gates.store import Decide, LocalStore
+from outbox.limits import Limits
+from outbox.outcome import DELIVERED, Failed, Outcome, Retry
+from outbox.settings import Settings
+from tests.servers import PATIENCE_SECONDS, Redis
+
+HOLD_SECONDS = 100.0
+REFUSED = Unavailable("refused")
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Target:
+    """A destination, as far as a gate is concerned."""
+
+    def __init__(self, limits: Limits | None = None, **options: Any) -> None:
+        self.name = "target"
+        self.limits = limits
+        self.hold_seconds = HOLD_SECONDS
+        vars(self).update(options)
+
+    def wants(self, event_type: str) -> bool:
+        return True
+
+    def deliver(self, events: Iterable[Event], lease: Lease) -> Iterable[tuple[Event, Outcome]]:
+        return []
+
+
+class CountingStore(LocalStore):
+    updates = 0
+
+    def update(self, name: str, decide: Decide[Any]) -> Any:
+        self.updates += 1
+        return super().update(name, decide)
+
+
+class Worker:
+    """A process with a gate, and a clock that the test moves."""
+
+    def __init__(self, limits: Limits | None = None, *, groups: int = 2, **options: Any) -> None:
+        self.clock = Clock()
+        self.store = CountingStore(self.clock)
+        self.gate = Gate(Target(limits, **options), self.store, self.clock, groups=groups, hold_seconds=HOLD_SECONDS)
+
+    def try_one(self, outcome: Outcome, events: int = 1) -> Permit:
+        """Go through the gate, if it lets us, and tell what became of it."""
+        return go(self.gate, outcome, events)
+
+    def open(self) -> None:
+        for _ in range(5):
+            self.try_one(REFUSED)
+        assert self.is_open
+
+    @property
+    def is_open(self) -> bool:
+        return self.state.open
+
+    @property
+    def state(self) -> state.State:
+        return self.store.update(self.gate.name, lambda state, _: (state, state))
+
+    def events(self, wanted: int = 100, *, hurried: bool = False) -> int:
+        """How many may go now."""
+        return self.gate.enter(wanted, hurried=hurried).events
+
+
+def go(gate: Gate, outcome: Outcome, events: int = 1) -> Permit:
+    permit = gate.enter(events, hurried=False)
+    for _ in range(permit.events):
+        permit.note(outcome)
+    permit.leave(permit.events, 0.01)
+    return permit
+
+
+class TestOpening:
+    def test_so_many_in_a_row_that_could_not_be_reached_open_it(self) -> None:
+        worker = Worker(Limits(open_after=3))
+        for _ in range(2):
+            worker.try_one(REFUSED)
+        assert not worker.is_open
+        worker.try_one(REFUSED)
+        assert worker.is_open
+        assert worker.state.error == "refused"
+
+    @pytest.mark.parametrize("outcome", [DELIVERED, Retry("no"), Failed("never")])
+    def test_any_other_answer_begins_the_count_anew(self, outcome: Outcome) -> None:
+        worker = Worker(Limits(open_after=3))
+        for _ in range(5):
+            worker.try_one(REFUSED)
+            worker.try_one(REFUSED)
+            worker.try_one(outcome)
+        assert not worker.is_open
+
+    def test_without_limits_it_is_five(self) -> None:
+        worker = Worker()
+        for _ in range(4):
+            worker.try_one(REFUSED)
+        assert not worker.is_open
+        worker.try_one(REFUSED)
+        assert worker.is_open
+
+    def test_one_that_is_never_to_be_left_alone_is_not(self) -> None:
+        worker = Worker(Limits(open_after=None))
+        for _ in range(100):
+            assert worker.try_one(REFUSED).events == 1
+        assert not worker.is_open
+
+    def test_events_of_one_permit_count_like_those_of_many(self) -> None:
+        worker = Worker()
+        permit = worker.gate.enter(10, hurried=False)
+        for _ in range(4):
+            permit.note(REFUSED)
+        assert not permit.withdrawn
+        permit.note(REFUSED)
+        assert permit.withdrawn
+        assert worker.is_open
+
+    def test_it_withdraws_what_others_in_this_process_were_permitted_before(self) -> None:
+        worker = Worker()
+        before = worker.gate.enter(10, hurried=False)
+        worker.open()
+        assert before.withdrawn
+        assert not worker.gate.enter(10, hurried=False).withdrawn
+
+    def test_nobody_gets_in_and_is_told_for_how_long(self) -> None:
+        worker = Worker()
+        worker.open()
+        worker.clock.now += 2
+        permit = worker.gate.enter(10, hurried=False)
+        assert (permit.events, permit.answer.open, permit.answer.wait) == (0, True, 3.0)
+
+    def test_it_is_said_once_however_many_find_out(self, caplog: pytest.LogCaptureFixture) -> None:
+        worker = Worker()
+        permit = worker.gate.enter(20, hurried=False)
+        for _ in range(20):
+            permit.note(REFUSED)
+        assert caplog.messages == ["target is left alone for 5 seconds: refused"]
+
+
+class TestProbes:
+    def probe(self, worker: Worker, *, after: float = 5.0) -> Permit:
+        worker.clock.now += after
+        permit = worker.gate.enter(10, hurried=True)
+        assert (permit.events, permit.at_once, permit.answer.probe) == (1, 1, True)
+        return permit
+
+    def test_when_its_time_is_over_one_event_is_let_through(self) -> None:
+        worker = Worker()
+        worker.open()
+        worker.clock.now += 4.9
+        assert worker.events() == 0
+        self.probe(worker, after=0.1)
+        assert worker.events() == 0
+
+    @pytest.mark.parametrize("outcome", [DELIVERED, Retry("no"), Failed("never")])
+    def test_one_that_is_answered_closes_it(self, outcome: Outcome, caplog: pytest.LogCaptureFixture) -> None:
+        worker = Worker()
+        worker.open()
+        caplog.clear()
+        self.probe(worker).note(outcome)
+        assert not worker.is_open
+        assert caplog.messages == ["target is reached again"]
+
+    def test_afterwards_more_and_more_go_and_at_last_as_many_as_come(self) -> None:
+        worker = Worker()
+        worker.open()
+        self.probe(worker).note(DELIVERED)
+        assert worker.events() == 1
+        admitted = []
+        for _ in range(int(RAMP_SECONDS)):
+            worker.clock.now += 1
+            admitted.append(worker.events(1_000_000))
+        assert admitted[:-1] == sorted(admitted[:-1])
+        assert admitted[0] == 1
+        assert admitted[-2] < 2_000 < admitted[-1] == 1_000_000
+
+    def test_one_that_fails_opens_it_for_longer(self, caplog: pytest.LogCaptureFixture) -> None:
+        worker = Worker()
+        worker.open()
+        waits = [5.0]
+        for _ in range(6):
+            self.probe(worker, after=waits[-1]).note(REFUSED)
+            waits.append(worker.gate.enter(1, hurried=False).answer.wait)
+        assert waits == [5, 10, 20, 40, 60, 60, 60]
+        assert caplog.messages[-1] == "target is left alone for 60 seconds: refused"
+
+    def test_one_that_never_answers_makes_way_when_its_time_is_over(self) -> None:
+        worker = Worker()
+        worker.open()
+        self.probe(worker)
+        worker.clock.now += HOLD_SECONDS - 0.1
+        assert worker.events() == 0
+        self.probe(worker, after=0.1)
+
+    def test_one_that_was_not_sent_after_all_makes_way_before_that(self) -> None:
+        worker = Worker()
+        worker.open()
+        self.probe(worker).leave(0, 0.01)
+        worker.clock.now += 5
+        assert worker.events() == 1
+
+    def test_what_others_find_out_late_does_not_withdraw_it(self) -> None:
+        worker = Worker(Limits(open_after=1))
+        late = worker.gate.enter(2, hurried=False)
+        late.note(REFUSED)
+        probe = self.probe(worker)
+        late.note(REFUSED)
+        assert not probe.withdrawn
+
+    def test_a_late_failure_of_others_does_not_open_it_again(self) -> None:
+        worker = Worker(Limits(open_after=3))
+        late = worker.gate.enter(10, hurried=False)
+        for _ in range(3):
+            late.note(REFUSED)
+        self.probe(worker).note(DELIVERED)
+        late.note(REFUSED)
+        assert not worker.is_open
+
+    def test_it_needs_no_place_of_those_that_a_process_has(self) -> None:
+        worker = Worker(groups=1)
+        worker.gate.enter(1, hurried=True)
+        worker.open()
+        self.probe(worker)
+
+
+class TestUnlimited:
+    def test_while_all_is_calm_nobody_is_asked_for_a_second(self) -> None:
+        worker = Worker()
+        for _ in range(100):
+            assert worker.try_one(DELIVERED, events=100).events == 100
+            worker.clock.now += VIEW_SECONDS / 101
+        assert worker.store.updates == 1
+        worker.clock.now += VIEW_SECONDS / 10
+        worker.try_one(DELIVERED)
+        assert worker.store.updates == 2
+
+    def test_after_an_outage_everybody_asks_each_time(self) -> None:
+        worker = Worker()
+        worker.open()
+        worker.clock.now += 5
+        worker.try_one(DELIVERED)
+        before = worker.store.updates
+        for _ in range(5):
+            worker.events()
+        assert worker.store.updates == before + 5
+
+    def test_by_hand_neither_groups_nor_speed_bound_it(self) -> None:
+        worker = Worker(groups=1)
+        worker.gate.took(1, 10.0, 1)
+        for _ in range(5):
+            assert worker.events(10_000, hurried=False) == 10_000
+
+
+class TestGroups:
+    """Without a limit of its own, a process works on so many shares of it at once."""
+
+    def test_so_many_workers_get_in_and_the_next_one_does_not(self) -> None:
+        worker = Worker(groups=3)
+        permits = [worker.gate.enter(10, hurried=True) for _ in range(3)]
+        assert [permit.events for permit in permits] == [10, 10, 10]
+        waited: list[int] = []
+        turned_away = worker.gate.enter(10, hurried=True, on_wait=lambda: waited.append(1))
+        assert (turned_away.events, turned_away.answer.full) == (0, True)
+        assert waited
+        permits[0].leave(0, 0)
+        assert worker.events(hurried=True) == 100
+
+    def test_one_who_was_turned_away_gives_back_nothing(self) -> None:
+        worker = Worker(groups=1)
+        worker.gate.enter(10, hurried=True)
+        worker.gate.enter(10, hurried=True).leave(0, 0)
+        assert worker.events(hurried=True) == 0
+
+    def test_a_place_that_is_free_in_a_moment_is_waited_for(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(gate, "PATIENCE_SECONDS", 20.0)
+        worker = Worker(groups=1)
+        busy = worker.gate.enter(10, hurried=True)
+        assert worker.gate.enter(10, hurried=True, on_wait=lambda: busy.leave(0, 0)).events == 10
+
+    def test_one_that_has_been_taken_for_long_is_not(self) -> None:
+        worker = Worker(groups=1)
+        worker.gate.enter(10, hurried=True)
+        worker.clock.now += 7
+        waited: list[int] = []
+        permit = worker.gate.enter(10, hurried=True, on_wait=lambda: waited.append(1))
+        assert (permit.events, permit.answer.wait, waited) == (0, 7.0, [])
+
+    def test_who_died_is_forgotten(self) -> None:
+        worker = Worker(groups=1)
+        worker.gate.enter(10, hurried=True)
+        worker.clock.now += HOLD_SECONDS
+        assert worker.events(hurried=True) == 100
+
+    def test_one_that_makes_many_calls_at_once_is_one_of_them(self) -> None:
+        worker = Worker(groups=2, at_once=8)
+        permits = [worker.gate.enter(100, hurried=True) for _ in range(2)]
+        assert [(permit.events, permit.at_once) for permit in permits] == [(100, 8), (100, 8)]
+        assert worker.events(hurried=True) == 0
+
+    def test_one_that_makes_many_calls_at_once_makes_them_all_when_its_speed_is_known(self) -> None:
+        worker = Worker(groups=2, at_once=8)
+        worker.gate.took(80, 1.0, 8)
+        permit = worker.gate.enter(1_000, hurried=True)
+        assert (permit.events, permit.at_once) == (80, 8)
+
+    def test_its_own_limit_counts_instead(self) -> None:
+        worker = Worker(Limits(concurrency=5), groups=1)
+        assert [worker.events(hurried=True) for _ in range(6)] == [100] * 5 + [0]
+
+    def test_who_is_turned_away_does_not_use_up_turns(self) -> None:
+        worker = Worker(Limits(per_second=1_000), groups=1)
+        busy = worker.gate.enter(1, hurried=True)
+        worker.clock.now += 1
+        for _ in range(3):
+            assert worker.events(1_000, hurried=True) == 0
+        busy.leave(0, 0)
+        assert worker.events(1_000, hurried=True) == 1_000 * BURST_SECONDS
+
+
+class TestSpeed:
+    def test_a_worker_gets_about_a_seconds_work_once_its_speed_is_known(self) -> None:
+        worker = Worker(groups=10)
+        assert worker.events(1_000, hurried=True) == 1_000
+        worker.gate.took(20, 2.0, 1)
+        assert worker.events(1_000, hurried=True) == 10
+
+    def test_the_rest_is_put_off_at_the_same_speed(self) -> None:
+        worker = Worker()
+        worker.gate.took(20, 2.0, 1)
+        answer = worker.gate.enter(1_000, hurried=True).answer
+        assert answer.step == pytest.approx(0.1)
+        assert 1.0 <= answer.turn(0) <= 1.2
+
+    def test_others_of_this_process_stand_behind_those_who_were_put_off(self) -> None:
+        worker = Worker()
+        worker.gate.took(20, 2.0, 1)
+        first = worker.gate.enter(30, hurried=True).answer
+        second = worker.gate.enter(30, hurried=True).answer
+        assert second.turn(0) >= first.turn(19)
+
+    def test_it_follows_by_a_third_each_time(self) -> None:
+        worker = Worker(groups=1_000)
+        worker.gate.took(90, 1.0, 1)
+        speeds = []
+        for _ in range(3):
+            worker.gate.took(30, 1.0, 1)
+            speeds.append(worker.events(1_000, hurried=True))
+        assert speeds == [70, 57, 48]
+
+    def test_several_calls_at_once_are_that_much_faster(self) -> None:
+        worker = Worker(Limits(concurrency=4), at_once=4)
+        worker.gate.took(40, 2.0, 4)  # five a second each
+        assert worker.events(1_000, hurried=True) == 20
+
+    def test_what_was_left_without_an_answer_says_nothing(self) -> None:
+        worker = Worker()
+        worker.gate.enter(1, hurried=True).leave(0, 1_000.0)
+        assert worker.events(1_000, hurried=True) == 1_000
+
+    @given(st.lists(st.tuples(st.integers(1, 10_000), st.just(0.0) | st.floats(1e-9, 1e6), st.integers(0, 100))))
+    def test_whatever_it_was_at_least_one_goes(self, took: list[tuple[int, float, int]]) -> None:
+        worker = Worker()
+        for events, seconds, at_once in took:
+            worker.gate.took(events, seconds, at_once)
+        assert 1 <= worker.events(1_000, hurried=True) <= 1_000
+
+
+class TestRates:
+    @pytest.mark.parametrize("hurried", [True, False])
+    def test_no_more_go_than_its_share_of_the_time(self, *, hurried: bool) -> None:
+        worker = Worker(Limits(per_second=50), groups=1_000)
+        gone = 0
+        for _ in range(1_000):
+            gone += worker.events(500, hurried=hurried)
+            worker.clock.now += 0.01
+        assert 500 <= gone <= 500 + 5 + 1
+
+    def test_those_put_off_go_at_their_turn(self) -> None:
+        worker = Worker(Limits(per_second=10), groups=1_000)
+        permit = worker.gate.enter(30, hurried=True)
+        began_at = worker.clock.now
+        turns = sorted({permit.answer.turn(number) for number in range(30 - permit.events)})
+        gone = permit.events
+        for turn in turns:
+            worker.clock.now = began_at + turn
+            gone += worker.events(1, hurried=True)
+        assert gone == 30
+        assert worker.clock.now - began_at == pytest.approx(3, abs=0.2)
+
+
+class TestPermits:
+    def test_a_place_is_left_once_and_for_all(self) -> None:
+        worker = Worker(Limits(concurrency=1))
+        permit = worker.gate.enter(1, hurried=False)
+        assert worker.events() == 0
+        permit.leave(1, 0.1)
+        assert worker.events() == 100
+
+    def test_it_holds_as_many_calls_as_it_may_make(self) -> None:
+        worker = Worker(Limits(concurrency=5), at_once=3)
+        permits = [worker.gate.enter(100, hurried=False) for _ in range(3)]
+        assert [permit.at_once for permit in permits] == [3, 2, 0]
+        assert [permit.events for permit in permits] == [100, 100, 0]
+
+    def test_of_few_events_it_holds_no_more_calls_than_there_are(self) -> None:
+        worker = Worker(Limits(concurrency=5), at_once=5)
+        assert worker.gate.enter(2, hurried=False).at_once == 2
+        assert worker.gate.enter(100, hurried=False).at_once == 3
+
+
+# Workers that share a Redis
+
+
+@pytest.fixture
+def start(redis_server: Redis) -> Iterator[Callable[[], Gates]]:
+    """Another process, with a clock of its own."""
+    namespace = f"test-{uuid4().hex}"
+    with ExitStack() as stack:
+
+        def start() -> Gates:
+            gates = Gates(Settings(redis_url=redis_server.url, namespace=namespace), Clock())
+            stack.callback(close, gates)
+            return gates
+
+        yield start
+
+
+def close(gates: Gates) -> None:
+    if gates._store is not None:
+        gates._store._shared._compare_and_set.registered_client.close()  # type: ignore[attr-defined]
+
+
+def let_pass(gates: Gates, seconds: float) -> None:
+    assert isinstance(gates._clock, Clock)
+    gates._clock.now += seconds
+
+
+@pytest.fixture
+def soon_probed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Redis's clock is not ours to move: what is open may be tried at once."""
+    monkeypatch.setattr(state, "OPEN_SECONDS", 0.0)
+
+
+def fail(gate: Gate, times: int = 5) -> None:
+    for _ in range(times):
+        gate.note(REFUSED, probe=False)
+
+
+class TestShared:
+    def test_others_leave_it_alone_within_a_second_without_having_tried(self, start: Callable[[], Gates]) -> None:
+        here, there, target = start(), start(), Target()
+        assert there.of(target).enter(10, hurried=False).events == 10
+        fail(here.of(target))
+        let_pass(there, VIEW_SECONDS - 0.01)
+        assert there.of(target).enter(10, hurried=False).events == 10
+        let_pass(there, 0.01)
+        permit = there.of(target).enter(10, hurried=False)
+        assert (permit.events, permit.answer.open) == (0, True)
+        assert there.state(target).error == "refused"
+
+    def test_failures_are_counted_by_each(self, start: Callable[[], Gates]) -> None:
+        here, there, target = start(), start(), Target()
+        for gates in (here, there):
+            fail(gates.of(target), 4)
+        assert not here.state(target).open
+        fail(there.of(target), 1)
+        assert here.state(target).open
+
+    def test_one_of_them_probes(self, start: Callable[[], Gates], soon_probed: None) -> None:
+        workers, target = [start() for _ in range(3)], Target()
+        fail(workers[0].of(target))
+        permits = [gates.of(target).enter(10, hurried=True) for gates in workers]
+        assert [permit.events for permit in permits] == [1, 0, 0]
+
+    def test_a_probe_that_succeeds_closes_it_for_all(self, start: Callable[[], Gates], soon_probed: None) -> None:
+        here, there, target = start(), start(), Target()
+        fail(here.of(target))
+        there.of(target).enter(10, hurried=True).note(DELIVERED)
+        assert not here.state(target).open
+        # And all together ramp up.
+        assert [gates.of(target).enter(10, hurried=True).events for gates in (here, there)] == [1, 0]
+
+    def test_a_probe_that_fails_opens_it_for_longer_for_all(
+        self, start: Callable[[], Gates], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        here, there, target = start(), start(), Target()
+        with monkeypatch.context() as patch:
+            patch.setattr(state, "OPEN_SECONDS", 0.0)
+            fail(here.of(target))
+            probe = there.of(target).enter(10, hurried=True)
+        probe.note(REFUSED)
+        permit = here.of(target).enter(10, hurried=True)
+        assert (permit.events, here.state(target).trips) == (0, 2)
+        assert permit.answer.wait == pytest.approx(10, abs=2)
+
+    def test_those_that_find_out_later_do_not_prolong_it(self, start: Callable[[], Gates]) -> None:
+        here, there, target = start(), start(), Target()
+        fail(here.of(target))
+        until = here.state(target).open_until
+        fail(there.of(target), 20)
+        assert (here.state(target).open_until, here.state(target).trips) == (until, 1)
+
+    def test_with_one_place_no_two_calls_overlap(self, start: Callable[[], Gates]) -> None:
+        target = Target(Limits(concurrency=1))
+        gates = [start(), start()]
+        inside, most = threading.Semaphore(1), []
+
+        def work(number: int) -> int:
+            done = 0
+            gate = gates[number % 2].of(target)
+            while done < 10:
+                permit = gate.enter(1, hurried=bool(number % 2))
+                if permit.events:
+                    most.append(inside.acquire(blocking=False))
+                    done += 1
+                    inside.release()
+                permit.leave(permit.events, 0.001)
+            return done
+
+        with ThreadPoolExecutor(4) as executor:
+            assert list(executor.map(work, range(4), timeout=PATIENCE_SECONDS)) == [10] * 4
+        assert all(most)
+        assert gates[0].state(target).places == {}
+
+    def test_places_are_shared(self, start: Callable[[], Gates]) -> None:
+        here, there, target = start(), start(), Target(Limits(concurrency=5), at_once=3)
+        first = here.of(target).enter(100, hurried=True)
+        second = there.of(target).enter(100, hurried=True)
+        assert (first.at_once, second.at_once) == (3, 2)
+        assert here.of(target).enter(100, hurried=True).answer.full
+        first.leave(0, 0)
+        assert there.of(target).enter(100, hurried=True).at_once == 3
+
+    def test_turns_are_shared(self, start: Callable[[], Gates]) -> None:
+        here, there, target = start(), start(), Target(Limits(per_second=0.01))
+        first = here.of(target).enter(10, hurried=False)
+        second = there.of(target).enter(10, hurried=False)
+        assert (first.events, second.events) == (1, 0)
+        assert second.answer.turn(0) > first.answer.turn(4)
+
+    def test_other_destinations_and_other_queues_have_nothing_to_do_with_it(
+        self, start: Callable[[], Gates], redis_server: Redis
+    ) -> None:
+        here, target = start(), Target()
+        other = Target(name="other")
+        fail(here.of(target))
+        assert here.of(other).enter(10, hurried=False).events == 10
+        elsewhere = Gates(Settings(redis_url=redis_server.url, namespace=here._settings.namespace, queue="another"))
+        assert elsewhere.of(target).enter(10, hurried=False).events == 10
+        close(elsewhere)
+
+
+class TestGates:
+    def test_a_destination_has_one_gate_and_another_of_that_name_its_own(self) -> None:
+        gates, target = Gates(Settings()), Target()
+        assert gates.of(target) is gates.of(target)
+        assert gates.of(Target()) is not gates.of(target)
+
+    def test_without_redis_those_of_one_outbox_share_what_they_know(self, caplog: pytest.LogCaptureFixture) -> None:
+        caplog.set_level(logging.ERROR)
+        gates, target = Gates(Settings(), Clock()), Target()
+        fail(gates.of(target))
+        assert gates.state(target).open
+        assert not Gates(Settings()).state(target).open
+
+    def test_a_destination_that_knows_nothing_of_limits_has_none(self) -> None:
+        class Plain:
+            name = "plain"
+            wants, deliver = Target.wants, Target.deliver
+
+        gate = Gates(Settings(drains=1)).of(Plain())  # type: ignore[arg-type]
+        permit = gate.enter(100, hurried=True)
+        assert (permit.events, permit.at_once) == (100, 1)
+        assert gate.enter(100, hurried=True).events == 0
+        assert gate.limits == Limits()
+
+    def test_places_are_held_for_as_long_as_a_batch_may_take(self) -> None:
+        clock = Clock()
+        target = Target(Limits(concurrency=1))
+        del target.hold_seconds
+        gate = Gates(Settings(max_run_seconds=50, lease_seconds=10), clock).of(target)
+        gate.enter(1, hurried=False)
+        clock.now += 59.9
+        assert gate.enter(1, hurried=False).events == 0
+        clock.now += 0.1
+        assert gate.enter(1, hurried=False).events == 1
