@@ -558,9 +558,9 @@ class TestShared:
         assert there.of(target).enter(100, hurried=True).at_once == 3
 
     def test_turns_are_shared(self, start: Callable[[], Gates]) -> None:
-        here, there, target = start(), start(), Target(Limits(per_second=0.01))
-        first = here.of(target).enter(10, hurried=False)
-        second = there.of(target).enter(10, hurried=False)
+        here, there, target = start(), start(), Target(Limits(per_second=0.1))
+        first = here.of(target).enter(6, hurried=False)
+        second = there.of(target).enter(6, hurried=False)
         assert (first.events, second.events) == (1, 0)
         assert second.answer.turn(0) > first.answer.turn(4)
 

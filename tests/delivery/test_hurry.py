@@ -1,0 +1,574 @@
+"""A worker turns away from what takes long: it goes on by itself, keeps its lease, and settles its own outcomes."""
+
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from threading import Event as Gate
+from typing import Any
+
+import pytest
+
+import outbox
+from outbox import timestamp
+from outbox.bell import Bell
+from outbox.core import Outbox
+from outbox.event import Event
+from outbox.gates import state as states
+from outbox.limits import Limits
+from outbox.models import DELIVERED, FAILED, PENDING, SENDING, OutboxEvent
+from outbox.outcome import Outcome
+from tests.conftest import Configure
+from tests.delivery.test_lease import sees_leases
+from tests.processes import Stage, make_stage, stage
+from tests.table import (
+    PATIENCE_SECONDS,
+    another,
+    becomes_true,
+    change,
+    emit,
+    emit_one,
+    error_of,
+    let_pass,
+    passes,
+    statuses,
+    stored,
+)
+
+__all__ = ["make_stage", "stage"]
+
+# Longer than any test: nothing is renewed, and no slice is ended, but the first.
+LONG_LEASE = {"lease_seconds": 3_600, "max_run_seconds": 3_600}
+
+
+class Slow:
+    """A handler that is in the middle of each of its events until its gate opens."""
+
+    def __init__(self, event_type: str = "slow", name: str | None = None, **limits: Any) -> None:
+        self.gate = Gate()
+        self.begun: list[str] = []
+        self.ended: list[str] = []
+        outbox.handler(event_type, name=event_type if name is None else name, **limits)(self._handle)
+
+    def _handle(self, event: outbox.Event) -> None:
+        self.begun.append(event.aggregate_id)
+        passes(self.gate)
+        self.ended.append(event.aggregate_id)
+
+
+@contextmanager
+def slow(event_type: str = "slow", **options: Any) -> Iterator[Slow]:
+    """One whose gate opens at the end of the block."""
+    handler = Slow(event_type, **options)
+    try:
+        yield handler
+    finally:
+        handler.gate.set()
+
+
+def is_over(box: Outbox) -> bool:
+    return box.solitude.wait_until_empty(0) and not box.leases._batches
+
+
+def go(box: Outbox) -> int:
+    """Drain as a fresh worker process would, which remembers nothing of what its gates have seen."""
+    return another(box).drain()
+
+
+class TestWhatTakesLong:
+    def test_does_not_keep_the_worker_and_settles_by_itself(self, configure: Configure) -> None:
+        box = configure(**LONG_LEASE)
+        event = emit_one("slow")
+        with slow() as handler:
+            assert box.drain() == 1
+            assert (stored(event).status, handler.ended, is_over(box)) == (SENDING, [], False)
+            handler.gate.set()
+            becomes_true(lambda: stored(event).status == DELIVERED)
+        becomes_true(lambda: is_over(box))
+        assert (stored(event).attempts, stored(event).lease_id, handler.begun) == (1, None, ["0"])
+        assert (box.counters["delivered"], box.counters["fenced"]) == (1, 0)
+
+    def test_keeps_its_lease_for_as_long_as_it_goes_on(self, configure: Configure) -> None:
+        box = configure(lease_seconds=0.6)
+        event = emit_one("slow")
+        with slow() as handler:
+            box.drain()
+            becomes_true(sees_leases(event, 4))
+            assert another(box).drain() == 0
+            handler.gate.set()
+            becomes_true(lambda: stored(event).status == DELIVERED)
+        assert (handler.begun, stored(event).attempts, box.counters["fenced"]) == (["0"], 1, 0)
+
+    def test_settles_each_event_when_it_is_through_with_it(self, configure: Configure) -> None:
+        box = configure(**LONG_LEASE)
+        gates = [Gate(), Gate()]
+        outbox.handler("slow", name="slow")(lambda event: passes(gates[int(event.aggregate_id)]))
+        first, second = emit(2, "slow")
+        box.drain()
+        gates[0].set()
+        becomes_true(lambda: stored(first).status == DELIVERED)
+        assert stored(second).status == SENDING
+        gates[1].set()
+        becomes_true(lambda: statuses() == {DELIVERED: 2})
+
+    def test_settles_at_its_end_though_another_destination_goes_on(self, configure: Configure) -> None:
+        box = configure(**LONG_LEASE)
+        mine, others = emit_one("mine"), emit_one("others")
+        with slow("others") as other, slow("mine") as handler:
+            box.drain()
+            becomes_true(lambda: bool(other.begun and handler.begun))
+            handler.gate.set()
+            becomes_true(lambda: stored(mine).status == DELIVERED)
+            assert (stored(others).status, is_over(box)) == (SENDING, False)
+
+    def test_of_one_event_at_two_destinations_the_last_one_settles_both(self, configure: Configure) -> None:
+        box = configure(**LONG_LEASE)
+        event = emit_one()
+        with slow("*", name="slow") as first, slow("*", name="slower") as second:
+            box.drain()
+            becomes_true(lambda: bool(first.begun and second.begun))
+            first.gate.set()
+            becomes_true(lambda: first.ended == ["0"])
+            assert stored(event).status == SENDING
+            second.gate.set()
+            becomes_true(lambda: stored(event).status == DELIVERED)
+        becomes_true(lambda: is_over(box))
+
+    def test_may_be_several_batches(self, configure: Configure) -> None:
+        box = configure(batch_size=1, drains=5, lease_seconds=0.6)
+        events = emit(4, "slow")
+        with slow() as handler:
+            while box.drain():
+                pass
+            becomes_true(lambda: len(handler.begun) == 4)
+            assert statuses() == {SENDING: 4}
+            becomes_true(sees_leases(events[0], 4))
+            handler.gate.set()
+            becomes_true(lambda: statuses() == {DELIVERED: 4})
+        becomes_true(lambda: is_over(box))
+        assert sorted(handler.begun) == ["0", "1", "2", "3"]
+
+    def test_leaves_what_it_has_not_begun_to_others_after_a_second(self, box: Outbox) -> None:
+        first, *others = emit(4, "slow")
+        rung: list[float] = []
+        box.bell = Bell(lambda: rung.append(time.monotonic()))
+        with slow() as handler:
+            box.drain()
+            becomes_true(lambda: statuses() == {SENDING: 1, PENDING: 3})
+            assert {(stored(event).attempts, stored(event).lease_id) for event in others} == {(0, None)}
+            becomes_true(lambda: bool(rung))
+            handler.gate.set()
+            becomes_true(lambda: stored(first).status == DELIVERED)
+        assert handler.begun == ["0"]
+
+    def test_that_raises_in_the_end_is_tried_again(self, configure: Configure) -> None:
+        box, gate = configure(**LONG_LEASE), Gate()
+
+        @outbox.handler("slow", name="slow")
+        def handle(_: outbox.Event) -> None:
+            passes(gate)
+            raise ValueError("no")
+
+        event = emit_one("slow")
+        box.drain()
+        gate.set()
+        becomes_true(lambda: stored(event).status == PENDING)
+        assert (stored(event).attempts, error_of(event)) == (1, "slow: ValueError: no")
+
+    def test_that_is_interrupted_is_tried_again_and_harms_nobody(self, configure: Configure) -> None:
+        box, gate = configure(**LONG_LEASE), Gate()
+
+        @outbox.handler("slow", name="slow")
+        def handle(_: outbox.Event) -> None:
+            passes(gate)
+            raise KeyboardInterrupt
+
+        events = emit(3, "slow")
+        box.drain()
+        gate.set()
+        becomes_true(lambda: statuses() == {PENDING: 3})
+        becomes_true(lambda: is_over(box))
+        assert [stored(event).attempts for event in events] == [1, 0, 0]
+        assert error_of(events[0]) == "slow: KeyboardInterrupt"
+
+    def test_whose_threads_can_not_all_be_started_loses_nothing(
+        self, configure: Configure, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        box = configure(**LONG_LEASE)
+        start = threading.Thread.start
+
+        def start_some(thread: threading.Thread) -> None:
+            if thread.name == "outbox-to-second":
+                raise RuntimeError("can't start new thread")
+            start(thread)
+
+        monkeypatch.setattr(threading.Thread, "start", start_some)
+        with slow("first") as first, slow("second"):
+            mine, others = emit_one("first"), emit_one("second")
+            with pytest.raises(RuntimeError):
+                box.drain()
+            assert (stored(others).status, stored(others).attempts) == (PENDING, 0)
+            becomes_true(lambda: stored(mine).status == PENDING or bool(first.begun))
+            first.gate.set()
+            becomes_true(lambda: is_over(box))
+            becomes_true(lambda: stored(mine).status == (DELIVERED if first.begun else PENDING))
+
+
+class TestAProcessThatIsStopping:
+    def test_finishes_what_it_has_begun_and_gives_back_the_rest(self, configure: Configure) -> None:
+        box = configure(**LONG_LEASE)
+        begun, *others = emit(4, "slow")
+        with slow() as handler:
+            box.drain()
+            box.stopping.set()
+            assert box.drain() == 0
+            assert not box.solitude.wait_until_empty(0)
+            handler.gate.set()
+            assert box.solitude.wait_until_empty(PATIENCE_SECONDS)
+        # Nobody has to wait for more than that: everything is written.
+        assert (stored(begun).status, stored(begun).attempts) == (DELIVERED, 1)
+        assert {(row.status, row.attempts, row.lease_id) for row in map(stored, others)} == {(PENDING, 0, None)}
+        assert handler.begun == ["0"]
+
+    def test_waits_for_a_call_that_it_has_left_behind(self, stage: Stage) -> None:
+        worker = stage.worker(threads=1)
+        gate = stage.gate()
+        slow = stage.emit(1, do="wait", gate=str(gate))
+        stage.wake()
+        stage.wait_until_begun(*slow)
+        quick = stage.emit()
+        stage.wake()
+        stage.wait_for(lambda: stage.ended() == quick, "the only thread has turned away")
+        worker.signal(signal.SIGTERM)
+        ((first,),) = ((until,) for until, status in stage.rows("lease_until", "status") if status == "sending")
+
+        def is_renewed() -> bool:
+            (until,) = [until for until, status in stage.rows("lease_until", "status") if status == "sending"]
+            return bool((until - first).total_seconds() > 2 * stage.settings.lease_seconds)
+
+        stage.wait_for(is_renewed, "the call goes on, and keeps its lease")
+        assert worker.running
+        gate.touch()
+        assert worker.wait() == 0
+        assert stage.statuses() == {"delivered": 2}
+
+        again = stage.worker()
+        more = stage.emit()
+        stage.wake()
+        stage.wait_until_all("delivered")
+        assert again.running
+        assert Counter(stage.began()) == Counter(stage.ended()) == Counter(slow + quick + more)
+        assert {attempts for (attempts,) in stage.rows("attempts")} == {1}
+
+
+class TestOverdue:
+    """The keeper interrupts what has gone on for too long, although its worker has turned away."""
+
+    def test_a_call_is_interrupted_and_tried_again(self, configure: Configure) -> None:
+        box, gate = configure(lease_seconds=0.8, max_run_seconds=1, **SOON), Gate()
+
+        @outbox.handler("slow", name="slow")
+        def handle(_: outbox.Event) -> None:
+            while not gate.is_set():  # in Python, so that an interrupt can reach it
+                pass
+
+        event = emit_one("slow")
+        try:
+            box.drain()
+            becomes_true(lambda: is_over(box))
+            becomes_true(lambda: stored(event).status == PENDING)
+        finally:
+            gate.set()
+        assert stored(event).attempts == 1
+        assert error_of(event) == "slow: Overdue: it went on for longer than OUTBOX_MAX_RUN_SECONDS"
+        becomes_true(lambda: box.drain() == 1)
+        assert stored(event).status == DELIVERED
+
+    def test_one_that_can_not_be_is_given_up_and_its_word_counts_no_more(self, configure: Configure) -> None:
+        box = configure(lease_seconds=0.5, max_run_seconds=1)
+        event = emit_one("slow")
+        with slow() as handler:
+            box.drain()
+            becomes_true(lambda: is_over(box))
+            assert handler.ended == []
+            becomes_true(lambda: another(box).gates is not None and claims_again(box, event))
+        becomes_true(lambda: box.counters["fenced"] == 1)
+
+    def test_others_go_on_meanwhile(self, configure: Configure) -> None:
+        box = configure(lease_seconds=0.5, max_run_seconds=1)
+        emit_one("slow")
+        outbox.handler("quick", name="quick")(lambda _: None)
+        with slow():
+            box.drain()
+            becomes_true(lambda: is_over(box))
+            quick = emit(3, "quick")
+            becomes_true(lambda: bool(box.drain()) or True and all(stored(each).status == DELIVERED for each in quick))
+
+
+SOON = {"backoff_base_seconds": 0.0}
+
+
+def claims_again(box: Outbox, event: OutboxEvent) -> bool:
+    """Whether its lease could be taken over."""
+    from outbox.delivery.claim import claim
+
+    batch = claim(another(box), 1)
+    return batch is not None and batch.events[0].id == event.id
+
+
+class TestPutOff:
+    """What may not go now waits for its turn, at no cost."""
+
+    def test_those_beyond_the_rate_are_due_at_their_turns(self, box: Outbox) -> None:
+        got: list[str] = []
+        outbox.handler("order.*", name="limited", per_second=0.1)(lambda event: got.append(event.aggregate_id))
+        first, *others = emit(4)
+        before = stored(first).created_at
+        assert box.drain() == 4
+        assert (got, stored(first).status) == (["0"], DELIVERED)
+        due = [stored(event).next_attempt_at for event in others]
+        assert [(b - a).total_seconds() for a, b in zip(due, due[1:], strict=False)] == pytest.approx([10, 10])
+        assert timedelta(seconds=9) < due[0] - before < timedelta(seconds=30)
+        assert box.drain() == 0
+
+    def test_it_costs_no_attempt_and_is_no_error(self, box: Outbox) -> None:
+        outbox.handler("order.*", name="limited", per_second=0.1)(lambda _: None)
+        events = emit(4)[1:]
+        box.drain()
+        for row in map(stored, events):
+            assert (row.status, row.attempts, row.error_message, row.lease_id) == (PENDING, 0, None, None)
+            assert row.progress["limited"].keys() == {"state", "not_before"}
+
+    def test_what_went_wrong_before_stays_as_it_was(self, box: Outbox) -> None:
+        outbox.handler("order.*", name="limited", per_second=0.001)(lambda _: None)
+        _, event = emit(2)
+        since = timestamp.to_text(stored(event).created_at - timedelta(hours=1))
+        standing = {"state": "waiting", "attempts": 2, "waits": 3, "since": since, "error": "it was down"}
+        change(event, progress={"limited": standing}, attempts=2)
+        box.drain()
+        row = stored(event)
+        assert {name: row.progress["limited"][name] for name in standing} == standing
+        assert row.progress["limited"].keys() - standing.keys() == {"not_before"}
+        assert (row.attempts, row.error_message) == (2, "limited: it was down")
+
+    def test_a_destination_that_has_it_does_not_get_it_again(self, box: Outbox) -> None:
+        free: list[str] = []
+        limited: list[str] = []
+        outbox.handler("order.*", name="free")(lambda event: free.append(event.aggregate_id))
+        outbox.handler("order.*", name="limited", per_second=0.001)(lambda event: limited.append(event.aggregate_id))
+        events = emit(3)
+        box.drain()
+        assert (free, limited) == (["0", "1", "2"], ["0"])
+        assert [stored(event).progress["free"]["state"] for event in events[1:]] == [DELIVERED] * 2
+        for _ in range(2):
+            let_pass(hours=1)
+            go(box)
+        assert statuses() == {DELIVERED: 3}
+        assert (free, sorted(limited)) == (["0", "1", "2"], ["0", "1", "2"])
+        assert {row.attempts for row in OutboxEvent.select()} == {1}
+
+    def test_somebody_is_called_when_it_is_due(self, box: Outbox) -> None:
+        outbox.handler("order.*", name="limited", per_second=2)(lambda _: None)
+        box.bell = Bell(box.drain)
+        emit(3)
+        becomes_true(lambda: statuses() == {DELIVERED: 3})
+
+    def test_nobody_keeps_in_mind_what_is_due_much_later(self, box: Outbox) -> None:
+        outbox.handler("order.*", name="limited", per_second=0.01)(lambda _: None)
+        emit(3)
+        box.bell = Bell(lambda: None)
+        box.drain()
+        assert box.bell._alarm._thread is None
+
+    def test_when_all_places_are_taken_the_rest_is_due_again_before_long(self, configure: Configure) -> None:
+        box = configure(batch_size=1)
+        with slow(concurrency=1) as handler:
+            busy, waiting = emit(2, "slow")
+            box.drain()
+            becomes_true(lambda: stored(waiting).status == PENDING)
+            row = stored(waiting)
+            assert (stored(busy).status, row.attempts, row.error_message) == (SENDING, 0, None)
+            assert timedelta(0) < row.next_attempt_at - row.created_at < timedelta(seconds=30)
+            handler.gate.set()
+            becomes_true(lambda: stored(busy).status == DELIVERED)
+            let_pass(minutes=1)
+            becomes_true(lambda: bool(box.drain()) or stored(waiting).status == DELIVERED)
+        assert handler.begun == ["0", "1"]
+
+    def test_a_worker_takes_on_about_a_seconds_work_of_what_is_slow(self, box: Outbox) -> None:
+        outbox.handler("order.*", name="slow")(lambda _: None)
+        box.gates.of(box.registry.destinations["slow"]).took(3, 1.0, 1)
+        emit(10)
+        box.drain()
+        becomes_true(lambda: statuses() == {DELIVERED: 3, PENDING: 7})
+        assert {row.attempts for row in OutboxEvent.select() if row.status == PENDING} == {0}
+
+    def test_by_hand_all_are_done(self, box: Outbox) -> None:
+        outbox.handler("order.*", name="slow")(lambda _: None)
+        box.gates.of(box.registry.destinations["slow"]).took(3, 1.0, 1)
+        emit(10)
+        box.process_pending_events()
+        assert statuses() == {DELIVERED: 10}
+
+
+@pytest.fixture
+def stays_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is left alone stays so for longer than a test takes."""
+    monkeypatch.setattr(states, "OPEN_SECONDS", 3_600.0)
+    monkeypatch.setattr(states, "OPEN_CAP_SECONDS", 3_600.0)
+
+
+@pytest.fixture
+def soon_probed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is left alone is tried again at once."""
+    monkeypatch.setattr(states, "OPEN_SECONDS", 0.0)
+
+
+class Down:
+    """A handler of what can't be reached until it is up."""
+
+    def __init__(self, **limits: Any) -> None:
+        self.up = False
+        self.called: list[str] = []
+        outbox.handler("order.*", name="down", **limits)(self._handle)
+
+    def _handle(self, event: outbox.Event) -> None:
+        self.called.append(event.aggregate_id)
+        if not self.up:
+            raise outbox.Unavailable("connection refused")
+
+
+NOT_TRIED = "down: not tried: it could not be reached, and is left alone for a while"
+
+
+@pytest.mark.usefixtures("stays_open")
+class TestLeftAlone:
+    @pytest.mark.parametrize("by_hand", [True, False])
+    def test_events_are_not_tried_say_so_and_cost_nothing(self, box: Outbox, *, by_hand: bool) -> None:
+        down = Down()
+        events = emit(8)
+        if by_hand:
+            box.process_pending_events()
+        else:
+            box.drain()
+        assert down.called == ["0", "1", "2", "3", "4"]
+        assert [error_of(event) for event in events[:5]] == ["down: connection refused"] * 5
+        for row in map(stored, events[5:]):
+            assert (row.status, row.attempts, row.error_message, row.lease_id) == (PENDING, 0, NOT_TRIED, None)
+            assert "since" in row.progress["down"]
+
+    def test_those_emitted_later_are_not_tried_either(self, box: Outbox) -> None:
+        down = Down()
+        emit(5)
+        box.drain()
+        later = emit(3)
+        box.drain()
+        assert len(down.called) == 5
+        assert {error_of(event) for event in later} == {NOT_TRIED}
+
+    def test_they_are_looked_at_again_after_the_usual_wait_but_ten_minutes_at_most(self, configure: Configure) -> None:
+        box = configure(backoff_base_seconds=60)
+        Down()
+        emit(5)
+        box.drain()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(states, "OPEN_SECONDS", 1.0)
+        event = emit_one()
+        change(event, progress={"down": {"waits": 10}})
+        box.drain()
+        wait = stored(event).next_attempt_at - stored(event).updated_at
+        assert timedelta(seconds=590) < wait <= timedelta(hours=1)
+
+    def test_how_long_they_have_waited_is_kept_and_in_the_end_they_fail_untried(self, configure: Configure) -> None:
+        box = configure(max_age_hours=72)
+        down = Down()
+        emit(5)
+        box.drain()
+        waiting = emit_one()
+        box.drain()
+        since = timestamp.from_database(stored(waiting).progress["down"]["since"])
+        for _ in range(3):
+            let_pass(hours=20)
+            box.drain()
+        row = stored(waiting)
+        passed = since - timestamp.from_database(row.progress["down"]["since"])
+        assert passed == timedelta(hours=60)
+        assert (row.status, row.progress["down"]["waits"]) == (PENDING, 4)
+        let_pass(hours=12.1)
+        box.drain()
+        row = stored(waiting)
+        assert (row.status, row.attempts) == (FAILED, 0)
+        assert row.error_message == f"{NOT_TRIED} (given up after 72 hours, OUTBOX_MAX_AGE_HOURS)"
+        assert len(down.called) == 5
+
+    def test_other_destinations_of_the_same_events_have_theirs_and_only_once(self, box: Outbox) -> None:
+        down = Down()
+        got: list[str] = []
+        outbox.handler("order.*", name="alive")(lambda event: got.append(event.aggregate_id))
+        emit(8)
+        box.drain()
+        down.up = True
+        for _ in range(8):
+            let_pass(hours=1)
+            go(box)
+        assert statuses() == {DELIVERED: 8}
+        assert got == [str(number) for number in range(8)]
+
+
+class Breaking:
+    """A destination that answers as it is told: by an outcome, or by an error of its own."""
+
+    name = "down"
+    limits = Limits(open_after=1)
+
+    def __init__(self) -> None:
+        self.answers: Iterator[Outcome | Exception] = iter(())
+
+    def wants(self, event_type: str) -> bool:
+        return True
+
+    def deliver(self, events: Iterable[Event], lease: outbox.Lease) -> Iterator[tuple[Event, Outcome]]:
+        for event in events:
+            answer = next(self.answers)
+            if isinstance(answer, Exception) and not isinstance(answer, outbox.Unavailable):
+                raise answer
+            yield event, answer
+
+
+@pytest.mark.usefixtures("soon_probed")
+class TestProbes:
+    def test_when_one_gets_through_all_follow(self, configure: Configure) -> None:
+        box = configure(**SOON)
+        down = Down()
+        emit(8)
+        box.drain()
+        down.up = True
+        becomes_true(lambda: bool(box.drain()) and False or statuses() == {DELIVERED: 8})
+        assert {row.attempts for row in OutboxEvent.select()} == {1}
+
+    def test_one_that_breaks_the_destination_is_an_answer_too(self, configure: Configure) -> None:
+        box, breaking = configure(**SOON), Breaking()
+        box.registry.add(breaking)
+        breaking.answers = iter([outbox.Unavailable("refused"), ValueError("broken")])
+        event = emit_one()
+        box.drain()
+        assert box.gates.state(breaking).open
+        box.drain()
+        assert error_of(event) == "down: ValueError: broken"
+        assert not box.gates.state(breaking).open
+
+    def test_one_that_a_stopping_process_does_not_send_is_left_to_another(self, configure: Configure) -> None:
+        box, breaking = configure(**SOON), Breaking()
+        box.registry.add(breaking)
+        breaking.answers = iter([outbox.Unavailable("refused"), outbox.outcome.DELIVERED])
+        event = emit_one()
+        box.drain()
+        box.stopping.set()
+        box.process_pending_events()
+        box.stopping.clear()
+        assert (stored(event).status, stored(event).attempts) == (PENDING, 0)
+        box.drain()
+        assert stored(event).status == DELIVERED

@@ -1,0 +1,170 @@
+"""The alarm: it rings when a time has come, not before, and costs a thread only while one is set."""
+
+import threading
+import time
+from queue import Empty, SimpleQueue
+
+import pytest
+
+from outbox.alarm import GRAIN_SECONDS, Alarm
+from outbox.bell import Bell
+from tests.program import run_python
+from tests.table import PATIENCE_SECONDS, becomes_true
+
+
+class Listener:
+    """Hears an alarm, and when."""
+
+    def __init__(self) -> None:
+        self.heard: SimpleQueue[float] = SimpleQueue()
+        self.threads: list[threading.Thread] = []
+        self.alarm = Alarm(self._ring)
+
+    def _ring(self) -> None:
+        self.threads.append(threading.current_thread())
+        self.heard.put(time.monotonic())
+
+    def next(self) -> float:
+        return self.heard.get(timeout=PATIENCE_SECONDS)
+
+    @property
+    def is_quiet(self) -> bool:
+        return self.alarm._thread is None
+
+
+def test_it_rings_when_the_time_has_come_and_not_before() -> None:
+    listener = Listener()
+    for seconds in (0.0, 0.1, 0.2):
+        set_at = time.monotonic()
+        listener.alarm.set(seconds)
+        assert listener.next() >= set_at + seconds
+
+
+def test_a_time_that_has_passed_is_now() -> None:
+    listener = Listener()
+    listener.alarm.set(-1_000.0)
+    listener.next()
+
+
+def test_an_earlier_time_does_not_wait_for_a_later_one() -> None:
+    listener = Listener()
+    listener.alarm.set(3_600.0)
+    listener.alarm.set(0.05)
+    listener.next()
+
+
+def test_nor_is_the_later_one_forgotten() -> None:
+    listener = Listener()
+    set_at = time.monotonic()
+    listener.alarm.set(0.3)
+    listener.alarm.set(0.1)
+    first, second = listener.next(), listener.next()
+    assert first >= set_at + 0.1
+    assert second >= set_at + 0.3
+
+
+def test_times_close_together_are_one() -> None:
+    listener = Listener()
+    began_at = time.monotonic()
+    for _ in range(1_000):
+        listener.alarm.set(0.1)
+    grains = (time.monotonic() - began_at) / GRAIN_SECONDS + 2
+    becomes_true(lambda: listener.is_quiet)
+    assert 1 <= listener.heard.qsize() <= grains
+
+
+def test_its_thread_ends_when_no_time_is_set_and_another_is_started_when_one_is() -> None:
+    listener = Listener()
+    assert listener.is_quiet
+    for _ in range(2):
+        listener.alarm.set(0.0)
+        listener.next()
+        becomes_true(lambda: not listener.threads[-1].is_alive())
+        assert listener.is_quiet
+    assert len(set(listener.threads)) == 2
+    with pytest.raises(Empty):
+        listener.heard.get_nowait()
+
+
+def test_one_thread_is_enough_for_many_times() -> None:
+    listener = Listener()
+    for seconds in (0.3, 0.2, 0.1):
+        listener.alarm.set(seconds)
+    for _ in range(3):
+        listener.next()
+    assert len(set(listener.threads)) == 1
+    assert listener.threads[0].daemon
+
+
+def test_whoever_is_rung_may_set_it_again() -> None:
+    rings: list[int] = []
+
+    def ring() -> None:
+        rings.append(1)
+        if len(rings) < 3:
+            alarm.set(0.0)
+
+    alarm = Alarm(ring)
+    alarm.set(0.0)
+    becomes_true(lambda: len(rings) == 3)
+
+
+def test_where_no_thread_can_be_started_nothing_is_raised_and_the_next_time_takes_it_along(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    listener = Listener()
+
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", start)
+        listener.alarm.set(0.0)
+    assert listener.is_quiet
+    listener.alarm.set(0.2)
+    listener.next()
+    listener.next()
+
+
+# The bell's
+
+
+def test_the_bell_rings_after_so_long() -> None:
+    rung: SimpleQueue[float] = SimpleQueue()
+    bell = Bell(lambda: rung.put(time.monotonic()))
+    set_at = time.monotonic()
+    bell.ring_in(0.2)
+    assert rung.get(timeout=PATIENCE_SECONDS) >= set_at + 0.2
+
+
+@pytest.mark.parametrize("silent", [Bell(None), Bell(lambda: None, inline=True)])
+def test_one_that_wakes_nobody_sets_no_alarm(silent: Bell) -> None:
+    silent.ring_in(0.0)
+    assert silent._alarm._thread is None
+
+
+FORKING = """
+import os
+from outbox.bell import Bell
+
+rung = []
+bell = Bell(lambda: rung.append(1))
+bell.ring_in(3600)
+child = os.fork()
+if child == 0:
+    bell.ring_in(0.01)
+    while not rung:
+        pass
+    print("child", flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+assert not rung
+bell.ring_in(0.01)
+while not rung:
+    pass
+print("parent")
+"""
+
+
+def test_it_survives_a_fork() -> None:
+    assert run_python(FORKING).split() == ["child", "parent"]
