@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from outbox.errors import RegistrationError
 
 OPEN_AFTER = 5
+# Beyond these, times can't be counted with.
+LEAST_PER_SECOND, MOST_PER_SECOND = 1e-300, 1e300
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,4 +34,6 @@ class Limits:
 
 
 def _is_rate(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value > 0
+    return (
+        isinstance(value, int | float) and not isinstance(value, bool) and LEAST_PER_SECOND <= value <= MOST_PER_SECOND
+    )

@@ -46,6 +46,7 @@ class Group:
         self.deliveries: list[Delivery] = []
         self.interrupted: BaseException | None = None
         self._begun: dict[int, Delivery] = {}
+        self._answered = 0
         self._left_behind = False
         self._settled_at = 0.0
         self._news: queue.SimpleQueue[Group] = queue.SimpleQueue()
@@ -58,25 +59,21 @@ class Group:
         """Deliver what the gate lets through; `hurried` in a worker, where others want their turn."""
         permit = self._box.gates.of(self._destination).enter(len(self.deliveries), hurried=hurried, on_wait=self._wait)
         self._waits = False
-        started_at, answered = time.monotonic(), 0
+        self._answered = 0
+        started_at = time.monotonic()
         try:
             self._put_off(self.deliveries[permit.events :], permit)
-            for outcome in self._deliver(permit):
-                answered += 1
-                permit.note(outcome)
+            if permit.events:
+                self._deliver(permit)
         finally:
-            permit.leave(answered, time.monotonic() - started_at)
+            permit.leave(self._answered, time.monotonic() - started_at)
 
-    def _deliver(self, permit: Permit) -> Iterator[Outcome]:
-        if not permit.events:
-            return
+    def _deliver(self, permit: Permit) -> None:
         error = "the destination returned no outcome"
         try:
             for event, outcome in self._destination.deliver(self._events(permit), self._lease(permit)):
-                checked = self._checked(outcome)
-                self._record(self._begun[event.seq], checked)
+                self._record(self._begun[event.seq], self._checked(outcome), permit)
                 del self._begun[event.seq]
-                yield checked
         except Exception as failure:
             error = describe(failure)
         except BaseException as stop:
@@ -86,7 +83,7 @@ class Group:
             raise
         finally:
             for delivery in self._begun.values():
-                self._record(delivery, Retry(error))
+                self._record(delivery, Retry(error), permit)
 
     # In a thread of its own
 
@@ -95,7 +92,12 @@ class Group:
         self._news = news
         name = f"outbox-to-{self.name}"
         self._thread = threading.Thread(target=self._run_in_thread, args=(ended, hurried), name=name, daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as error:  # no room for one more: what has not begun goes back
+            logger.warning("%s gets no thread: %s", self.name, error)
+            self.over = True
+            ended()
 
     @property
     def is_busy(self) -> bool:
@@ -163,11 +165,13 @@ class Group:
         self._box.dialect.discard_connection()
         return Retry("a transaction was left open; it was rolled back")
 
-    def _record(self, delivery: Delivery, outcome: Outcome) -> None:
+    def _record(self, delivery: Delivery, outcome: Outcome, permit: Permit) -> None:
         now = self._batch.clock.now()
         standing = delivery.standings[self.name]
         reached = retry.after(standing, outcome, now, delivery.event.max_attempts, self._box.settings)
         self._batch.answer(delivery, self.name, reached)
+        self._answered += 1
+        permit.note(outcome)
         if self._left_behind and time.monotonic() - self._settled_at >= SETTLE_SECONDS:
             self._settled_at = time.monotonic()
             settle(self._box, self._batch)

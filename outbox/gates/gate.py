@@ -53,6 +53,7 @@ class Gate:
         self._failures = 0  # in a row, in this process
         self._per_second: float | None = None  # what one call at a time achieves
         self._calm_until = 0.0
+        self._is_open = False
         self.trips = 0
 
     def enter(self, events: int, *, hurried: bool, on_wait: Callable[[], None] = lambda: None) -> Permit:
@@ -69,17 +70,37 @@ class Gate:
             time.sleep(LOOK_SECONDS)
 
     def _ask(self, request: Request, *, bounded: bool) -> Answer:
-        answer = Answer(request.events, min(self._at_once, request.events))
-        if self._is_limited or self._clock() >= self._calm_until:
-            answer = self._store.update(self.name, lambda state, now: self._decide(state, now, request))
-        if not bounded or self.limits.concurrency is not None or answer.probe or not answer.events:
+        """Both this process's own limit, if it is bounded, and what all workers agree on."""
+        if not bounded or self.limits.concurrency is not None:
+            return self._ask_all(request)
+        own = self._ask_own(request)
+        if own.full and not self._is_open:
+            return own
+        # A probe needs no place: all of them may be taken by calls that take long.
+        answer = self._ask_all(request if own.full else replace(request, events=own.events))
+        if answer.probe:
             return answer
-        request = replace(request, events=answer.events)
-        own = self._own_store.update(self.name, lambda state, now: states.ask(state, now, request, self._own))
-        return answer if own.events == answer.events else own
+        if not answer.events:
+            self._leave_own(request.holder)
+            return answer
+        return own if own.events <= answer.events else answer
+
+    def _ask_own(self, request: Request) -> Answer:
+        """A share is one place, however many calls at once it makes."""
+        calls = min(self._at_once, request.events)
+        speed = None if request.per_second is None else request.per_second * calls
+        alone = replace(request, at_once=1, per_second=speed)
+        answer = self._own_store.update(self.name, lambda state, now: states.ask(state, now, alone, self._own))
+        return replace(answer, at_once=min(self._at_once, answer.events))
+
+    def _ask_all(self, request: Request) -> Answer:
+        if self._is_limited or self._clock() >= self._calm_until:
+            return self._store.update(self.name, lambda state, now: self._decide(state, now, request))
+        return Answer(request.events, min(self._at_once, request.events))
 
     def _decide(self, state: State, now: float, request: Request) -> tuple[State, Answer]:
         calm = state.is_calm(now)
+        self._is_open = state.open
         self._calm_until = self._clock() + VIEW_SECONDS if calm else 0.0
         if calm and not self._is_limited:
             return state, Answer(request.events, min(self._at_once, request.events))
@@ -91,24 +112,37 @@ class Gate:
 
     def leave(self, holder: str) -> None:
         if self.limits.concurrency is not None:
-            self._store.update(self.name, lambda state, _: (states.leave(state, holder), None))
+            self._store.release(self.name, lambda state, _: (states.leave(state, holder), None))
         else:
-            self._own_store.update(self.name, lambda state, _: (states.leave(state, holder), None))
+            self._leave_own(holder)
 
-    def note(self, outcome: Outcome, *, probe: bool) -> None:
-        """Count what could not be reached, in a row; any other answer came from the destination itself."""
-        failed = isinstance(outcome, Unavailable)
-        with self._lock:
-            self._failures = self._failures + 1 if failed else 0
-            failures = self._failures
+    def _leave_own(self, holder: str) -> None:
+        self._own_store.update(self.name, lambda state, _: (states.leave(state, holder), None))
+
+    def note(self, outcome: Outcome, *, probe: bool, withdrawn: bool = False) -> None:
+        """Count what could not be reached, in a row; any other answer came from the destination itself.
+
+        What comes in after it was opened was sent before that, and tells nothing new.
+        """
         if isinstance(outcome, Unavailable):
-            enough = self.limits.open_after is not None and failures >= self.limits.open_after
+            if withdrawn:
+                return
+            with self._lock:
+                self._failures += 1
+                enough = self.limits.open_after is not None and self._failures >= self.limits.open_after
             if probe or enough:
                 self._trip(outcome.error, probe=probe)
-        elif probe:
+            return
+        with self._lock:
+            self._failures = 0
+        if probe:
             self._store.update(self.name, lambda state, now: (states.recover(state, now), None))
-            self._calm_until = 0.0
+            self._calm_until, self._is_open = 0.0, False
             logger.warning("%s is reached again", self.name)
+
+    def unasked(self) -> None:
+        """The probe was not sent."""
+        self._store.update(self.name, lambda state, now: (states.unasked(state, now), None))
 
     def took(self, events: int, seconds: float, at_once: int) -> None:
         """Follow how fast it is."""
@@ -126,7 +160,7 @@ class Gate:
         with self._lock:
             self._failures = 0
             self.trips += 1
-            self._calm_until = 0.0
+            self._calm_until, self._is_open = 0.0, True
         if opened:
             logger.warning("%s is left alone for %.0f seconds: %s", self.name, seconds, error)
 
@@ -148,7 +182,7 @@ class Permit:
         return self._gate.trips != self._trips
 
     def note(self, outcome: Outcome) -> None:
-        self._gate.note(outcome, probe=self.answer.probe)
+        self._gate.note(outcome, probe=self.answer.probe, withdrawn=self.withdrawn)
 
     def leave(self, events: int, seconds: float) -> None:
         """Done: so many events took so long."""
@@ -156,3 +190,5 @@ class Permit:
             self._gate.leave(self._holder)
         if events:
             self._gate.took(events, seconds, self.at_once)
+        elif self.answer.probe:
+            self._gate.unasked()

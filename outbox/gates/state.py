@@ -27,8 +27,11 @@ RAMP_PER_SECOND = 5.0
 RAMP_DOUBLES_EVERY = 5.0
 RAMP_SECONDS = 60.0
 
-# A tenth of a second's worth may go at once: spacing every single event would cost a claim for each.
+# A tenth of a second's worth may go at once: spacing every single event would cost a claim for each. And whoever comes
+# a little late for its turn does not lose it.
 BURST_SECONDS = 0.1
+# Sums of times since 1970 are no more exact than this.
+EXACT_SECONDS = 1e-6
 # Nobody's turn is put further away than this: things may get better meanwhile.
 HORIZON_SECONDS = 600.0
 # When all places are taken: how long until it is worth another look, at least and at most.
@@ -54,7 +57,7 @@ class State:
     recovered_at: float | None = None
     places: dict[str, Place] = field(default_factory=dict)
     next_at: float = 0.0  # when the next event is on schedule
-    tail_at: float = 0.0  # the last turn that was given out
+    tail_at: float = 0.0  # the next turn to be given out
 
     @property
     def open(self) -> bool:
@@ -70,8 +73,8 @@ class State:
     @classmethod
     def from_json(cls, text: str) -> Self:
         """What another version has written beyond what this one knows is left out."""
-        known: dict[str, Any] = {name: value for name, value in json.loads(text).items() if name in cls.__slots__}
-        places = {holder: Place(**place) for holder, place in known.pop("places", {}).items()}
+        known = _known(cls, json.loads(text))
+        places = {holder: Place(**_known(Place, place)) for holder, place in known.pop("places", {}).items()}
         return cls(places=places, **known)
 
 
@@ -106,7 +109,7 @@ class Answer:
 def ask(state: State, now: float, request: Request, limits: Limits) -> tuple[State, Answer]:
     """May events go now?"""
     if state.open:
-        return _ask_open(state, now, request)
+        return _ask_open(state, now, request, limits)
     places = {holder: place for holder, place in state.places.items() if place.until > now}
     state = replace(state, places=places)
     calls = min(request.at_once, request.events)
@@ -139,19 +142,26 @@ def trip(state: State, now: float, error: str, *, probe: bool) -> State:
     return replace(state, trips=trips, open_until=now + open_seconds(trips), error=error, recovered_at=None)
 
 
+def unasked(state: State, now: float) -> State:
+    """A probe was not sent after all: another may try."""
+    return replace(state, open_until=now) if state.open else state
+
+
 def recover(state: State, now: float) -> State:
-    """It was reached."""
-    return replace(state, trips=0, open_until=0.0, error="", recovered_at=now, next_at=now, tail_at=now)
+    """It was reached. What is closed already does not recover again."""
+    return replace(state, trips=0, open_until=0.0, error="", recovered_at=now, tail_at=now) if state.open else state
 
 
 def open_seconds(trips: int) -> float:
     return min(OPEN_SECONDS * 2.0 ** min(trips - 1, 60), OPEN_CAP_SECONDS)
 
 
-def _ask_open(state: State, now: float, request: Request) -> tuple[State, Answer]:
-    if now < state.open_until:
-        return state, Answer(0, open=True, wait=state.open_until - now)
+def _ask_open(state: State, now: float, request: Request, limits: Limits) -> tuple[State, Answer]:
+    opens_at = max(state.open_until, state.next_at if limits.per_second is not None else 0.0)
+    if now < opens_at:
+        return state, Answer(0, open=True, wait=min(opens_at - now, OPEN_CAP_SECONDS))
     # One at a time: the next may try when this one has had its time, should nothing be heard of it.
+    _, state = _take_turns(state, now, 1, limits.per_second)
     probing = replace(state, open_until=now + request.hold_seconds)
     return probing, Answer(1, at_once=1, probe=True, open=True, wait=open_seconds(state.trips))
 
@@ -170,9 +180,9 @@ def _take_turns(state: State, now: float, events: int, rate: float | None) -> tu
         return events, state
     step = 1 / rate
     burst = max(1.0, rate * BURST_SECONDS)
-    base = max(state.next_at, now - (burst - 1) * step)
-    # A hair's breadth: a sum of floats must not lose the turn that it stands for.
-    come_up = math.floor((now - base) / step + 1e-6) + 1 if base <= now else 0
+    late = max((burst - 1) * step, min(0.99 * step, BURST_SECONDS))
+    base = max(state.next_at, now - late)
+    come_up = math.floor((now - base + EXACT_SECONDS) / step) + 1 if base <= now + EXACT_SECONDS else 0
     taken = min(events, come_up)
     return taken, replace(state, next_at=base + taken * step if taken else state.next_at)
 
@@ -183,9 +193,13 @@ def _queue_up(state: State, now: float, left: int, answer: Answer, pace: float |
         return state, answer
     step = 1 / pace
     begins_at = max(state.tail_at, state.next_at, now + step * answer.events)
-    wait = min(begins_at + step - now, HORIZON_SECONDS)
+    wait = min(begins_at - now, HORIZON_SECONDS)
     tail_at = min(begins_at + step * left, now + HORIZON_SECONDS)
     return replace(state, tail_at=tail_at), replace(answer, wait=wait, step=step)
+
+
+def _known(kind: type[Place | State], fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if name in kind.__slots__}
 
 
 def _least(*rates: float | None) -> float | None:

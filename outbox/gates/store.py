@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
@@ -33,11 +34,18 @@ NEVER_SEEN = "?"
 MOST_TRIES = 50
 # After Redis has failed, nobody waits for it again for this long.
 PAUSE_SECONDS = 5.0
+# What is given back while Redis is away is kept for later; more than this comes back by itself, when its time is up.
+MOST_UNRELEASED = 1_000
 
 
 class Store(Protocol):
     def update(self, name: str, decide: Decide[T]) -> T:
         """Replace the state by what `decide` makes of it, and answer what it says besides."""
+        ...
+
+    def release(self, name: str, decide: Decide[None]) -> None:
+        """The same for what gives something back: it must not get lost, and may come late."""
+        ...
 
 
 class LocalStore:
@@ -52,6 +60,8 @@ class LocalStore:
         with self._lock:
             self._states[name], answer = decide(self._states.get(name, State()), self._clock())
             return answer
+
+    release = update
 
 
 class RedisStore:
@@ -68,7 +78,7 @@ class RedisStore:
             self._exchange(name, NEVER_SEEN, "")
         for _ in range(MOST_TRIES):
             before, read, read_at = self._seen[name]
-            state = State.from_json(before) if before else State()
+            state = _read(before)
             after, answer = decide(state, read + time.monotonic() - read_at)
             text = before if after == state else after.to_json()
             if self._exchange(name, before, text):
@@ -76,11 +86,21 @@ class RedisStore:
         raise TimeoutError(f"the state of {name!r} changes all the time")
 
     def _exchange(self, name: str, before: str, after: str) -> bool:
-        keys, args = [self._prefix + name], [before, after, KEPT_MILLISECONDS]
+        keys, args = [self._prefix + name], [before.encode("latin-1"), after.encode("latin-1"), KEPT_MILLISECONDS]
         done, found, seconds, micros = self._compare_and_set(keys=keys, args=args)
-        text = after if done else found.decode()
+        text = after if done else found.decode("latin-1")  # of garbage too: it is compared, to the byte
         self._seen[name] = (text, int(seconds) + int(micros) / 1e6, time.monotonic())
         return bool(done)
+
+    release = update
+
+
+def _read(text: str) -> State:
+    """What somebody else has put there is as good as nothing."""
+    try:
+        return State.from_json(text)
+    except (ValueError, TypeError, AttributeError):
+        return State()
 
 
 class FallbackStore:
@@ -90,18 +110,55 @@ class FallbackStore:
         self._shared = shared
         self._local = LocalStore()
         self._failed_at: float | None = None
+        self._unreleased: deque[tuple[str, Decide[None]]] = deque(maxlen=MOST_UNRELEASED)
 
     def update(self, name: str, decide: Decide[T]) -> T:
-        if self._failed_at is not None and time.monotonic() - self._failed_at < PAUSE_SECONDS:
+        if self._is_pausing:
             return self._local.update(name, decide)
         try:
+            self._catch_up()
             answer = self._shared.update(name, decide)
         except Exception as error:
-            if self._failed_at is None:
-                logger.warning("breakers and limits are this process's own while Redis can't be used: %s", error)
-            self._failed_at = time.monotonic()
+            self._note_failure(error)
             return self._local.update(name, decide)
+        self._note_success()
+        return answer
+
+    def release(self, name: str, decide: Decide[None]) -> None:
+        """On both sides: whatever it is that is given back was taken on one of them, perhaps before things changed."""
+        self._local.update(name, decide)
+        self._unreleased.append((name, decide))
+        if self._is_pausing:
+            return
+        try:
+            self._catch_up()
+        except Exception as error:
+            self._note_failure(error)
+        else:
+            self._note_success()
+
+    def _catch_up(self) -> None:
+        while self._unreleased:
+            try:
+                name, decide = self._unreleased.popleft()
+            except IndexError:
+                return  # another thread was quicker
+            try:
+                self._shared.update(name, decide)
+            except Exception:
+                self._unreleased.appendleft((name, decide))
+                raise
+
+    @property
+    def _is_pausing(self) -> bool:
+        return self._failed_at is not None and time.monotonic() - self._failed_at < PAUSE_SECONDS
+
+    def _note_failure(self, error: Exception) -> None:
+        if self._failed_at is None:
+            logger.warning("breakers and limits are this process's own while Redis can't be used: %s", error)
+        self._failed_at = time.monotonic()
+
+    def _note_success(self) -> None:
         if self._failed_at is not None:
             logger.info("breakers and limits are shared again")
             self._failed_at = None
-        return answer

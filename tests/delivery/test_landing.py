@@ -1,6 +1,7 @@
 """Landing: what is left to do is done once, by whoever ends last."""
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -61,16 +62,22 @@ def test_an_error_in_it_is_the_callers_and_it_is_not_tried_again() -> None:
 
 def test_whatever_ends_at_the_same_moment_it_is_done_once() -> None:
     for _ in range(200):
-        done: list[int] = []
-        landing, barrier = Landing(3), threading.Barrier(5, timeout=20)
-        calls = [landing.ended, landing.ended, landing.ended, landing.abandon]
-        steps = [*calls, lambda landing=landing, done=done: landing.then(lambda: done.append(1))]
-
-        def run(step: object, barrier: threading.Barrier = barrier) -> None:
-            barrier.wait()
-            assert callable(step)
-            step()
-
+        race = Race()
         with ThreadPoolExecutor(5) as executor:
-            list(executor.map(run, steps))
-        assert done == [1]
+            list(executor.map(race.run, race.steps))
+        assert race.done == [1]
+
+
+class Race:
+    """All that can happen to a landing, at once."""
+
+    def __init__(self) -> None:
+        self.done: list[int] = []
+        self._barrier = threading.Barrier(5, timeout=20)
+        landing = Landing(3)
+        ends: list[Callable[[], object]] = [landing.ended, landing.ended, landing.ended, landing.abandon]
+        self.steps = [*ends, lambda: landing.then(lambda: self.done.append(1))]
+
+    def run(self, step: Callable[[], object]) -> None:
+        self._barrier.wait()
+        step()

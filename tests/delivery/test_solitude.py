@@ -10,7 +10,17 @@ from outbox.core import Outbox
 from outbox.delivery import solitude
 from outbox.models import DELIVERED, SENDING
 from tests.conftest import Configure
-from tests.table import another, at_work, becomes_true, claimed, emit_one, expire_leases, passes, stored
+from tests.table import (
+    PATIENCE_SECONDS,
+    another,
+    at_work,
+    becomes_true,
+    claimed,
+    emit_one,
+    expire_leases,
+    passes,
+    stored,
+)
 
 
 class Busy:
@@ -70,6 +80,35 @@ class TestWhileAnotherBatchIsInFlight:
             becomes_true(lambda: box.process_pending_events()["processed"] == 1)
             assert stored(suspect).status == DELIVERED
 
+    def test_one_that_takes_long_is_not_waited_for(self, box: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(solitude, "PATIENCE_SECONDS", 0.3)
+        busy = Busy()
+        emit_one("slow")
+        try:
+            box.drain()  # which turns away from it
+            passes(busy.begun)
+            suspect = a_suspect(box, "quick")
+            becomes_true(lambda: box.drain() == 1)
+            assert stored(suspect).status == DELIVERED
+            assert not box.solitude.wait_until_empty(0)
+        finally:
+            busy.gate.set()
+
+    def test_one_that_has_just_begun_is_waited_for(self, box: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(solitude, "PATIENCE_SECONDS", PATIENCE_SECONDS)
+        monkeypatch.setattr(box.solitude, "_look_every", 0.0)
+        busy = Busy()
+        emit_one("slow")
+        box.drain()
+        passes(busy.begun)
+        suspect = a_suspect(box, "quick")
+        with at_work(box, busy.gate) as looking:
+            becomes_true(lambda: box.solitude._looking is not None)
+            assert stored(suspect).attempts == 1
+            busy.gate.set()
+            assert looking.result()["processed"] == 1
+        assert stored(suspect).status == DELIVERED
+
 
 class TestWhileASuspectIsInFlight:
     def test_nothing_else_is_claimed_here_and_what_was_turned_away_is_made_up_for(self, box: Outbox) -> None:
@@ -89,3 +128,34 @@ class TestWhileASuspectIsInFlight:
             busy.gate.set()
             worker.result()
         passes(rung)
+
+
+class TestWaitingUntilNothingIsInFlight:
+    def test_it_is_true_at_once_where_nothing_is(self, box: Outbox) -> None:
+        assert box.solitude.wait_until_empty(PATIENCE_SECONDS)
+        emit_one()
+        box.process_pending_events()
+        assert box.solitude.wait_until_empty(0)
+
+    def test_what_goes_on_is_waited_for_so_long_and_no_longer(self, box: Outbox) -> None:
+        busy = Busy()
+        emit_one("slow")
+        box.drain()
+        try:
+            assert not box.solitude.wait_until_empty(0.05)
+        finally:
+            busy.gate.set()
+
+    def test_it_is_true_when_the_last_batch_has_been_settled(self, configure: Configure) -> None:
+        box = configure(batch_size=1)
+        busy = Busy()
+        events = [emit_one("slow"), emit_one("slow")]
+        while box.drain():
+            pass
+        busy.gate.set()
+        assert box.solitude.wait_until_empty(PATIENCE_SECONDS)
+        assert {stored(event).status for event in events} == {DELIVERED}
+
+    def test_a_claim_that_found_nothing_is_not_in_flight(self, box: Outbox) -> None:
+        assert box.drain() == 0
+        assert box.solitude.wait_until_empty(0)

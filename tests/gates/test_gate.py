@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from outbox.destinations import Lease
 from outbox.errors import Unavailable
 from outbox.event import Event
-from outbox.gates import Gates, gate, state
+from outbox.gates import Gates, gate
+from outbox.gates import state as states
 from outbox.gates.gate import VIEW_SECONDS, Gate, Permit
-from outbox.gates.state import BURST_SECONDS, RAMP_SECONDS
+from outbox.gates.state import BURST_SECONDS, RAMP_SECONDS, State
 from outbox.gates.store import Decide, LocalStore
 from outbox.limits import Limits
 from outbox.outcome import DELIVERED, Failed, Outcome, Retry
@@ -75,15 +76,15 @@ class Worker:
     def open(self) -> None:
         for _ in range(5):
             self.try_one(REFUSED)
-        assert self.is_open
+        assert self.is_open()
 
-    @property
     def is_open(self) -> bool:
         return self.state.open
 
     @property
-    def state(self) -> state.State:
-        return self.store.update(self.gate.name, lambda state, _: (state, state))
+    def state(self) -> State:
+        state: State = self.store.update(self.gate.name, lambda state, _: (state, state))
+        return state
 
     def events(self, wanted: int = 100, *, hurried: bool = False) -> int:
         """How many may go now."""
@@ -103,9 +104,9 @@ class TestOpening:
         worker = Worker(Limits(open_after=3))
         for _ in range(2):
             worker.try_one(REFUSED)
-        assert not worker.is_open
+        assert not worker.is_open()
         worker.try_one(REFUSED)
-        assert worker.is_open
+        assert worker.is_open()
         assert worker.state.error == "refused"
 
     @pytest.mark.parametrize("outcome", [DELIVERED, Retry("no"), Failed("never")])
@@ -115,31 +116,31 @@ class TestOpening:
             worker.try_one(REFUSED)
             worker.try_one(REFUSED)
             worker.try_one(outcome)
-        assert not worker.is_open
+        assert not worker.is_open()
 
     def test_without_limits_it_is_five(self) -> None:
         worker = Worker()
         for _ in range(4):
             worker.try_one(REFUSED)
-        assert not worker.is_open
+        assert not worker.is_open()
         worker.try_one(REFUSED)
-        assert worker.is_open
+        assert worker.is_open()
 
     def test_one_that_is_never_to_be_left_alone_is_not(self) -> None:
         worker = Worker(Limits(open_after=None))
         for _ in range(100):
             assert worker.try_one(REFUSED).events == 1
-        assert not worker.is_open
+        assert not worker.is_open()
 
     def test_events_of_one_permit_count_like_those_of_many(self) -> None:
         worker = Worker()
         permit = worker.gate.enter(10, hurried=False)
         for _ in range(4):
             permit.note(REFUSED)
-        assert not permit.withdrawn
+        assert not worker.is_open()
         permit.note(REFUSED)
         assert permit.withdrawn
-        assert worker.is_open
+        assert worker.is_open()
 
     def test_it_withdraws_what_others_in_this_process_were_permitted_before(self) -> None:
         worker = Worker()
@@ -184,7 +185,7 @@ class TestProbes:
         worker.open()
         caplog.clear()
         self.probe(worker).note(outcome)
-        assert not worker.is_open
+        assert not worker.is_open()
         assert caplog.messages == ["target is reached again"]
 
     def test_afterwards_more_and_more_go_and_at_last_as_many_as_come(self) -> None:
@@ -240,7 +241,7 @@ class TestProbes:
             late.note(REFUSED)
         self.probe(worker).note(DELIVERED)
         late.note(REFUSED)
-        assert not worker.is_open
+        assert not worker.is_open()
 
     def test_it_needs_no_place_of_those_that_a_process_has(self) -> None:
         worker = Worker(groups=1)
@@ -401,6 +402,21 @@ class TestRates:
             worker.clock.now += 0.01
         assert 500 <= gone <= 500 + 5 + 1
 
+    @pytest.mark.parametrize("per_second", [1, 5, 10, 15, 50])
+    def test_those_who_are_a_little_late_for_their_turns_do_not_lose_them(self, per_second: int) -> None:
+        worker = Worker(Limits(per_second=per_second), groups=1_000)
+        began_at = worker.clock.now
+        waiting = [0.0] * 100
+        while waiting:
+            come = [turn for turn in waiting if began_at + turn <= worker.clock.now]
+            waiting = [turn for turn in waiting if began_at + turn > worker.clock.now]
+            if come:
+                permit = worker.gate.enter(len(come), hurried=False)
+                now = worker.clock.now - began_at
+                waiting += [now + permit.answer.turn(number) for number in range(len(come) - permit.events)]
+            worker.clock.now += 0.05  # as an alarm would ring
+        assert worker.clock.now - began_at == pytest.approx(100 / per_second, rel=0.1)
+
     def test_those_put_off_go_at_their_turn(self) -> None:
         worker = Worker(Limits(per_second=10), groups=1_000)
         permit = worker.gate.enter(30, hurried=True)
@@ -464,7 +480,7 @@ def let_pass(gates: Gates, seconds: float) -> None:
 @pytest.fixture
 def soon_probed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Redis's clock is not ours to move: what is open may be tried at once."""
-    monkeypatch.setattr(state, "OPEN_SECONDS", 0.0)
+    monkeypatch.setattr(states, "OPEN_SECONDS", 0.0)
 
 
 def fail(gate: Gate, times: int = 5) -> None:
@@ -511,7 +527,7 @@ class TestShared:
     ) -> None:
         here, there, target = start(), start(), Target()
         with monkeypatch.context() as patch:
-            patch.setattr(state, "OPEN_SECONDS", 0.0)
+            patch.setattr(states, "OPEN_SECONDS", 0.0)
             fail(here.of(target))
             probe = there.of(target).enter(10, hurried=True)
         probe.note(REFUSED)
@@ -594,7 +610,7 @@ class TestGates:
             name = "plain"
             wants, deliver = Target.wants, Target.deliver
 
-        gate = Gates(Settings(drains=1)).of(Plain())  # type: ignore[arg-type]
+        gate = Gates(Settings(drains=1)).of(Plain())
         permit = gate.enter(100, hurried=True)
         assert (permit.events, permit.at_once) == (100, 1)
         assert gate.enter(100, hurried=True).events == 0

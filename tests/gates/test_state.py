@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from outbox.errors import RegistrationError
 from outbox.gates.state import (
     BURST_SECONDS,
     HORIZON_SECONDS,
@@ -214,6 +215,8 @@ class TestTurns:
         assert_within(fleet.admitted, per_second)
 
     @given(st.floats(0.1, 1e4), ORIGINS)
+    @example(7.0, 1_000.0)
+    @example(10.0, 1.8e9)
     def test_whoever_asks_often_gets_all_of_it(self, per_second: float, origin: float) -> None:
         fleet = Fleet(Limits(per_second=per_second), origin)
         pause = BURST_SECONDS / 3
@@ -255,11 +258,11 @@ class TestTurns:
             fleet.now = answer.turn(number)
             assert fleet.ask(1).events == 1
 
-    @pytest.mark.parametrize("per_second", [1e-300, 1e-9, 0.001, 0.1, 3, 1_000, 1e9, 1e300])
+    @pytest.mark.parametrize("per_second", [1e-100, 1e-9, 0.001, 0.1, 3, 1_000, 1e9, 1e100])
     def test_the_first_one_goes_at_once_whatever_the_rate(self, per_second: float) -> None:
         assert Fleet(Limits(per_second=per_second), 1.8e9).ask(1).events == 1
 
-    @pytest.mark.parametrize("origin", [0.0, 1.8e9], ids=["own clock", "Redis's clock"])
+    @pytest.mark.parametrize("origin", [1_000.0, 1.8e9], ids=["own clock", "Redis's clock"])
     def test_a_tenth_of_a_seconds_worth_goes_at_once(self, origin: float) -> None:
         fleet = Fleet(Limits(per_second=100), origin)
         assert fleet.ask(50).events == 10
@@ -462,26 +465,25 @@ class TestWhateverIsAsked:
     @given(
         STATES,
         st.floats(0, 4e9),
-        st.integers(1, 10**6),
-        st.integers(1, 10**4),
-        st.none() | st.floats(1e-9, 1e12),
-        st.builds(Limits, st.none() | st.integers(1, 10**9), st.none() | st.floats(1e-300, 1e300)),
+        st.builds(asking, st.integers(1, 10**6), st.integers(1, 10**4), speed=st.none() | st.floats(1e-9, 1e12)),
+        st.builds(Limits, st.none() | st.integers(1, 10**9), st.none() | st.floats(1e-100, 1e100)),
     )
-    def test_there_is_an_answer(
-        self, state: State, now: float, events: int, at_once: int, speed: float | None, limits: Limits
-    ) -> None:
-        after, answer = ask(state, now, asking(events, at_once, speed=speed), limits)
-        assert 0 <= answer.events <= events
-        assert 0 <= answer.at_once <= at_once
-        assert (answer.at_once > 0) or not answer.events
-        for number in (0, 1, events):
+    def test_there_is_an_answer(self, state: State, now: float, request: Request, limits: Limits) -> None:
+        after, answer = ask(state, now, request, limits)
+        assert 0 <= answer.events <= request.events
+        assert 0 <= answer.at_once <= request.at_once
+        assert answer.at_once > 0 or not answer.events
+        for number in (0, 1, request.events):
             assert 0 <= answer.turn(number) <= HORIZON_SECONDS
         for following in (after, leave(after, "me"), trip(after, now, "", probe=True), recover(after, now)):
             assert State.from_json(following.to_json()) == following
 
-    @pytest.mark.parametrize("per_second", [5e-324, 1e-310, 1e-300, 1e300, 1.7e308])
+    @pytest.mark.parametrize("per_second", [5e-324, 1e-310, 1e-300, 1e-9, 1e9, 1e300, 1.7e308])
     def test_also_at_the_ends_of_what_a_rate_can_be(self, per_second: float) -> None:
-        fleet = Fleet(Limits(per_second=per_second), 1.8e9)
+        try:
+            fleet = Fleet(Limits(per_second=per_second), 1.8e9)
+        except RegistrationError:
+            return  # what can't be counted with may be refused
         for _ in range(3):
             answer = fleet.ask(10)
             assert 0 <= answer.turn(0) <= answer.turn(9) <= HORIZON_SECONDS

@@ -13,8 +13,10 @@ from uuid import uuid4
 import pytest
 import redis
 
+from outbox.destinations.handler import Handler
 from outbox.gates import ANSWER_TIMEOUT, store
-from outbox.gates.state import Answer, Request, State, ask, leave
+from outbox.gates.gate import Gate
+from outbox.gates.state import Answer, Request, State, ask
 from outbox.gates.store import KEPT_MILLISECONDS, FallbackStore, LocalStore, RedisStore, Store
 from outbox.limits import Limits
 from outbox.redis_client import make_client
@@ -39,12 +41,8 @@ def read_clock(state: State, now: float) -> tuple[State, float]:
     return state, now
 
 
-def take_place(holder: str, hold_seconds: float = 330.0) -> Callable[[State, float], tuple[State, Answer]]:
-    return lambda state, now: ask(state, now, Request(holder, 1, hold_seconds=hold_seconds), ONE)
-
-
-def leave_place(holder: str) -> Callable[[State, float], tuple[State, None]]:
-    return lambda state, _: (leave(state, holder), None)
+def take_place(holder: str) -> Callable[[State, float], tuple[State, Answer]]:
+    return lambda state, now: ask(state, now, Request(holder, 1), ONE)
 
 
 def count_from_threads(kept: Store, threads: int, each: int) -> list[int]:
@@ -75,7 +73,7 @@ class TestInThisProcess:
         kept = LocalStore()
         kept.update(NAME, count)
         with pytest.raises(ZeroDivisionError):
-            kept.update(NAME, lambda state, now: (state, 1 / 0))
+            kept.update(NAME, lambda state, _: (state, 1 / 0))
         assert kept.update(NAME, count) == 2
 
     def test_it_goes_by_the_clock_that_it_was_given(self) -> None:
@@ -181,9 +179,7 @@ class TestInRedis:
             seconds, micros = client.time()
             assert abs(kept.update(NAME, read_clock) - (seconds + micros / 1e6)) < 5
 
-    def test_it_goes_on_from_one_reading_to_the_next(
-        self, kept: RedisStore, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_it_goes_on_from_one_reading_to_the_next(self, kept: RedisStore, monkeypatch: pytest.MonkeyPatch) -> None:
         first = kept.update(NAME, read_clock)
         real = time.monotonic
         monkeypatch.setattr(time, "monotonic", lambda: real() + 100)
@@ -222,9 +218,7 @@ class TestInRedis:
             b'{"places": {"me": {}}}',
         ],
     )
-    def test_what_can_not_be_read_is_replaced(
-        self, kept: RedisStore, client: Any, prefix: str, garbage: bytes
-    ) -> None:
+    def test_what_can_not_be_read_is_replaced(self, kept: RedisStore, client: Any, prefix: str, garbage: bytes) -> None:
         client.set(prefix + NAME, garbage)
         assert kept.update(NAME, take_place("me")).events == 1
         assert kept.update(NAME, take_place("you")).full
@@ -330,39 +324,52 @@ class TestWithoutRedis:
 
     def test_who_is_not_to_decide_is_not_taken_for_a_broken_redis(self, workers: Workers) -> None:
         with pytest.raises(ZeroDivisionError):
-            workers.a.update(NAME, lambda state, now: (state, 1 / 0))
+            workers.a.update(NAME, lambda state, _: (state, 1 / 0))
 
 
 class TestPlacesAcrossTheSwitch:
-    def test_one_taken_before_is_known_afterwards(self, workers: Workers, impatient: None) -> None:
-        workers.a.update(NAME, take_place("a"))
+    """Of a destination that has one place."""
+
+    @pytest.fixture
+    def gates(self, workers: Workers) -> list[Gate]:
+        target = Handler(lambda _: None, ["*"], NAME, concurrency=1)
+        return [Gate(target, kept, groups=2, hold_seconds=330.0) for kept in (workers.a, workers.b)]
+
+    def test_one_taken_before_is_known_afterwards(self, workers: Workers, gates: list[Gate], impatient: None) -> None:
+        here, there = gates
+        place = here.enter(1, hurried=True)
         workers.pause_redis()
         workers.server.resume()
-        assert workers.b.update(NAME, take_place("b")).full
-        workers.a.update(NAME, leave_place("a"))
-        assert workers.b.update(NAME, take_place("b")).events == 1
+        assert there.enter(1, hurried=True).answer.full
+        place.leave(1, 0.1)
+        assert there.enter(1, hurried=True).events == 1
 
     def test_one_left_while_redis_was_away_is_free_when_it_is_back(
-        self, workers: Workers, monkeypatch: pytest.MonkeyPatch
+        self, workers: Workers, gates: list[Gate], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        workers.a.update(NAME, take_place("a"))
+        here, there = gates
+        place = here.enter(1, hurried=True)
         workers.pause_redis()
-        workers.a.update(NAME, leave_place("a"))
+        place.leave(1, 0.1)
         workers.server.resume()
         monkeypatch.setattr(store, "PAUSE_SECONDS", 0.0)
-        workers.a.update(NAME, look)  # whatever it does next
-        assert workers.b.update(NAME, take_place("b")).events == 1
+        again = here.enter(1, hurried=True)
+        assert again.events == 1
+        again.leave(1, 0.1)
+        assert there.enter(1, hurried=True).events == 1
 
     def test_one_taken_while_redis_was_away_and_left_later_is_free_when_it_is_away_again(
-        self, workers: Workers, monkeypatch: pytest.MonkeyPatch
+        self, workers: Workers, gates: list[Gate], monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        here, _ = gates
         workers.pause_redis()
-        assert workers.a.update(NAME, take_place("a")).events == 1
+        place = here.enter(1, hurried=True)
+        assert place.events == 1
         workers.server.resume()
         monkeypatch.setattr(store, "PAUSE_SECONDS", 0.0)
-        workers.a.update(NAME, leave_place("a"))
+        place.leave(1, 0.1)
         workers.pause_redis()
-        assert workers.a.update(NAME, take_place("another")).events == 1
+        assert here.enter(1, hurried=True).events == 1
 
 
 class connecting:  # noqa: N801  (as `flights` is used)
@@ -371,7 +378,7 @@ class connecting:  # noqa: N801  (as `flights` is used)
     def __enter__(self) -> list[object]:
         self._seen: list[object] = []
         self._patch = pytest.MonkeyPatch()
-        connect = redis.connection.Connection.connect
+        connect: Any = redis.connection.Connection.connect
 
         def note(connection: Any, *arguments: Any, **options: Any) -> Any:
             self._seen.append(connection)

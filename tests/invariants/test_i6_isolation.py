@@ -1,5 +1,6 @@
 """A slow or dead destination, or a poison event, does not hold up or fail the others."""
 
+from collections import Counter
 from threading import Event as Gate
 
 import psycopg
@@ -24,6 +25,12 @@ from tests.table import (
 )
 
 
+def drained(box: Outbox) -> Counter[str]:
+    """How many events are in which state, after a worker was there."""
+    box.drain()
+    return statuses()
+
+
 class TestASlowDestination:
     def test_the_events_of_a_fast_one_are_settled_while_it_is_at_work(self, box: Outbox) -> None:
         gate = Gate()
@@ -46,8 +53,49 @@ class TestASlowDestination:
             assert {stored(event).progress["fast"]["state"] for event in others} == {DELIVERED}
             assert stored(stuck).status == SENDING
 
+    def test_a_long_head_of_its_events_does_not_keep_later_ones_of_others(self, box: Outbox) -> None:
+        gate = Gate()
+        outbox.handler("slow", name="slow")(lambda _: passes(gate))
+        outbox.handler("fast", name="fast")(lambda _: None)
+        emit(500, "slow")
+        emit(50, "fast")
+        try:
+            becomes_true(lambda: drained(box)[DELIVERED] == 50)
+            assert not gate.is_set()
+            # Those that wait are free, and have not paid for it.
+            becomes_true(lambda: statuses() == {DELIVERED: 50, SENDING: box.settings.drains, PENDING: 498})
+            assert {row.attempts for row in OutboxEvent.select() if row.status == PENDING} == {0}
+        finally:
+            gate.set()
+
+    def test_its_own_limit_does_not_slow_down_others(self, box: Outbox) -> None:
+        outbox.handler("*", name="limited", per_second=0.001)(lambda _: None)
+        fast: list[str] = []
+        outbox.handler("fast", name="fast")(lambda event: fast.append(event.aggregate_id))
+        emit(300, "slow")
+        emit(50, "fast")
+        becomes_true(lambda: (box.drain(), len(fast) == 50)[1])
+
 
 class TestADeadDestination:
+    def test_it_is_left_alone_and_the_others_have_their_events(self, box: Outbox) -> None:
+        tried: list[str] = []
+        got: list[str] = []
+
+        @outbox.handler("*", name="dead")
+        def dead(event: outbox.Event) -> None:
+            tried.append(event.aggregate_id)
+            raise outbox.Unavailable("connection refused")
+
+        outbox.handler("*", name="alive")(lambda event: got.append(event.aggregate_id))
+        emit(100)
+        box.drain()
+        becomes_true(lambda: len(got) == 100)
+        assert len(tried) == 5
+        becomes_true(lambda: statuses() == {PENDING: 100})
+        assert {event.progress["alive"]["state"] for event in OutboxEvent.select()} == {DELIVERED}
+        assert {event.attempts for event in OutboxEvent.select()} == {0}
+
     def test_it_does_not_fail_or_delay_the_other(self, box: Outbox) -> None:
         called: list[str] = []
         outbox.handler("*", name="alive")(lambda event: called.append(event.aggregate_id))
