@@ -49,9 +49,12 @@ def deliver_outbox_events() -> None:
 
 @_actor(wakeup.CLEANUP, CLEANUP_PRIORITY)
 def cleanup_delivered_outbox_events() -> None:
-    """Delete what ended longer ago than the retention."""
+    """Delete what ended longer ago than the retention, and forget what was received longer ago than that."""
     with _database_may_be_down():
-        if outbox.current().cleanup_delivered_events(seconds=CLEANUP_SECONDS)["remaining"]:
+        box = outbox.current()
+        events = box.cleanup_delivered_events(seconds=CLEANUP_SECONDS)
+        messages = box.inbox.cleanup(seconds=CLEANUP_SECONDS)
+        if events["remaining"] or messages["remaining"]:
             wakeup.clean_up()
 
 

@@ -20,7 +20,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import peewee
 
-from outbox import webhooks
+from outbox import inbox, webhooks
 from outbox.context import context
 from outbox.core import Outbox
 from outbox.destinations import Destination, Lease
@@ -30,6 +30,7 @@ from outbox.emit import UNIQUE, NewEvent
 from outbox.errors import (
     DuplicateEvent,
     InvalidEvent,
+    InvalidMessage,
     OutboxError,
     RegistrationError,
     Reject,
@@ -42,7 +43,7 @@ from outbox.errors import (
 )
 from outbox.event import Event
 from outbox.limits import Limits
-from outbox.models import OutboxEvent
+from outbox.models import InboxMessage, OutboxEvent
 from outbox.outcome import Delivered, Failed, Outcome, Retry
 from outbox.registry import Registry
 from outbox.settings import Settings
@@ -54,7 +55,9 @@ __all__ = [
     "DuplicateEvent",
     "Event",
     "Failed",
+    "InboxMessage",
     "InvalidEvent",
+    "InvalidMessage",
     "Lease",
     "Limits",
     "NewEvent",
@@ -85,6 +88,7 @@ __all__ = [
     "emit_many",
     "handler",
     "ignore",
+    "inbox",
     "loaded_settings",
     "process_pending_events",
     "retry_failed_events",
@@ -102,15 +106,21 @@ _current: Outbox | None = None
 _lock = threading.RLock()
 
 
-def configure(*, database: peewee.Database | None = None, **settings: Any) -> Outbox:
+def configure(
+    *, database: peewee.Database | None = None, inbox_database: peewee.Database | None = None, **settings: Any
+) -> Outbox:
     """Bind the outbox to the application's database, and set what differs from the environment.
 
-    `settings` are the names of the table in the README, in lower case and without `OUTBOX_`.
+    `settings` are the names of the table in the README, in lower case and without `OUTBOX_`. `inbox_database` is for an
+    application whose own tables, and so its inbox, are in another database than the outbox.
     """
     global _current
     with _lock:
-        _current = Outbox(Settings.load(**settings), database=database, registry=_registry)
+        _current = Outbox(
+            Settings.load(**settings), database=database, registry=_registry, inbox_database=inbox_database
+        )
         OutboxEvent.bind(_current.database)
+        InboxMessage.bind(_current.inbox.database)
         return _current
 
 

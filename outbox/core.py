@@ -30,6 +30,7 @@ from outbox.destinations.declared import declare
 from outbox.emit import NewEvent, OnDuplicate, Unique, as_new_event, emit, emit_many
 from outbox.errors import SettingsError
 from outbox.gates import Gates
+from outbox.inbox import Inbox
 from outbox.models import OutboxEvent
 from outbox.registry import Registry
 from outbox.settings import Settings
@@ -50,12 +51,16 @@ class Outbox:
         *,
         database: peewee.Database | None = None,
         registry: Registry | None = None,
+        inbox_database: peewee.Database | None = None,
     ) -> None:
         self.settings = Settings.load() if settings is None else settings
         self.database = open_database(self.settings.database_url) if database is None else behind_proxy(database)
         self.dialect: Dialect = dialect_of(self.database)
         self.registry = Registry() if registry is None else registry
         self.counters = Counters()
+        self.inbox = Inbox(
+            self.database if inbox_database is None else inbox_database, self.counters, self.settings.inbox_hours
+        )
         self.pace = Pace(self.settings.batch_size)
         self.leases = LeaseKeeper(self)
         self.solitude = Solitude(look_every=self.settings.lease_seconds)

@@ -3,6 +3,7 @@
 OutboxError
 ├── SettingsError          a setting is wrong; fix it and start again
 ├── InvalidEvent           emit refused its input; nothing was written
+├── InvalidMessage         the inbox can't tell which message that is
 ├── DuplicateEvent         that key was emitted before (also a peewee.IntegrityError)
 ├── TransactionRequired    emit needs a transaction here (OUTBOX_REQUIRE_TRANSACTION)
 ├── TransactionOpen        deliveries can't run inside the caller's transaction
@@ -33,6 +34,10 @@ class SettingsError(OutboxError, ValueError):
 
 class InvalidEvent(OutboxError, ValueError):
     """What was given to emit can't be stored; nothing was written and the transaction goes on."""
+
+
+class InvalidMessage(OutboxError, ValueError):
+    """The inbox knows messages by their ids, and this has none that it could keep."""
 
 
 class DuplicateEvent(OutboxError, peewee.IntegrityError):

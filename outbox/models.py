@@ -1,4 +1,4 @@
-"""The table `outbox_event` as a Peewee model.
+"""The tables `outbox_event` and `inbox` as Peewee models.
 
 The tables themselves are made by `schema.py`; the hot path reads and writes them by the statements in `sql.py`. The
 model is for everybody else: queries, the command line, an application's own reports.
@@ -81,3 +81,15 @@ class OutboxEvent(peewee.Model):
 
     def __str__(self) -> str:
         return f"{self.event_type} ({self.status.capitalize()})"
+
+
+class InboxMessage(peewee.Model):
+    """One message that a handler has dealt with."""
+
+    message_id = peewee.CharField(KEY_LENGTH)
+    handler_name = peewee.CharField(KEY_LENGTH)
+    processed_at = UtcDateTimeField()
+
+    class Meta:
+        table_name = "inbox"
+        primary_key = peewee.CompositeKey("message_id", "handler_name")

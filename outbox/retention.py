@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from outbox import timestamp
+from outbox.database import Dialect
 from outbox.errors import SettingsError
 from outbox.identifier import as_uuid, first_uuid7_of
 
@@ -45,6 +46,23 @@ def cleanup_delivered_events(
             after = max(bite)
             if box.stopping.is_set() or (ends_at is not None and time.monotonic() >= ends_at):
                 remaining = _count(box, age, newest)
+                break
+            time.sleep(PAUSE_SECONDS)
+    return {"deleted": deleted, "remaining": remaining}
+
+
+def cleanup_inbox(dialect: Dialect, hours: float, *, seconds: float | None = None) -> dict[str, int]:
+    """Forget messages that were dealt with longer ago than so many hours; likewise."""
+    if hours < 0:
+        raise SettingsError(f"retention_hours must not be negative, not {hours}.")
+    ends_at = None if seconds is None else time.monotonic() + seconds
+    deleted = remaining = 0
+    with dialect.connection():
+        age = dialect.seconds(hours * 3600)
+        while bite := int(dialect.run(dialect.statements.inbox_delete, (age, BATCH)).rowcount):
+            deleted += bite
+            if ends_at is not None and time.monotonic() >= ends_at:
+                remaining = int(dialect.run(dialect.statements.inbox_count, (age, REMAINING_CAP)).fetchone()[0])
                 break
             time.sleep(PAUSE_SECONDS)
     return {"deleted": deleted, "remaining": remaining}

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import peewee
 
-from outbox.database import Dialect, no_tables
+from outbox.database import Dialect, no_tables, place_of
 from outbox.errors import SchemaError
 
 logger = logging.getLogger("outbox")
@@ -94,6 +94,26 @@ _INDEXES = (
     "CREATE INDEX idx_outbox_failed ON outbox_event (id) WHERE next_attempt_at IS NULL AND delivered_at IS NULL",
 )
 
+_POSTGRES_INBOX = """
+CREATE TABLE inbox (
+    message_id    varchar(255) NOT NULL,
+    handler_name  varchar(255) NOT NULL,
+    processed_at  timestamptz NOT NULL,
+    PRIMARY KEY (message_id, handler_name)
+)
+"""
+_SQLITE_INBOX = """
+CREATE TABLE inbox (
+    message_id    TEXT NOT NULL,
+    handler_name  TEXT NOT NULL,
+    processed_at  TEXT NOT NULL,
+    PRIMARY KEY (message_id, handler_name)
+)
+"""
+_INBOX_INDEX = "CREATE INDEX idx_inbox_processed_at ON inbox (processed_at)"
+
+INBOX = Version(2, "the inbox", postgres=(_POSTGRES_INBOX, _INBOX_INDEX), sqlite=(_SQLITE_INBOX, _INBOX_INDEX))
+
 VERSIONS = (
     Version(
         1,
@@ -101,6 +121,7 @@ VERSIONS = (
         postgres=(_POSTGRES_EVENT, *_INDEXES),
         sqlite=(_SQLITE_EVENT, *_INDEXES),
     ),
+    INBOX,
 )
 
 _HISTORY = {
@@ -140,6 +161,39 @@ def check(dialect: Dialect) -> None:
         )
 
 
+def create_inbox(dialect: Dialect) -> None:
+    """The inbox's table alone, in the database of somebody who consumes and does not emit."""
+    with dialect.connection():
+        if not _has_inbox(dialect):
+            with dialect.schema_lock():
+                if not _has_inbox(dialect):
+                    _run(dialect, INBOX)
+
+
+def explained(error: peewee.PeeweeException, database: peewee.Database) -> Exception:
+    """The error as it is, or that the inbox's table is missing."""
+    missing = getattr(getattr(error, "orig", None), "sqlstate", None) == "42P01" or "no such table: inbox" in str(error)
+    if not missing:
+        return error
+    return SchemaError(
+        f"The inbox has no table in {place_of(database)} yet: run `outbox init` there, or call "
+        "outbox.inbox.create_tables() if this database has no outbox."
+    )
+
+
+def _has_inbox(dialect: Dialect) -> bool:
+    """Whether there is one, and it is ours: `inbox` is a name that an application may have had first."""
+    if not dialect.has_table("inbox"):
+        return False
+    found = {column.name for column in dialect.database.get_columns("inbox")}
+    if not {"message_id", "handler_name", "processed_at"} <= found:
+        raise SchemaError(
+            f"{place_of(dialect.database)} has a table called `inbox` that is not the outbox's. Rename it, or give the "
+            "inbox a database or a schema (search_path) of its own: outbox.configure(inbox_database=…)."
+        )
+    return True
+
+
 def _needed() -> int:
     return VERSIONS[-1].number
 
@@ -155,6 +209,16 @@ def _applied_inside(dialect: Dialect) -> int:
 
 
 def _apply(dialect: Dialect, version: Version) -> None:
+    if version is not INBOX or not _has_inbox(dialect):
+        _run(dialect, version)
+    mark = "%s" if dialect.name == "postgres" else "?"
+    dialect.run(
+        f"INSERT INTO outbox_schema (version, what) VALUES ({mark}, {mark})",  # noqa: S608  (marks, not values)
+        (version.number, version.what),
+    )
+
+
+def _run(dialect: Dialect, version: Version) -> None:
     try:
         for statement in version.statements(dialect):
             dialect.run(statement)
@@ -162,8 +226,3 @@ def _apply(dialect: Dialect, version: Version) -> None:
         raise SchemaError(
             f"Version {version.number} of the outbox's tables ({version.what}) could not be applied: {error}"
         ) from error
-    mark = "%s" if dialect.name == "postgres" else "?"
-    dialect.run(
-        f"INSERT INTO outbox_schema (version, what) VALUES ({mark}, {mark})",  # noqa: S608  (marks, not values)
-        (version.number, version.what),
-    )

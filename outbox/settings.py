@@ -122,6 +122,12 @@ class Settings:
     retention_hours: float = _setting(
         168.0, _number(0, TEN_YEARS_OF_HOURS), "how long events are kept after they ended"
     )
+    inbox_retention_hours: float | None = _setting(
+        None,
+        _number(0, 2 * TEN_YEARS_OF_HOURS),
+        "how long the inbox remembers; by default as long as an event may come again: "
+        "`OUTBOX_MAX_AGE_HOURS` + `OUTBOX_RETENTION_HOURS`",
+    )
     sweep_seconds: float = _setting(10.0, _number(0.1, DAY), "how often the scheduler looks for what is due")
     cleanup_minutes: float = _setting(60.0, _number(0.01, 365 * 24 * 60), "how often the scheduler deletes what is old")
     max_payload_bytes: int = _setting(256 * 1024, _whole(2, 64 * 1024 * 1024), "the largest payload, as JSON in UTF-8")
@@ -165,7 +171,23 @@ class Settings:
                 f"OUTBOX_MAX_RUN_SECONDS ({self.max_run_seconds:g}) is shorter than OUTBOX_LEASE_SECONDS "
                 f"({self.lease_seconds:g}): a lease would outlast the longest run. Raise the one or lower the other."
             )
+        if self.inbox_hours < self.redelivery_hours:
+            raise SettingsError(
+                f"OUTBOX_INBOX_RETENTION_HOURS ({self.inbox_hours:g}) is less than OUTBOX_MAX_AGE_HOURS "
+                f"({self.max_age_hours:g}) + OUTBOX_RETENTION_HOURS ({self.retention_hours:g}) = "
+                f"{self.redelivery_hours:g}: until then an event may come again, and the inbox would take it for new. "
+                "Raise it, or leave it out."
+            )
         return self
+
+    @property
+    def redelivery_hours(self) -> float:
+        """How long after its first delivery an event may come again: put off, failed, and retried by hand."""
+        return self.max_age_hours + self.retention_hours
+
+    @property
+    def inbox_hours(self) -> float:
+        return self.redelivery_hours if self.inbox_retention_hours is None else self.inbox_retention_hours
 
 
 def _parsed(field: dataclasses.Field[Any], value: object, source: str) -> Any:

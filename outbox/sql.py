@@ -146,6 +146,16 @@ WHERE id = ? AND {failed}
 
 NOW = "SELECT {now}"
 
+# The first one to insert goes on; another waits for its commit, and then gets no row back.
+INBOX_INSERT = """
+INSERT INTO inbox (message_id, handler_name, processed_at) VALUES (?, ?, {now})
+ON CONFLICT (message_id, handler_name) DO NOTHING
+RETURNING 1
+"""
+INBOX_OLD = "SELECT {row} FROM inbox WHERE processed_at < {before} ORDER BY processed_at LIMIT ?"
+INBOX_DELETE = "DELETE FROM inbox WHERE {row} {among}({old} {skip_locked}){close}"
+INBOX_COUNT = "SELECT count(*) FROM ({old}) AS old"
+
 
 @dataclass(frozen=True, slots=True)
 class Statements:
@@ -164,12 +174,16 @@ class Statements:
     count_ended: str
     put_back: str
     now: str
+    inbox_insert: str
+    inbox_delete: str
+    inbox_count: str
 
 
 def _write_out(parts: dict[str, str], mark: str, **given: str) -> Statements:
     parts = parts | {"columns": INSERT_COLUMNS, "failed": FAILED}
     parts["claimed"] = CLAIMED_COLUMNS.format(**parts)
     parts["ended"] = ENDED.format(**parts)
+    parts["old"] = INBOX_OLD.format(**parts)
     shared = {
         "insert": INSERT,
         "delivered": DELIVERED,
@@ -181,6 +195,9 @@ def _write_out(parts: dict[str, str], mark: str, **given: str) -> Statements:
         "count_ended": COUNT_ENDED,
         "put_back": PUT_BACK,
         "now": NOW,
+        "inbox_insert": INBOX_INSERT,
+        "inbox_delete": INBOX_DELETE,
+        "inbox_count": INBOX_COUNT,
     }
     return Statements(**{name: text.format(**parts).replace("?", mark) for name, text in (shared | given).items()})
 
@@ -197,6 +214,7 @@ POSTGRES = _write_out(
         "payload": "payload::text",
         "headers": "headers::text",
         "progress": "progress::text",
+        "row": "ctid",
         "skip_locked": "FOR UPDATE SKIP LOCKED",
         "among": "= ANY (ARRAY",
         "close": ")",
@@ -221,6 +239,7 @@ SQLITE = _write_out(
         "payload": "payload",
         "headers": "headers",
         "progress": "progress",
+        "row": "rowid",
         "skip_locked": "",
         "among": "IN ",
         "close": "",

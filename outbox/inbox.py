@@ -1,0 +1,185 @@
+"""The inbox: a message has its effect once, however often it comes.
+
+    @outbox.inbox.once("ledger")
+    def credit(event):
+        Account.update(balance=Account.balance + event.payload["amount"]).where(...).execute()
+
+A row that says "the ledger has dealt with this message" is inserted first, in the same transaction as the handler's
+own writes. Of two that try at the same time, one waits for the other's commit and then finds the row: it skips. A
+handler that raises, or a process that dies, leaves neither its effect nor the row. There is no look before the leap.
+
+The functions of this module work on the current outbox's inbox (`outbox.current().inbox`).
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import Final, ParamSpec, Protocol, TypeVar
+from uuid import UUID
+
+import peewee
+
+import outbox
+from outbox import retention, schema
+from outbox.counters import Counters
+from outbox.database import behind_proxy, dialect_of
+from outbox.errors import InvalidMessage, RegistrationError
+from outbox.models import KEY_LENGTH
+
+logger = logging.getLogger("outbox")
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Key = str | Callable[..., object]
+
+
+class Decorator(Protocol):
+    def __call__(self, function: Callable[P, R], /) -> Callable[P, R | Skipped]: ...
+
+
+class Skipped:
+    """What a call answers that was skipped, because its message has been dealt with. It counts as false."""
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __repr__(self) -> str:
+        return "outbox.inbox.SKIPPED"
+
+
+SKIPPED: Final = Skipped()
+
+
+class Inbox:
+    """Who has dealt with which message, in the database that holds the handlers' own tables."""
+
+    def __init__(self, database: peewee.Database, counters: Counters, retention_hours: float) -> None:
+        self.database = behind_proxy(database)
+        self.dialect = dialect_of(self.database)
+        self.counters = counters
+        self._retention_hours = retention_hours
+
+    @contextmanager
+    def claim(self, message_id: object, handler_name: str) -> Iterator[bool]:
+        """A transaction around the block; whether this is the first time that the handler sees the message.
+
+        Inside a transaction of the caller's it is a savepoint, and counts once that commits.
+        """
+        parameters = (_text("message_id", message_id), _text("handler_name", handler_name))
+        with self.dialect.connection(), self.dialect.all_or_nothing():
+            first = self._insert(parameters)
+            if not first:
+                self.counters.add(skipped=1)
+                logger.debug("skipped: %s has dealt with message %s", handler_name, message_id)
+            yield first
+
+    def once(self, handler_name: str, *, key: Key | None = None) -> Decorator:
+        """Have a function called once for each message, in a transaction; later calls answer SKIPPED.
+
+        The message is the first argument: an event, an envelope, a Dramatiq message, or anything else with an id.
+        `key` finds the id elsewhere: the name of an argument or of a field of the first one, or a function of all
+        arguments.
+        """
+        return _once(lambda: self, handler_name, key)
+
+    def create_tables(self) -> None:
+        """Make the inbox's table alone, where there is no outbox; safe from many processes at once."""
+        schema.create_inbox(self.dialect)
+
+    def cleanup(self, retention_hours: float | None = None, *, seconds: float | None = None) -> dict[str, int]:
+        """Forget messages of longer ago than the retention: {"deleted": …, "remaining": up to a cap}."""
+        hours = self._retention_hours if retention_hours is None else retention_hours
+        return retention.cleanup_inbox(self.dialect, hours, seconds=seconds)
+
+    def _insert(self, parameters: tuple[str, str]) -> bool:
+        try:
+            cursor = self.database.execute_sql(self.dialect.statements.inbox_insert, parameters)
+        except (peewee.OperationalError, peewee.ProgrammingError) as error:
+            raise schema.explained(error, self.database) from error
+        return cursor.fetchone() is not None
+
+
+def claim(message_id: object, handler_name: str) -> AbstractContextManager[bool]:
+    """`with outbox.inbox.claim(command_id, "start-workflow") as first:`"""
+    return outbox.current().inbox.claim(message_id, handler_name)
+
+
+def once(handler_name: str, *, key: Key | None = None) -> Decorator:
+    """`@outbox.inbox.once("ledger")`"""
+    return _once(lambda: outbox.current().inbox, handler_name, key)
+
+
+def create_tables() -> None:
+    """Make the inbox's table, where there is no outbox."""
+    outbox.current().inbox.create_tables()
+
+
+def cleanup(retention_hours: float | None = None, *, seconds: float | None = None) -> dict[str, int]:
+    """Forget messages of longer ago than the retention."""
+    return outbox.current().inbox.cleanup(retention_hours, seconds=seconds)
+
+
+def _once(inbox: Callable[[], Inbox], handler_name: str, key: Key | None) -> Decorator:
+    """The inbox is looked up at each call: a decorator runs before `configure` does."""
+    _text("handler_name", handler_name)
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R | Skipped]:
+        if inspect.iscoroutinefunction(function):
+            raise RegistrationError(
+                f"What {handler_name!r} decorates is a coroutine function, and a transaction belongs to a thread: "
+                "write a plain function."
+            )
+        find = _finder(function, key)
+
+        @functools.wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R | Skipped:
+            with inbox().claim(find(*args, **kwargs), handler_name) as first:
+                return function(*args, **kwargs) if first else SKIPPED
+
+        return call
+
+    return decorate
+
+
+def _finder(function: Callable[..., object], key: Key | None) -> Callable[..., object]:
+    """How to get from the arguments of a call to the message's id."""
+    if callable(key):
+        return key
+    if key is None:
+        return lambda message, *_args, **_kwargs: id_of(message)
+    signature = inspect.signature(function)
+    if key in signature.parameters:
+        return lambda *args, **kwargs: signature.bind(*args, **kwargs).arguments[key]
+    return lambda message, *_args, **_kwargs: _field(message, key)
+
+
+def id_of(message: object) -> object:
+    """The id of an event, an envelope, or a Dramatiq message."""
+    for name in ("id", "message_id"):
+        found = _field(message, name, None)
+        if found is not None:
+            return found
+    raise InvalidMessage(
+        f"{type(message).__name__} has no id: pass outbox.inbox.once(…, key=…), or use outbox.inbox.claim(id, …)."
+    )
+
+
+_MISSING: Final = object()
+
+
+def _field(message: object, name: str, default: object = _MISSING) -> object:
+    found = message.get(name, default) if isinstance(message, Mapping) else getattr(message, name, default)
+    if found is _MISSING:
+        raise InvalidMessage(f"{type(message).__name__} has no {name!r}, and the inbox knows a message by that.")
+    return found
+
+
+def _text(what: str, value: object) -> str:
+    text = str(value) if isinstance(value, UUID | int) and not isinstance(value, bool) else value
+    if not isinstance(text, str) or not 1 <= len(text) <= KEY_LENGTH or "\x00" in text:
+        raise InvalidMessage(f"{what} must be text of 1 to {KEY_LENGTH} characters, or a UUID, not {value!r:.100}.")
+    return text
