@@ -11,7 +11,7 @@ from dramatiq.brokers.stub import StubBroker
 from dramatiq.common import q_name
 
 import outbox
-from jobs.middleware import Connections, Lifecycle, Occupancy
+from jobs.middleware import Connections, Lifecycle, Occupancy, Skips
 from outbox.settings import Settings
 
 logger = logging.getLogger("outbox")
@@ -62,6 +62,6 @@ def broker_in_use() -> dramatiq.Broker:
 def install_middleware(broker: dramatiq.Broker) -> None:
     """Add what our actors need; once, however often it is called."""
     present = {type(middleware) for middleware in broker.middleware}
-    for middleware in (Connections, Occupancy, Lifecycle):
+    for middleware in (Connections, Skips, Occupancy, Lifecycle):
         if middleware not in present:
             broker.add_middleware(middleware())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 from collections.abc import Iterable
 from typing import Any, TypeVar
@@ -15,6 +16,7 @@ from jobs import stopping
 from jobs.readiness import check_ready
 from outbox.database import CONNECTION_ERRORS
 from outbox.errors import OutboxError
+from outbox.inbox import MARK, SKIPPED
 
 M = TypeVar("M", bound=Middleware)
 
@@ -56,6 +58,25 @@ class Connections(Middleware):
 
     def after_skip_message(self, broker: dramatiq.Broker, message: Any) -> None:
         self.after_process_message(broker, message)
+
+
+class Skips(Middleware):
+    """To Dramatiq, an actor whose message the inbox skips has returned nothing.
+
+    Of any other answer it would warn that nobody wants it, or try to keep it among the results.
+    """
+
+    def after_declare_actor(self, broker: dramatiq.Broker, actor: dramatiq.Actor[Any, Any]) -> None:
+        function = actor.fn
+        if not hasattr(function, MARK):
+            return
+
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            result = function(*args, **kwargs)
+            return None if result is SKIPPED else result
+
+        actor.fn = call
 
 
 class Occupancy(Middleware):

@@ -21,6 +21,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import peewee
 
 from outbox import inbox, webhooks
+from outbox.consumer import Consumer
 from outbox.context import context
 from outbox.core import Outbox
 from outbox.destinations import Destination, Lease
@@ -50,6 +51,7 @@ from outbox.settings import Settings
 
 __all__ = [
     "UNIQUE",
+    "Consumer",
     "Delivered",
     "Destination",
     "DuplicateEvent",

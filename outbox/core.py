@@ -58,9 +58,8 @@ class Outbox:
         self.dialect: Dialect = dialect_of(self.database)
         self.registry = Registry() if registry is None else registry
         self.counters = Counters()
-        self.inbox = Inbox(
-            self.database if inbox_database is None else inbox_database, self.counters, self.settings.inbox_hours
-        )
+        inbox_dialect = self.dialect if inbox_database is None else dialect_of(behind_proxy(inbox_database))
+        self.inbox = Inbox(inbox_dialect, self.counters, self.settings.inbox_hours)
         self.pace = Pace(self.settings.batch_size)
         self.leases = LeaseKeeper(self)
         self.solitude = Solitude(look_every=self.settings.lease_seconds)
@@ -140,7 +139,11 @@ class Outbox:
 
     def create_tables(self) -> None:
         """Make the tables, or bring them up to date; safe from many processes at once."""
-        schema.upgrade(self.dialect)
+        self.upgrade_schema()
+
+    def upgrade_schema(self) -> list[schema.Version]:
+        """The same; answers what was applied."""
+        return schema.upgrade(self.dialect, inbox_elsewhere=self.inbox.database is not self.database)
 
     def check_schema(self) -> None:
         """Raise SchemaError unless the tables are there and new enough."""

@@ -66,10 +66,12 @@ class Dialect(ABC):
     def connection(self) -> Iterator[None]:
         """A connection for this thread: the one it has, or one that is returned at the end; a broken one is not."""
         opened = self.database.connect(reuse_if_open=True)
+        callers = not opened and self.in_transaction  # a transaction that is its owner's to end
         try:
             yield
         except CONNECTION_ERRORS:
-            self.discard_connection()
+            if not callers:
+                self.discard_connection()
             raise
         finally:
             # A database in memory is gone with its connection.
@@ -103,6 +105,9 @@ class Dialect(ABC):
 
     def has_table(self, name: str) -> bool:
         return bool(self.database.table_exists(name))
+
+    def columns_of(self, table: str) -> set[str]:
+        return {column.name for column in self.database.get_columns(table)}
 
     @abstractmethod
     def _driver_in_transaction(self, connection: Any) -> bool: ...
@@ -154,6 +159,10 @@ class Postgres(Dialect):
     def has_table(self, name: str) -> bool:
         # Wherever the search path finds it, as every other statement does; Peewee looks in its first schema only.
         return bool(self.run("SELECT to_regclass(%s) IS NOT NULL", (name,)).fetchone()[0])
+
+    def columns_of(self, table: str) -> set[str]:
+        statement = "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0"
+        return {name for (name,) in self.run(statement, (table,)).fetchall()}
 
     def id(self, value: UUID) -> object:
         return value

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from datetime import datetime
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 from uuid import UUID
 
 from outbox import timestamp
@@ -40,6 +40,31 @@ class Event:
         self.suspect = suspect
         # Counted per destination; set before each call.
         self.attempt: int = 1
+
+    @classmethod
+    def received(
+        cls,
+        *,
+        id: UUID,
+        event_type: str,
+        aggregate_type: str,
+        aggregate_id: str,
+        body: str,
+        headers: str,
+        correlation_id: str | None,
+        tenant_id: str | None,
+        created_at: datetime,
+        attempt: int,
+        max_attempts: int,
+    ) -> Self:
+        """One that came from another outbox: without a number here, and known by its id alone."""
+        about = (aggregate_type, aggregate_id, event_type, None)
+        content = (body, headers, correlation_id, tenant_id, str(id))
+        event = cls(
+            (id, 0, *about, *content, attempt, max_attempts, None, created_at, created_at, created_at), suspect=False
+        )
+        event.attempt = attempt
+        return event
 
     seq: int
     aggregate_type: str

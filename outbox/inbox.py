@@ -18,16 +18,15 @@ import inspect
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from typing import Final, ParamSpec, Protocol, TypeVar
+from typing import Any, Final, ParamSpec, Protocol, TypeVar
 from uuid import UUID
-
-import peewee
 
 import outbox
 from outbox import retention, schema
 from outbox.counters import Counters
-from outbox.database import behind_proxy, dialect_of
-from outbox.errors import InvalidMessage, RegistrationError
+from outbox.database import Dialect
+from outbox.encoding import check_text
+from outbox.errors import InvalidEvent, InvalidMessage, RegistrationError
 from outbox.models import KEY_LENGTH
 
 logger = logging.getLogger("outbox")
@@ -53,13 +52,16 @@ class Skipped:
 
 SKIPPED: Final = Skipped()
 
+# What tells that a function may answer SKIPPED: an attribute, which functools.wraps hands on.
+MARK: Final = "__outbox_handler_name__"
+
 
 class Inbox:
     """Who has dealt with which message, in the database that holds the handlers' own tables."""
 
-    def __init__(self, database: peewee.Database, counters: Counters, retention_hours: float) -> None:
-        self.database = behind_proxy(database)
-        self.dialect = dialect_of(self.database)
+    def __init__(self, dialect: Dialect, counters: Counters, retention_hours: float) -> None:
+        self.dialect = dialect
+        self.database = dialect.database
         self.counters = counters
         self._retention_hours = retention_hours
 
@@ -96,10 +98,8 @@ class Inbox:
         return retention.cleanup_inbox(self.dialect, hours, seconds=seconds)
 
     def _insert(self, parameters: tuple[str, str]) -> bool:
-        try:
+        with schema.explaining(self.database):
             cursor = self.database.execute_sql(self.dialect.statements.inbox_insert, parameters)
-        except (peewee.OperationalError, peewee.ProgrammingError) as error:
-            raise schema.explained(error, self.database) from error
         return cursor.fetchone() is not None
 
 
@@ -128,11 +128,7 @@ def _once(inbox: Callable[[], Inbox], handler_name: str, key: Key | None) -> Dec
     _text("handler_name", handler_name)
 
     def decorate(function: Callable[P, R]) -> Callable[P, R | Skipped]:
-        if inspect.iscoroutinefunction(function):
-            raise RegistrationError(
-                f"What {handler_name!r} decorates is a coroutine function, and a transaction belongs to a thread: "
-                "write a plain function."
-            )
+        _check(function, handler_name)
         find = _finder(function, key)
 
         @functools.wraps(function)
@@ -140,6 +136,7 @@ def _once(inbox: Callable[[], Inbox], handler_name: str, key: Key | None) -> Dec
             with inbox().claim(find(*args, **kwargs), handler_name) as first:
                 return function(*args, **kwargs) if first else SKIPPED
 
+        setattr(call, MARK, handler_name)
         return call
 
     return decorate
@@ -150,11 +147,36 @@ def _finder(function: Callable[..., object], key: Key | None) -> Callable[..., o
     if callable(key):
         return key
     if key is None:
-        return lambda message, *_args, **_kwargs: id_of(message)
+        return lambda *args, **kwargs: id_of(_first(function, args, kwargs))
     signature = inspect.signature(function)
     if key in signature.parameters:
-        return lambda *args, **kwargs: signature.bind(*args, **kwargs).arguments[key]
-    return lambda message, *_args, **_kwargs: _field(message, key)
+        return lambda *args, **kwargs: _argument(signature.bind(*args, **kwargs), key)
+    return lambda *args, **kwargs: _field(_first(function, args, kwargs), key)
+
+
+def _first(function: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]) -> object:
+    """The first argument, which may have been given by its name."""
+    return args[0] if args else next(iter(inspect.signature(function).bind(**kwargs).arguments.values()), None)
+
+
+def _argument(call: inspect.BoundArguments, name: str) -> object:
+    call.apply_defaults()
+    return call.arguments[name]
+
+
+def _check(function: Callable[..., object], handler_name: str) -> None:
+    """A function that does its work after it has returned does it after the commit."""
+    kinds: dict[str, Callable[[object], bool]] = {
+        "a coroutine function": inspect.iscoroutinefunction,
+        "a generator": inspect.isgeneratorfunction,
+        "an asynchronous generator": inspect.isasyncgenfunction,
+    }
+    for kind, is_one in kinds.items():
+        if is_one(function):
+            raise RegistrationError(
+                f"What {handler_name!r} decorates is {kind}, and would do its work after the transaction: "
+                "write a plain function."
+            )
 
 
 def id_of(message: object) -> object:
@@ -179,7 +201,8 @@ def _field(message: object, name: str, default: object = _MISSING) -> object:
 
 
 def _text(what: str, value: object) -> str:
-    text = str(value) if isinstance(value, UUID | int) and not isinstance(value, bool) else value
-    if not isinstance(text, str) or not 1 <= len(text) <= KEY_LENGTH or "\x00" in text:
-        raise InvalidMessage(f"{what} must be text of 1 to {KEY_LENGTH} characters, or a UUID, not {value!r:.100}.")
-    return text
+    text: Any = str(value) if isinstance(value, UUID | int) and not isinstance(value, bool) else value
+    try:
+        return check_text(text, what, KEY_LENGTH)
+    except InvalidEvent as error:
+        raise InvalidMessage(f"{error} The inbox knows a message by text, an integer or a UUID.") from None

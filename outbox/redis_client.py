@@ -5,6 +5,9 @@ The one module here that knows redis, which is an extra: others import this one 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from outbox.destinations.handler import describe
 from outbox.errors import SettingsError, Unavailable
 from outbox.outcome import DELIVERED, Outcome, Retry
@@ -33,6 +36,14 @@ OUT_OF_ORDER = (
     redis.exceptions.TryAgainError,
 )
 OUT_OF_ORDER_CODES = ("BUSY ", "MISCONF ", "NOREPLICAS ")
+
+
+class Refused(SettingsError):
+    """Redis is there, and won't do what it was asked."""
+
+    def __init__(self, answer: str) -> None:
+        self.answer = answer
+        super().__init__(f"Redis refuses a command: {answer}")
 
 
 def make_client(url: str, *, answer_timeout: float = ANSWER_TIMEOUT, source: str = "OUTBOX_REDIS_URL") -> redis.Redis:
@@ -85,3 +96,14 @@ def _outcome(answer: object) -> Outcome:
 def is_out_of_order(error: Exception) -> bool:
     """Whether the error is the server's, not the command's."""
     return isinstance(error, OUT_OF_ORDER) or str(error).startswith(OUT_OF_ORDER_CODES)
+
+
+@contextmanager
+def as_ours() -> Iterator[None]:
+    """The client's errors as the library's: Unavailable is the server's, Refused the command's."""
+    try:
+        yield
+    except redis.RedisError as error:
+        if is_out_of_order(error):
+            raise Unavailable(describe(error)) from error
+        raise Refused(str(error)) from error

@@ -11,6 +11,7 @@ from outbox import timestamp
 from outbox.database import Dialect
 from outbox.errors import SettingsError
 from outbox.identifier import as_uuid, first_uuid7_of
+from outbox.schema import explaining
 
 if TYPE_CHECKING:
     from outbox.core import Outbox
@@ -57,12 +58,13 @@ def cleanup_inbox(dialect: Dialect, hours: float, *, seconds: float | None = Non
         raise SettingsError(f"retention_hours must not be negative, not {hours}.")
     ends_at = None if seconds is None else time.monotonic() + seconds
     deleted = remaining = 0
-    with dialect.connection():
+    database, statements = dialect.database, dialect.statements
+    with dialect.connection(), explaining(database):
         age = dialect.seconds(hours * 3600)
-        while bite := int(dialect.run(dialect.statements.inbox_delete, (age, BATCH)).rowcount):
+        while bite := int(database.execute_sql(statements.inbox_delete, (age, BATCH)).rowcount):
             deleted += bite
             if ends_at is not None and time.monotonic() >= ends_at:
-                remaining = int(dialect.run(dialect.statements.inbox_count, (age, REMAINING_CAP)).fetchone()[0])
+                remaining = int(database.execute_sql(statements.inbox_count, (age, REMAINING_CAP)).fetchone()[0])
                 break
             time.sleep(PAUSE_SECONDS)
     return {"deleted": deleted, "remaining": remaining}

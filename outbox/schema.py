@@ -8,6 +8,8 @@ is a new one.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import peewee
@@ -94,8 +96,10 @@ _INDEXES = (
     "CREATE INDEX idx_outbox_failed ON outbox_event (id) WHERE next_attempt_at IS NULL AND delivered_at IS NULL",
 )
 
+# IF NOT EXISTS: it may also be made alone, by several at once. The one who waited for the lock may still have in its
+# cache that there was no such table; CREATE looks again.
 _POSTGRES_INBOX = """
-CREATE TABLE inbox (
+CREATE TABLE IF NOT EXISTS inbox (
     message_id    varchar(255) NOT NULL,
     handler_name  varchar(255) NOT NULL,
     processed_at  timestamptz NOT NULL,
@@ -103,14 +107,14 @@ CREATE TABLE inbox (
 )
 """
 _SQLITE_INBOX = """
-CREATE TABLE inbox (
+CREATE TABLE IF NOT EXISTS inbox (
     message_id    TEXT NOT NULL,
     handler_name  TEXT NOT NULL,
     processed_at  TEXT NOT NULL,
     PRIMARY KEY (message_id, handler_name)
 )
 """
-_INBOX_INDEX = "CREATE INDEX idx_inbox_processed_at ON inbox (processed_at)"
+_INBOX_INDEX = "CREATE INDEX IF NOT EXISTS idx_inbox_processed_at ON inbox (processed_at)"
 
 INBOX = Version(2, "the inbox", postgres=(_POSTGRES_INBOX, _INBOX_INDEX), sqlite=(_SQLITE_INBOX, _INBOX_INDEX))
 
@@ -132,8 +136,11 @@ _HISTORY = {
 }
 
 
-def upgrade(dialect: Dialect) -> list[Version]:
-    """Bring the database to this library's version; answers what was applied. Safe to run from many processes."""
+def upgrade(dialect: Dialect, *, inbox_elsewhere: bool = False) -> list[Version]:
+    """Bring the database to this library's version; answers what was applied. Safe to run from many processes.
+
+    With the inbox elsewhere, an application's own table called `inbox` is left alone.
+    """
     with dialect.connection():
         if _applied(dialect) >= _needed():
             return []
@@ -143,7 +150,7 @@ def upgrade(dialect: Dialect) -> list[Version]:
             done = _applied_inside(dialect)
             missing = [version for version in VERSIONS if version.number > done]
             for version in missing:
-                _apply(dialect, version)
+                _apply(dialect, version, inbox_elsewhere=inbox_elsewhere)
     for version in missing:
         logger.info("outbox schema: version %d applied (%s)", version.number, version.what)
     return missing
@@ -170,23 +177,25 @@ def create_inbox(dialect: Dialect) -> None:
                     _run(dialect, INBOX)
 
 
-def explained(error: peewee.PeeweeException, database: peewee.Database) -> Exception:
-    """The error as it is, or that the inbox's table is missing."""
-    missing = getattr(getattr(error, "orig", None), "sqlstate", None) == "42P01" or "no such table: inbox" in str(error)
-    if not missing:
-        return error
-    return SchemaError(
-        f"The inbox has no table in {place_of(database)} yet: run `outbox init` there, or call "
-        "outbox.inbox.create_tables() if this database has no outbox."
-    )
+@contextmanager
+def explaining(database: peewee.Database) -> Iterator[None]:
+    """Around the inbox's own statements: should its table be missing, say so."""
+    try:
+        yield
+    except (peewee.OperationalError, peewee.ProgrammingError) as error:
+        if getattr(getattr(error, "orig", None), "sqlstate", None) == "42P01" or "no such table: inbox" in str(error):
+            raise SchemaError(
+                f"The inbox has no table in {place_of(database)} yet: run `outbox init` there, or call "
+                "outbox.inbox.create_tables() if this database has no outbox."
+            ) from None
+        raise
 
 
 def _has_inbox(dialect: Dialect) -> bool:
     """Whether there is one, and it is ours: `inbox` is a name that an application may have had first."""
     if not dialect.has_table("inbox"):
         return False
-    found = {column.name for column in dialect.database.get_columns("inbox")}
-    if not {"message_id", "handler_name", "processed_at"} <= found:
+    if not dialect.columns_of("inbox") >= {"message_id", "handler_name", "processed_at"}:
         raise SchemaError(
             f"{place_of(dialect.database)} has a table called `inbox` that is not the outbox's. Rename it, or give the "
             "inbox a database or a schema (search_path) of its own: outbox.configure(inbox_database=…)."
@@ -208,8 +217,9 @@ def _applied_inside(dialect: Dialect) -> int:
     return 0 if row[0] is None else int(row[0])
 
 
-def _apply(dialect: Dialect, version: Version) -> None:
-    if version is not INBOX or not _has_inbox(dialect):
+def _apply(dialect: Dialect, version: Version, *, inbox_elsewhere: bool) -> None:
+    there = version is INBOX and (dialect.has_table("inbox") if inbox_elsewhere else _has_inbox(dialect))
+    if not there:
         _run(dialect, version)
     mark = "%s" if dialect.name == "postgres" else "?"
     dialect.run(

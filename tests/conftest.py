@@ -102,7 +102,8 @@ def configure(database: peewee.Database) -> Iterator[Configure]:
     """
 
     def configured(**settings: Any) -> Outbox:
-        return outbox.configure(database=database, **{"dispatch": "off", "backoff_jitter": False} | settings)
+        defaults: dict[str, Any] = {"dispatch": "off", "backoff_jitter": False}
+        return outbox.configure(database=database, **defaults | settings)
 
     yield configured
     for thread in threading.enumerate():

@@ -129,8 +129,8 @@ def test_all_is_the_public_namespace() -> None:
 
 
 def is_public(name: str, value: Any) -> bool:
-    """Neither private nor a module (but for one), nor what the package itself imported from elsewhere."""
-    if value in (outbox.Outcome, outbox.webhooks):
+    """Neither private nor a module (but for two), nor what the package itself imported from elsewhere."""
+    if value in (outbox.Outcome, outbox.inbox, outbox.webhooks):
         return True
     if name.startswith("_") or isinstance(value, ModuleType | TypeVar | ParamSpec):
         return False

@@ -1,10 +1,7 @@
 """The tables: made once however many ask, upgraded in order, and shaped as the hot path needs them."""
 
-import contextlib
 import logging
 import re
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import urlsplit
@@ -21,20 +18,22 @@ from outbox.database import place_of
 from outbox.delivery.claim import claim
 from outbox.schema import VERSIONS, Version
 from outbox.settings import Settings
-from tests.crowd import at_once
-from tests.program import BIN, ROOT, environment, run
-from tests.servers import PATIENCE_SECONDS, wait_until
+from tests.crowd import at_once, processes_at_once
+from tests.program import BIN, run
+from tests.servers import wait_until
 from tests.table import on_postgres
+
+HISTORY = [(1, "the events"), (2, "the inbox")]
 
 MUTABLE = ("status", "attempts", "lease_id", "lease_until", "updated_at")
 
-TWO = Version(
-    2,
+THREE = Version(
+    3,
     "a colour",
     postgres=("ALTER TABLE outbox_event ADD COLUMN colour text",),
     sqlite=("ALTER TABLE outbox_event ADD COLUMN colour TEXT",),
 )
-BROKEN = Version(2, "a mistake", postgres=("CREATE TABLE oops (id int)", "NONSENSE"), sqlite=("NONSENSE",))
+BROKEN = Version(3, "a mistake", postgres=("CREATE TABLE oops (id int)", "NONSENSE"), sqlite=("NONSENSE",))
 
 
 @pytest.fixture
@@ -60,7 +59,7 @@ def test_tables_are_made_once_and_then_left_alone(empty: Outbox) -> None:
     empty.create_tables()
     event = empty.emit("Note", 1, "note.written")
     empty.create_tables()
-    assert history(empty) == [(1, "the events")]
+    assert history(empty) == HISTORY
     assert empty.emit("Note", 1, "note.written", on_duplicate="ignore").id == event.id
 
 
@@ -68,7 +67,7 @@ def test_upgrading_says_what_it_applied(empty: Outbox, caplog: pytest.LogCapture
     caplog.set_level(logging.INFO, logger="outbox")
     assert schema.upgrade(empty.dialect) == list(VERSIONS)
     assert schema.upgrade(empty.dialect) == []
-    assert caplog.messages == ["outbox schema: version 1 applied (the events)"]
+    assert caplog.messages == [f"outbox schema: version {number} applied ({what})" for number, what in HISTORY]
 
 
 def test_making_tables_leaves_no_connection_and_no_transaction_open(empty: Outbox) -> None:
@@ -86,52 +85,22 @@ def test_tables_can_be_made_inside_the_applications_own_transaction(empty: Outbo
 
 
 MAKING = """
-import sys, outbox
-box = outbox.current()
-print("ready", flush=True)
-sys.stdin.readline()
 outbox.create_tables()
 outbox.emit("Note", 1, "note.written", idempotency_key=outbox.UNIQUE)
 """
 
 
 def test_eight_processes_at_once_make_the_tables_together(empty: Outbox, url: str) -> None:
-    with contextlib.ExitStack() as stack:
-        crowd = [stack.enter_context(starting(MAKING, url)) for _ in range(8)]
-        for process in crowd:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "ready\n"
-        said = [process.communicate(timeout=PATIENCE_SECONDS) for process in released(crowd)]
-    assert [(process.returncode, *told) for process, told in zip(crowd, said, strict=True)] == [(0, "", "")] * 8
-    assert history(empty) == [(1, "the events")]
+    assert processes_at_once(8, MAKING, database_url=url, dispatch="off") == [""] * 8
+    assert history(empty) == HISTORY
     assert empty.process_pending_events() == {"processed": 8, "remaining": 0}
-
-
-def starting(code: str, url: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", code],
-        env=environment(database_url=url, dispatch="off"),
-        cwd=ROOT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def released(crowd: list[subprocess.Popen[str]]) -> list[subprocess.Popen[str]]:
-    """All of them told to go, before any is waited for."""
-    for process in crowd:
-        assert process.stdin is not None
-        process.stdin.write("go\n")
-        process.stdin.flush()
-    return crowd
 
 
 def test_outbox_init_makes_the_tables(empty: Outbox, url: str) -> None:
     first = run(BIN / "outbox", "init", database_url=url)
     ready = f"The tables are ready in {place_of(empty.database)}\n"
-    assert (first.returncode, first.stdout) == (0, f"applied version 1 (the events)\n{ready}")
+    applied = "".join(f"applied version {number} ({what})\n" for number, what in HISTORY)
+    assert (first.returncode, first.stdout) == (0, applied + ready)
     empty.check_schema()
     second = run(BIN / "outbox", "init", database_url=url)
     assert (second.returncode, second.stdout) == (0, ready)
@@ -153,36 +122,77 @@ def test_an_upgrade_adds_what_is_missing_and_keeps_what_is_there(
 ) -> None:
     empty.create_tables()
     event = empty.emit("Note", 1, "note.written")
-    monkeypatch.setattr(schema, "VERSIONS", (*VERSIONS, TWO))
-    with pytest.raises(outbox.SchemaError, match=r"are at version 1, and this library needs 2: run `outbox init`"):
+    monkeypatch.setattr(schema, "VERSIONS", (*VERSIONS, THREE))
+    with pytest.raises(outbox.SchemaError, match=r"are at version 2, and this library needs 3: run `outbox init`"):
         empty.check_schema()
     empty.create_tables()
     empty.check_schema()
-    assert history(empty) == [(1, "the events"), (2, "a colour")]
+    assert history(empty) == [*HISTORY, (3, "a colour")]
     assert "colour" in columns(empty)
     assert empty.emit("Note", 1, "note.written", on_duplicate="ignore").id == event.id
 
 
 def test_an_older_library_works_on_newer_tables(empty: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as newer:
-        newer.setattr(schema, "VERSIONS", (*VERSIONS, TWO))
+        newer.setattr(schema, "VERSIONS", (*VERSIONS, THREE))
         empty.create_tables()
     empty.create_tables()
     empty.check_schema()
     empty.emit("Note", 1, "note.written")
-    assert history(empty) == [(1, "the events"), (2, "a colour")]
+    assert history(empty) == [*HISTORY, (3, "a colour")]
 
 
-@pytest.mark.parametrize("start", [0, 1], ids=["from nothing", "from version 1"])
+def create_version_1(box: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tables as they were before there was an inbox."""
+    with monkeypatch.context() as older:
+        older.setattr(schema, "VERSIONS", VERSIONS[:1])
+        box.create_tables()
+
+
+def test_version_1_is_upgraded_with_its_events_in_it(empty: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    create_version_1(empty, monkeypatch)
+    event = empty.emit("Note", 1, "note.written", {"text": "Grüße"})
+    with pytest.raises(outbox.SchemaError, match=r"are at version 1, and this library needs 2: run `outbox init`"):
+        empty.check_schema()
+    empty.create_tables()
+    empty.check_schema()
+    assert history(empty) == HISTORY
+    assert empty.emit("Note", 1, "note.written", on_duplicate="ignore").id == event.id
+    with empty.inbox.claim(event.id, "reader") as first:
+        assert first
+    assert empty.process_pending_events() == {"processed": 1, "remaining": 0}
+
+
+def test_version_1_works_without_the_inbox_which_says_what_to_run(
+    empty: Outbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_version_1(empty, monkeypatch)
+    with empty.database.atomic():
+        with pytest.raises(outbox.SchemaError, match="run `outbox init`"), empty.inbox.claim("1", "reader"):
+            pass
+        empty.emit("Note", 1, "note.written")
+    assert empty.process_pending_events() == {"processed": 1, "remaining": 0}
+
+
+def test_outbox_init_upgrades_version_1(empty: Outbox, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    create_version_1(empty, monkeypatch)
+    done = run(BIN / "outbox", "init", database_url=url)
+    assert done.stdout.splitlines()[0] == "applied version 2 (the inbox)"
+    empty.check_schema()
+
+
+@pytest.mark.parametrize("start", [0, 1, 2], ids=["from nothing", "from version 1", "from version 2"])
 def test_threads_that_upgrade_at_once_apply_each_version_once(
     empty: Outbox, monkeypatch: pytest.MonkeyPatch, start: int
 ) -> None:
-    if start == 1:
+    if start:
+        create_version_1(empty, monkeypatch)
+    if start > 1:
         empty.create_tables()
-    monkeypatch.setattr(schema, "VERSIONS", (*VERSIONS, TWO))
+    monkeypatch.setattr(schema, "VERSIONS", (*VERSIONS, THREE))
     results = at_once(empty.database, [lambda: schema.upgrade(empty.dialect)] * 8)
-    assert [result for result in results if result != []] == [list((*VERSIONS, TWO)[start:])]
-    assert history(empty) == [(1, "the events"), (2, "a colour")]
+    assert [result for result in results if result != []] == [list((*VERSIONS, THREE)[start:])]
+    assert history(empty) == [*HISTORY, (3, "a colour")]
 
 
 def test_an_upgrade_that_fails_says_which_and_leaves_nothing_half_done(
@@ -191,10 +201,10 @@ def test_an_upgrade_that_fails_says_which_and_leaves_nothing_half_done(
     empty.create_tables()
     monkeypatch.setattr(schema, "VERSIONS", (*VERSIONS, BROKEN))
     with pytest.raises(
-        outbox.SchemaError, match=r"Version 2 of the outbox's tables \(a mistake\) could not be applied"
+        outbox.SchemaError, match=r"Version 3 of the outbox's tables \(a mistake\) could not be applied"
     ):
         empty.create_tables()
-    assert history(empty) == [(1, "the events")]
+    assert history(empty) == HISTORY
     assert not empty.database.table_exists("oops")
 
 
@@ -227,7 +237,8 @@ def indexes(box: Outbox) -> dict[str, str]:
     """The indexes of the events' table, by name, as the database writes them."""
     query = {
         "postgres": "SELECT indexname, indexdef FROM pg_indexes WHERE tablename = 'outbox_event'",
-        "sqlite": "SELECT name, coalesce(sql, '') FROM sqlite_master WHERE type = 'index'",
+        "sqlite": """SELECT name, coalesce(sql, '') FROM sqlite_master
+                     WHERE type = 'index' AND tbl_name = 'outbox_event'""",
     }
     return dict(box.dialect.run(query[box.dialect.name]).fetchall())
 

@@ -34,6 +34,7 @@ GOOD: dict[str, tuple[Any, list[tuple[str, Any]]]] = {
     "backoff_jitter": (True, [("0", False), ("No", False), ("off", False), ("FALSE", False), ("yes", True)]),
     "unhandled": ("wait", [("deliver", "deliver"), ("fail", "fail")]),
     "retention_hours": (168.0, [("0", 0.0)]),
+    "inbox_retention_hours": (None, [("240", 240.0), ("1000", 1_000.0)]),
     "sweep_seconds": (10.0, [("0.1", 0.1)]),
     "cleanup_minutes": (60.0, [("0.01", 0.01)]),
     "max_payload_bytes": (256 * 1024, [("2", 2), ("67108864", 67_108_864)]),
@@ -56,6 +57,7 @@ BAD = {
     "backoff_jitter": ["maybe", "2"],
     "unhandled": ["drop", "WAIT "],
     "retention_hours": ["-1", "nan"],
+    "inbox_retention_hours": ["-1", "175201", "long"],
     "sweep_seconds": ["0.09"],
     "cleanup_minutes": ["0"],
     "max_payload_bytes": ["1", "67108865"],
@@ -112,6 +114,28 @@ def test_a_lease_can_not_outlast_the_longest_run() -> None:
     message = refusal(lease_seconds="301")
     assert "OUTBOX_MAX_RUN_SECONDS (300)" in message
     assert "OUTBOX_LEASE_SECONDS (301)" in message
+
+
+def test_the_inbox_remembers_as_long_as_an_event_may_come_again() -> None:
+    assert load().inbox_hours == 72 + 168
+    assert load(max_age_hours="5", retention_hours="7").inbox_hours == 12
+    assert load(max_age_hours="5", retention_hours="7", inbox_retention_hours="13").inbox_hours == 13
+
+
+def test_an_inbox_that_would_forget_sooner_is_refused() -> None:
+    assert load(inbox_retention_hours="240").inbox_hours == 240
+    assert load(inbox_retention_hours="0", max_age_hours="0", retention_hours="0").inbox_hours == 0
+    assert refusal(inbox_retention_hours="239.5") == (
+        "OUTBOX_INBOX_RETENTION_HOURS (239.5) is less than OUTBOX_MAX_AGE_HOURS (72) + OUTBOX_RETENTION_HOURS (168) = "
+        "240: until then an event may come again, and the inbox would take it for new. Raise it, or leave it out."
+    )
+    assert "(240) is less than OUTBOX_MAX_AGE_HOURS (73) + " in refusal(inbox_retention_hours="240", max_age_hours="73")
+
+
+def test_the_longest_times_can_be_remembered() -> None:
+    longest = load(max_age_hours="87600", retention_hours="87600")
+    assert load(max_age_hours="87600", retention_hours="87600", inbox_retention_hours="175200") != longest
+    assert longest.inbox_hours == 175_200
 
 
 def test_an_unknown_variable_is_warned_about_once_with_a_suggestion(
@@ -239,7 +263,7 @@ def test_sqlite_without_wal_or_immediate_transactions_is_warned_about(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     warning = warnings_about(peewee.SqliteDatabase(str(tmp_path / "app.db")), caplog)
-    assert 'pragmas={"journal_mode": "wal"}, lock_type="IMMEDIATE"' in warning
+    assert warning.count('pragmas={"journal_mode": "wal"}, lock_type="IMMEDIATE"') == 1
 
 
 @pytest.mark.parametrize(("lacking", "named"), [("pragmas", "journal_mode"), ("lock_type", "IMMEDIATE")])

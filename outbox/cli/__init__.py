@@ -7,6 +7,7 @@ import sys
 import click
 
 import outbox
+from outbox.cli.consume import consume
 from outbox.cli.init import init
 from outbox.cli.up import up
 from outbox.database import CONNECTION_ERRORS
@@ -19,6 +20,7 @@ def cli() -> None:
     """A transactional outbox for Peewee and Dramatiq."""
 
 
+cli.add_command(consume)
 cli.add_command(init)
 cli.add_command(up)
 

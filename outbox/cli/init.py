@@ -5,7 +5,6 @@ from __future__ import annotations
 import click
 
 import outbox
-from outbox import schema
 from outbox.cli.modules import import_modules
 from outbox.database import place_of
 
@@ -19,6 +18,6 @@ def init(modules: tuple[str, ...]) -> None:
     """
     import_modules(modules)
     box = outbox.current()
-    for version in schema.upgrade(box.dialect):
+    for version in box.upgrade_schema():
         click.echo(f"applied version {version.number} ({version.what})")
     click.echo(f"The tables are ready in {place_of(box.database)}")

@@ -53,19 +53,28 @@ class Handler:
         for event in events:
             yield event, self._call(event)
 
+    def call(self, event: Event) -> None:
+        """Call the function, in the event's context; what it raises goes through."""
+        with context(correlation_id=event.correlation_id, tenant_id=event.tenant_id):
+            self.function(event)
+
+    def outcome_of(self, event: Event, error: Exception | SystemExit) -> Outcome:
+        """What it means that a call has raised."""
+        match error:
+            case Reject():
+                return Failed(describe(error))
+            case RetryLater():
+                return Retry(str(error), error.after)
+            case Unavailable():
+                return error
+        self._log(event, error)
+        return Retry(describe(error))
+
     def _call(self, event: Event) -> Outcome:
         try:
-            with context(correlation_id=event.correlation_id, tenant_id=event.tenant_id):
-                self.function(event)
-        except Reject as signal:
-            return Failed(describe(signal))
-        except RetryLater as signal:
-            return Retry(str(signal), signal.after)
-        except Unavailable as signal:
-            return signal
+            self.call(event)
         except (Exception, SystemExit) as error:
-            self._log(event, error)
-            return Retry(describe(error))
+            return self.outcome_of(event, error)
         return DELIVERED
 
     def _log(self, event: Event, error: BaseException) -> None:
@@ -73,7 +82,7 @@ class Handler:
         first = type(error) not in self._seen
         self._seen.add(type(error))
         level = logging.WARNING if first else logging.DEBUG
-        logger.log(level, "%s raised an error on %r; further ones like it at DEBUG", self.name, event, exc_info=True)
+        logger.log(level, "%s raised an error on %r; further ones like it at DEBUG", self.name, event, exc_info=error)
 
 
 def describe(error: BaseException) -> str:

@@ -27,6 +27,7 @@ class Template:
             if field is not None and (field not in FIELDS or spec or conversion):
                 known = ", ".join(f"{{{name}}}" for name in FIELDS)
                 raise RegistrationError(f"{what} may contain {known} and no others, unlike {text!r}.")
+        self.varies = any(field is not None for _, field, _, _ in parts)
 
     def of(self, event: Event) -> str:
         """The name for one event."""

@@ -1,13 +1,15 @@
 """A worker turns away from what takes long: it goes on by itself, keeps its lease, and settles its own outcomes."""
 
 import contextlib
+import logging
 import signal
+import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
-from itertools import pairwise
+from itertools import islice, pairwise
 from threading import Event as Gate
 from typing import Any
 
@@ -18,7 +20,9 @@ from outbox import timestamp
 from outbox.bell import Bell
 from outbox.core import Outbox
 from outbox.delivery.claim import claim
+from outbox.delivery.dispatch import dispatch
 from outbox.event import Event
+from outbox.gates import gate
 from outbox.gates import state as states
 from outbox.limits import Limits
 from outbox.models import DELIVERED, FAILED, PENDING, SENDING, OutboxEvent
@@ -61,6 +65,31 @@ class Slow:
         self.begun.append(event.aggregate_id)
         passes(self.gate)
         self.ended.append(event.aggregate_id)
+
+
+class Pair:
+    """A destination that takes two events at once, and answers for each when its gate opens."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.gates = [Gate(), Gate()]
+
+    def wants(self, event_type: str) -> bool:
+        return event_type == self.name
+
+    def deliver(self, events: Iterable[Event], lease: outbox.Lease) -> Iterator[tuple[Event, Outcome]]:
+        for event, answered in zip(list(islice(events, 2)), self.gates, strict=True):
+            passes(answered)
+            yield event, Delivered()
+
+    def open(self) -> None:
+        for each in self.gates:
+            each.set()
+
+
+def slice_ends(given_back: OutboxEvent) -> None:
+    """The keeper has settled and given back what it could; it won't look again before long."""
+    becomes_true(lambda: stored(given_back).status == PENDING)
 
 
 @contextlib.contextmanager
@@ -117,26 +146,43 @@ class TestWhatTakesLong:
         assert (handler.begun, stored(event).attempts, box.counters["fenced"]) == (["0"], 1, 0)
 
     def test_settles_each_event_when_it_is_through_with_it(self, configure: Configure) -> None:
-        box = configure(**LONG_LEASE)
-        gates = [Gate(), Gate()]
-        outbox.handler("slow", name="slow")(lambda event: passes(gates[int(event.aggregate_id)]))
-        first, second = emit(2, "slow")
-        box.drain()
-        gates[0].set()
-        becomes_true(lambda: stored(first).status == DELIVERED)
-        assert stored(second).status == SENDING
-        gates[1].set()
-        becomes_true(lambda: statuses() == {DELIVERED: 2})
-
-    def test_settles_at_its_end_though_another_destination_goes_on(self, configure: Configure) -> None:
-        box = configure(**LONG_LEASE)
-        mine, others = emit_one("mine"), emit_one("others")
-        with slow("others") as other, slow("mine") as handler:
+        box, pair = configure(**LONG_LEASE), Pair("pair")
+        box.registry.add(pair)
+        first, second, given_back = emit(3, "pair")
+        try:
             box.drain()
-            becomes_true(lambda: bool(other.begun and handler.begun))
-            handler.gate.set()
-            becomes_true(lambda: stored(mine).status == DELIVERED)
-            assert (stored(others).status, is_over(box)) == (SENDING, False)
+            slice_ends(given_back)
+            pair.gates[0].set()
+            becomes_true(lambda: stored(first).status == DELIVERED)
+            assert stored(second).status == SENDING
+        finally:
+            pair.open()
+        becomes_true(lambda: stored(second).status == DELIVERED)
+
+    def test_settles_the_last_ones_at_its_end_though_another_destination_goes_on(self, configure: Configure) -> None:
+        box, pair = configure(**LONG_LEASE), Pair("pair")
+        box.registry.add(pair)
+        mine, given_back = emit(2, "pair"), emit(2, "others")[1]
+        with slow("others"):
+            try:
+                box.drain()
+                slice_ends(given_back)
+            finally:
+                pair.open()  # one right after the other
+            becomes_true(lambda: {stored(event).status for event in mine} == {DELIVERED})
+            assert not is_over(box)
+
+    def test_waits_for_a_place_alone(self, box: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(sys.modules[dispatch.__module__], "MOMENT_SECONDS", PATIENCE_SECONDS)
+        monkeypatch.setattr(gate, "PATIENCE_SECONDS", PATIENCE_SECONDS)
+        monkeypatch.setattr(states, "LEAST_WAIT", PATIENCE_SECONDS)
+        outbox.handler("order.*", name="one", concurrency=1)(lambda _: None)
+        place = box.gates.of(box.registry.destinations["one"]).enter(1, hurried=True)
+        event = emit_one()
+        box.drain()
+        assert stored(event).status == SENDING
+        place.leave(1, 0.1)
+        becomes_true(lambda: stored(event).status == DELIVERED)
 
     def test_of_one_event_at_two_destinations_the_last_one_settles_both(self, configure: Configure) -> None:
         box = configure(**LONG_LEASE)
@@ -463,6 +509,17 @@ class TestLeftAlone:
         for row in map(stored, events[5:]):
             assert (row.status, row.attempts, row.error_message, row.lease_id) == (PENDING, 0, NOT_TRIED, None)
             assert "since" in row.progress["down"]
+
+    def test_the_log_tells_of_those_that_were_tried_and_once_of_the_others(
+        self, box: Outbox, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        Down()
+        emit(100)
+        box.drain()
+        warned = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+        assert sum("put off until" in message for message in warned) == 5
+        assert sum("is left alone for" in message for message in warned) == 1
+        assert len(warned) == 6
 
     def test_those_emitted_later_are_not_tried_either(self, box: Outbox) -> None:
         down = Down()

@@ -508,6 +508,17 @@ class TestShared:
         fail(there.of(target), 1)
         assert here.state(target).open
 
+    def test_whoever_had_counted_them_begins_anew_when_another_has_closed_it(
+        self, start: Callable[[], Gates], soon_probed: None
+    ) -> None:
+        here, there, target = start(), start(), Target()
+        fail(here.of(target))
+        there.of(target).enter(1, hurried=True).note(DELIVERED)
+        fail(here.of(target), 4)
+        assert not here.state(target).open
+        fail(here.of(target), 1)
+        assert here.state(target).open
+
     def test_one_of_them_probes(self, start: Callable[[], Gates], soon_probed: None) -> None:
         workers, target = [start() for _ in range(3)], Target()
         fail(workers[0].of(target))

@@ -190,6 +190,12 @@ class TestPlaces:
             assert answer.events == 1
         assert len(state.places) == 1
 
+    def test_of_few_turns_one_holds_no_more_places_than_it_has_calls_to_make(self) -> None:
+        fleet = Fleet(Limits(concurrency=5, per_second=1))
+        answer = fleet.ask(5, 5)
+        assert (answer.events, answer.at_once) == (1, 1)
+        assert [place.calls for place in fleet.state.places.values()] == [1]
+
     def test_without_a_limit_there_are_none_to_keep(self) -> None:
         state, answer = ask(State(), 0.0, asking(100, 7), FREE)
         assert (state, answer) == (State(), Answer(100, 7))
@@ -250,6 +256,12 @@ class TestTurns:
         answer = fleet.ask(3)
         assert (answer.events, answer.step) == (1, 10.0)
         assert [answer.turn(number) for number in range(2)] == [10.0, 20.0]
+
+    def test_a_crowd_of_long_ago_does_not_keep_others_waiting(self) -> None:
+        fleet = Fleet(Limits(per_second=1))
+        fleet.ask(100_000)
+        fleet.now += HORIZON_SECONDS + 100
+        assert fleet.ask(2).turn(0) <= 2
 
     def test_whoever_comes_at_its_turn_may_go(self) -> None:
         fleet = Fleet(Limits(per_second=0.1))

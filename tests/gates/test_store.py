@@ -2,10 +2,12 @@
 
 import json
 import logging
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 from uuid import uuid4
@@ -57,10 +59,22 @@ def count_from_threads(kept: Store, threads: int, each: int) -> list[int]:
         return [answer for answers in executor.map(run, range(threads)) for answer in answers]
 
 
+@contextmanager
+def switching_often() -> Iterator[None]:
+    """Threads take turns after a few instructions."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
+
+
 class TestInThisProcess:
     def test_of_changes_from_many_threads_none_is_lost(self) -> None:
         kept = LocalStore()
-        answers = count_from_threads(kept, 8, 500)
+        with switching_often():
+            answers = count_from_threads(kept, 8, 500)
         assert sorted(answers) == list(range(1, 4_001))
         assert kept.update(NAME, look) == State(trips=4_000)
 

@@ -10,7 +10,7 @@ import pytest
 from dramatiq.brokers.stub import StubBroker
 
 from jobs.broker import DEAD_LETTERS_KEPT, InProcessBroker, capped_prefetch, install_middleware, make_broker
-from jobs.middleware import Connections, Lifecycle, Occupancy
+from jobs.middleware import Connections, Lifecycle, Occupancy, Skips
 from jobs.redis_broker import OutboxRedisBroker
 from outbox.errors import SettingsError
 from outbox.settings import Settings
@@ -72,7 +72,7 @@ class TestTheApplicationsOwn:
         for _ in range(2):
             install_middleware(broker)
         assert broker.middleware[: len(theirs)] == theirs
-        assert [type(each) for each in broker.middleware[len(theirs) :]] == [Connections, Occupancy, Lifecycle]
+        assert [type(each) for each in broker.middleware[len(theirs) :]] == [Connections, Skips, Occupancy, Lifecycle]
 
     def test_is_the_one_that_our_actors_are_declared_on(self, stage: Stage) -> None:
         run_python(

@@ -1,0 +1,90 @@
+"""attempt: give one entry to the handlers that want it, each through the inbox, and say what becomes of it."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from outbox.consumer.entry import Entry, event_of
+from outbox.consumer.fate import Again, Done, Fate, Parked
+from outbox.consumer.outage import is_outage
+from outbox.consumer.tally import Tally
+from outbox.destinations.handler import Handler, describe
+from outbox.errors import InvalidMessage, SchemaError, Unavailable
+from outbox.event import Event
+from outbox.outcome import DELIVERED, Delivered, Failed, Outcome, Retry
+from outbox.registry import Registry
+
+if TYPE_CHECKING:
+    from outbox.core import Outbox
+
+logger = logging.getLogger("outbox")
+
+
+class DatabaseLost(Exception):
+    """Whoever is next would find the same."""
+
+
+class Spent(Exception):
+    """It was handed out as often as it may be, and nobody has said what came of it."""
+
+
+class Attempts:
+    """Tries entries on the handlers of a registry."""
+
+    def __init__(self, box: Outbox, registry: Registry, max_deliveries: int, tally: Tally) -> None:
+        self._box = box
+        self._registry = registry
+        self._max_deliveries = max_deliveries
+        self._tally = tally
+
+    def attempt(self, entry: Entry) -> Fate:
+        try:
+            event = event_of(entry, self._max_deliveries)
+        except InvalidMessage as error:
+            return Parked(str(error))
+        handlers = [each for each in self._registry.wanting(event.event_type) if isinstance(each, Handler)]
+        if not handlers:
+            logger.debug("no handler here wants %r", event)
+        try:
+            outcomes = {handler.name: self._give(handler, event, entry) for handler in handlers}
+        except DatabaseLost as lost:
+            return Again(str(lost), lost=True)
+        return _fate(event, outcomes)
+
+    def _give(self, handler: Handler, event: Event, entry: Entry) -> Outcome:
+        """One transaction for the handler's effect and for the row that says so: both, or neither."""
+        try:
+            with self._box.dialect.connection(), self._box.inbox.claim(event.id, handler.name) as first:
+                if not first:
+                    self._tally.skipped += 1
+                else:
+                    _call(handler, event, entry)
+        except SchemaError:
+            raise  # so it would be for every entry
+        except Spent:
+            return Failed(f"delivered {entry.deliveries} times, and its consumer has died or fallen silent each time")
+        except (Exception, SystemExit) as error:
+            if is_outage(error):
+                raise DatabaseLost(describe(error)) from error
+            return handler.outcome_of(event, error)
+        return DELIVERED
+
+
+def _call(handler: Handler, event: Event, entry: Entry) -> None:
+    if entry.spent:
+        raise Spent
+    handler.call(event)
+
+
+def _fate(event: Event, outcomes: dict[str, Outcome]) -> Fate:
+    """An entry waits for the handler that needs longest: one that has dealt with it is not called again."""
+    errors = {name: outcome.error for name, outcome in outcomes.items() if not isinstance(outcome, Delivered)}
+    if not errors:
+        return Done()
+    error = "; ".join(f"{name}: {text}" for name, text in errors.items())
+    if any(isinstance(outcome, Unavailable) for outcome in outcomes.values()):
+        return Again(error)
+    if any(isinstance(outcome, Retry) for outcome in outcomes.values()) and event.attempt < event.max_attempts:
+        return Again(error, counts=True)
+    return Parked(error, event)

@@ -1,0 +1,49 @@
+"""settle: tell Redis what became of a round's entries, and the log what became of those that failed.
+
+Should that fail, they come again, and the inbox knows what was done.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from outbox.consumer.entry import Entry
+from outbox.consumer.fate import Again, Done, Fate, Parked
+from outbox.consumer.tally import Tally
+
+if TYPE_CHECKING:
+    from outbox.consumer.group import Group
+
+logger = logging.getLogger("outbox")
+
+
+def settle(group: Group, fates: Sequence[tuple[Entry, Fate]], tally: Tally) -> None:
+    done = [entry for entry, fate in fates if isinstance(fate, Done)]
+    again = [(entry, fate) for entry, fate in fates if isinstance(fate, Again)]
+    parked = [(entry, fate) for entry, fate in fates if isinstance(fate, Parked)]
+    if done or again:
+        group.acknowledge(done, [(entry, _counted(entry, fate)) for entry, fate in again])
+    tally.processed += len(done)
+    for entry, put_off in again:
+        _tell(group, entry, put_off)
+    for entry, failure in parked:
+        _park(group, entry, failure)
+        tally.parked += 1
+
+
+def _tell(group: Group, entry: Entry, fate: Again) -> None:
+    level = logging.WARNING if fate.begun else logging.DEBUG
+    counted = _counted(entry, fate)
+    logger.log(level, "%s: entry %s comes again, after %d deliveries: %s", group.stream, entry.id, counted, fate.error)
+
+
+def _counted(entry: Entry, fate: Again) -> int:
+    return entry.deliveries if fate.counts else entry.deliveries - 1
+
+
+def _park(group: Group, entry: Entry, fate: Parked) -> None:
+    group.park(entry, fate.error)
+    about = "" if fate.event is None else f", {fate.event!r},"
+    logger.error("%s: entry %s%s is parked in %s: %s", group.stream, entry.id, about, group.dead_letter, fate.error)

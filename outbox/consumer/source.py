@@ -1,0 +1,46 @@
+"""Which stream is meant: that of a registered destination, or the one with that key."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from outbox.destinations.stream import RedisStream
+from outbox.errors import RegistrationError, SettingsError
+from outbox.registry import Registry
+
+
+class Source(NamedTuple):
+    """A stream by its key, and where it is."""
+
+    key: str
+    url: str
+
+
+def find(stream: str, url: str | None, registry: Registry, default_url: str | None) -> Source:
+    """`url` takes precedence over the destination's own."""
+    if not stream:
+        raise RegistrationError("A stream is named by text that is not empty.")
+    destination = registry.destinations.get(stream)
+    if destination is None:
+        found = default_url if url is None else url
+        if found is None:
+            raise SettingsError(
+                f"OUTBOX_REDIS_URL is not set, and no RedisStream is called {stream!r}, so there is nothing that says "
+                "where the stream is: set it, or pass --url (url=…)."
+            )
+        return Source(stream, found)
+    if not isinstance(destination, RedisStream):
+        raise RegistrationError(
+            f"{stream!r} is a {type(destination).__name__}, not a RedisStream. Give the name of one, or a stream's key."
+        )
+    return Source(_key_of(destination), destination._url if url is None else url)
+
+
+def _key_of(destination: RedisStream) -> str:
+    template = destination._stream
+    if template.varies:
+        raise RegistrationError(
+            f"{destination.name!r} writes to several streams, {template.text!r}, and a consumer reads one: "
+            "name the stream itself."
+        )
+    return template.text.format()  # {{ and }} are braces

@@ -1,0 +1,45 @@
+"""A stream of the test's own, and consumers that look and stop without waiting."""
+
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import redis
+
+import outbox
+from outbox.consumer import consumer
+from outbox.core import Outbox
+from tests.consumer.sample import MakeConsumer, Stream
+from tests.processes import make_stage, stage
+from tests.servers import Redis, RedisServer
+
+__all__ = ["make_stage", "stage"]
+
+
+@pytest.fixture
+def stream(redis_server: Redis) -> Iterator[Stream]:
+    with redis.Redis.from_url(redis_server.url) as client:
+        stream = Stream(client, f"test-{uuid.uuid4().hex}")
+        yield stream
+        for key in client.scan_iter(f"{stream.key}*"):
+            client.delete(key)
+
+
+@pytest.fixture
+def make_consumer(box: Outbox, redis_server: Redis, stream: Stream, monkeypatch: pytest.MonkeyPatch) -> MakeConsumer:
+    """Consumers of the test's stream; an entry comes again after a moment."""
+    monkeypatch.setattr(consumer, "BLOCK_SECONDS", 0.05)
+
+    def make(**options: Any) -> outbox.Consumer:
+        defaults: dict[str, Any] = {"url": redis_server.url, "idle_seconds": 0.2}
+        return outbox.Consumer(stream.key, **defaults | options)
+
+    return make
+
+
+@pytest.fixture
+def own_redis() -> Iterator[RedisServer]:
+    """A Redis that the test may break."""
+    with RedisServer() as server:
+        yield server

@@ -1,0 +1,114 @@
+"""Dramatiq's actors: with the inbox before them, a message that comes again has no second effect."""
+
+from collections import Counter
+from typing import Any
+
+import dramatiq
+import pytest
+from dramatiq.brokers.stub import StubBroker
+from dramatiq.results import Results
+from dramatiq.results.backends.stub import StubBackend
+
+import outbox
+from jobs.broker import install_middleware
+from outbox.core import Outbox
+from outbox.inbox import SKIPPED
+from tests.conftest import Note
+from tests.inbox.traces import notes, remembered
+from tests.processes import Stage
+
+ACTORS = "tests.apps.idempotent"
+
+
+class TestARealWorker:
+    @pytest.fixture
+    def stage(self, stage: Stage) -> Stage:
+        with stage.box.dialect.connection():
+            stage.box.dialect.run("CREATE TABLE effect (id serial PRIMARY KEY, what text)")
+        for queue in ("index", "start"):
+            stage.broker.declare_queue(queue)
+        return stage
+
+    def test_has_one_effect_for_each_event_however_often_its_envelope_comes(self, stage: Stage) -> None:
+        ids = stage.emit(20)
+        worker = stage.worker(ACTORS)
+        stage.scheduler()
+        stage.wait_until_all("delivered")
+        send(stage, "index", *({"id": str(id), "type": "test.emitted"} for id in ids), times=3)
+        self.assert_effects(stage, worker.said, [str(id) for id in ids])
+
+    def test_has_one_effect_for_each_command_however_often_it_is_sent(self, stage: Stage) -> None:
+        send(stage, "start", *({"name": "import", "command_id": f"c-{n}"} for n in range(10)), times=3)
+        worker = stage.worker(ACTORS)
+        self.assert_effects(stage, worker.said, [f"import c-{n}" for n in range(10)])
+
+    def assert_effects(self, stage: Stage, said: Any, effects: list[str]) -> None:
+        stage.wait_for(lambda: waiting(stage) == 0, "all messages are dealt with")
+        with stage.box.dialect.connection():
+            rows = stage.box.dialect.run("SELECT what FROM effect").fetchall()
+            remembered = stage.box.dialect.run("SELECT count(*) FROM inbox").fetchone()
+        assert Counter(what for (what,) in rows) == Counter(effects)
+        assert remembered == (len(effects),)
+        assert "Failed to process" not in said()
+
+
+def send(stage: Stage, actor: str, *items: dict[str, Any], times: int) -> None:
+    """Messages for an actor, whose queue is called like it: an envelope is its argument, a command its arguments."""
+    for item in items * times:
+        args, kwargs = ((), item) if "command_id" in item else ((item,), {})
+        message: dramatiq.Message[Any] = dramatiq.Message(
+            queue_name=actor, actor_name=actor, args=args, kwargs=kwargs, options={}
+        )
+        stage.broker.enqueue(message)
+
+
+def waiting(stage: Stage) -> int:
+    """How many messages are in the queues, or under way."""
+    keys = [f"{stage.settings.namespace}:{queue}.msgs" for queue in ("index", "start")]
+    return sum(int(stage.broker.client.hlen(key)) for key in keys)
+
+
+@pytest.mark.parametrize("first", ["actor", "middleware"])
+def test_to_dramatiq_an_actor_that_was_skipped_has_returned_nothing(
+    box: Outbox, caplog: pytest.LogCaptureFixture, first: str
+) -> None:
+    broker = StubBroker()
+    broker.add_middleware(Results(backend=StubBackend()))
+    if first == "middleware":
+        install_middleware(broker)
+
+    @outbox.inbox.once("index")
+    def index(event: dict[str, Any]) -> str:
+        """Into the index."""
+        Note.create(text=event["id"])
+        return "indexed"
+
+    actor = dramatiq.actor(broker=broker, store_results=True)(index)
+    install_middleware(broker)
+    assert actor.fn.__doc__ == "Into the index."
+    assert index({"id": "direct"}) == "indexed"
+    assert index({"id": "direct"}) is SKIPPED
+
+    outbox.handler("*", name="anyone")(print)  # a worker wants to have something to do
+    worker = dramatiq.Worker(broker, worker_timeout=10)
+    worker.start()
+    try:
+        messages = [actor.send({"id": "m-1"}) for _ in range(2)]
+        broker.join("default")
+        results = [message.get_result(backend=broker.get_results_backend(), block=True) for message in messages]
+    finally:
+        worker.stop()
+    assert Counter(results) == Counter(["indexed", None])
+    assert (notes(), remembered()) == (["direct", "m-1"], [("direct", "index"), ("m-1", "index")])
+    assert not [
+        record for record in caplog.records if record.name.startswith("dramatiq") and record.levelname != "INFO"
+    ]
+
+
+def test_an_actor_without_the_inbox_is_left_as_it_is() -> None:
+    broker = StubBroker()
+    install_middleware(broker)
+
+    def plain(event: object) -> None: ...
+
+    assert dramatiq.actor(broker=broker)(plain).fn is plain

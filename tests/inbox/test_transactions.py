@@ -1,0 +1,210 @@
+"""The row and the effect are one: both are there, or neither is."""
+
+from typing import Any
+
+import peewee
+import psycopg
+import pytest
+
+import outbox
+from outbox.core import Outbox
+from outbox.inbox import SKIPPED
+from tests.conftest import Configure, Note
+from tests.crowd import elsewhere
+from tests.inbox.traces import note_taker, notes, remembered
+from tests.table import on_postgres, statements, statuses
+
+MESSAGE = {"id": "m-1"}
+ROW = ("m-1", "reader")
+
+
+class Broken(Exception):
+    """What goes wrong in a handler."""
+
+
+@outbox.inbox.once("reader")
+def read(message: dict[str, Any], error: BaseException | None = None) -> str:
+    """Leaves a note, and may fail after that."""
+    Note.create(text="reader")
+    if error is not None:
+        raise error
+    return "noted"
+
+
+class TestAHandlerThatRaises:
+    @pytest.mark.parametrize("error", [Broken(), peewee.OperationalError("busy"), KeyboardInterrupt()], ids=repr)
+    def test_leaves_neither_and_may_be_tried_again(self, box: Outbox, error: BaseException) -> None:
+        for _ in range(2):
+            with pytest.raises(type(error)):
+                read(MESSAGE, error)
+            assert (notes(), remembered()) == ([], [])
+        assert [read(MESSAGE), read(MESSAGE)] == ["noted", SKIPPED]
+        assert (notes(), remembered()) == (["reader"], [ROW])
+
+    def test_is_not_counted_as_skipped(self, box: Outbox) -> None:
+        with pytest.raises(Broken):
+            read(MESSAGE, Broken())
+        assert box.counters["skipped"] == 0
+
+    def test_in_a_claim_leaves_neither(self, box: Outbox) -> None:
+        def fail() -> None:
+            with outbox.inbox.claim("m-1", "reader"):
+                Note.create(text="reader")
+                raise Broken
+
+        with pytest.raises(Broken):
+            fail()
+        assert (notes(), remembered()) == ([], [])
+
+    def test_inside_another_handler_takes_both_along_unless_caught(self, box: Outbox) -> None:
+        @outbox.inbox.once("outer")
+        def outer(message: dict[str, Any], *, caught: bool) -> None:
+            Note.create(text="outer")
+            try:
+                read(message, Broken())
+            except Broken:
+                if not caught:
+                    raise
+
+        with pytest.raises(Broken):
+            outer(MESSAGE, caught=False)
+        assert (notes(), remembered()) == ([], [])
+        outer(MESSAGE, caught=True)
+        assert (notes(), remembered()) == (["outer"], [("m-1", "outer")])
+
+    def test_with_an_error_of_the_databases_own_leaves_neither(self, box: Outbox) -> None:
+        @outbox.inbox.once("reader")
+        def wrong(message: dict[str, Any]) -> None:
+            Note.create(text="reader")
+            box.database.execute_sql("SELECT nonsense")
+
+        with pytest.raises(peewee.DatabaseError):
+            wrong(MESSAGE)
+        assert (notes(), remembered()) == ([], [])
+        assert read(MESSAGE) == "noted"
+
+
+class TestInsideTheCallersTransaction:
+    def test_a_commit_keeps_both(self, box: Outbox) -> None:
+        with box.database.atomic():
+            Note.create(text="caller")
+            assert read(MESSAGE) == "noted"
+            assert elsewhere(box.database, remembered) == []
+        assert (notes(), remembered()) == (["caller", "reader"], [ROW])
+
+    def test_a_rollback_leaves_neither(self, box: Outbox) -> None:
+        with box.database.atomic() as transaction:
+            assert [read(MESSAGE), read(MESSAGE)] == ["noted", SKIPPED]
+            transaction.rollback()
+        assert (notes(), remembered()) == ([], [])
+        assert read(MESSAGE) == "noted"
+
+    def test_a_savepoint_that_is_rolled_back_leaves_neither(self, box: Outbox) -> None:
+        with box.database.atomic():
+            Note.create(text="caller")
+            with box.database.atomic() as savepoint:
+                assert read(MESSAGE) == "noted"
+                savepoint.rollback()
+            assert (notes(), remembered()) == (["caller"], [])
+            assert read(MESSAGE) == "noted"
+        assert (notes(), remembered()) == (["caller", "reader"], [ROW])
+
+    @pytest.mark.parametrize("error", [Broken(), peewee.OperationalError("elsewhere")], ids=repr)
+    def test_a_handler_that_raises_leaves_the_callers_own_work(self, box: Outbox, error: Exception) -> None:
+        with box.database.atomic():
+            Note.create(text="caller")
+            with pytest.raises(type(error)):
+                read(MESSAGE, error)
+            Note.create(text="goes on")
+        assert (notes(), remembered()) == (["caller", "goes on"], [])
+
+    def test_a_plain_begin_is_a_transaction_too(self, box: Outbox) -> None:
+        for ending, left in (("ROLLBACK", []), ("COMMIT", ["reader"])):
+            box.database.execute_sql("BEGIN")
+            assert read(MESSAGE) == "noted"
+            box.database.execute_sql(ending)
+            assert notes() == left
+        box.database.close()
+
+    def test_a_transaction_that_is_committed_by_hand_is_one_too(self, box: Outbox) -> None:
+        with box.database.connection_context(), box.database.manual_commit():
+            with pytest.raises(outbox.TransactionRequired, match=r"db\.begin\(\)"):
+                read(MESSAGE)
+            for end, left in ((box.database.rollback, []), (box.database.commit, ["reader"])):
+                box.database.begin()
+                assert read(MESSAGE) == "noted"
+                end()
+                assert notes() == left
+
+    def test_outside_one_it_is_one_transaction_that_begins_with_the_row(self, box: Outbox) -> None:
+        with statements(box.database) as seen:
+            read(MESSAGE)
+        words = [statement.split()[0] for statement in seen if not statement.startswith("PRAGMA")]
+        assert words in (["BEGIN", "INSERT", "INSERT"], ["INSERT", "INSERT"])  # psycopg begins by itself
+        assert "INSERT INTO inbox" in " ".join(seen).partition("note")[0]
+
+
+class TestEmitting:
+    def test_what_a_handler_emits_belongs_to_its_transaction(self, box: Outbox) -> None:
+        @outbox.inbox.once("relay")
+        def relay(message: dict[str, Any], error: Exception | None = None) -> None:
+            outbox.emit("Order", message["id"], "order.seen")
+            if error is not None:
+                raise error
+
+        with pytest.raises(Broken):
+            relay(MESSAGE, Broken())
+        assert (statuses(), remembered()) == ({}, [])
+        relay(MESSAGE)
+        relay(MESSAGE)
+        assert (statuses(), remembered()) == ({"pending": 1}, [("m-1", "relay")])
+
+    def test_it_is_delivered_after_the_commit_and_not_before(self, configure: Configure) -> None:
+        configure(dispatch="inline")
+        seen: list[list[tuple[str, str]]] = []
+        outbox.handler("order.seen", name="witness")(lambda _: seen.append(remembered()))
+        with outbox.inbox.claim("m-1", "relay"):
+            outbox.emit("Order", 1, "order.seen")
+            assert seen == []
+        assert seen == [[("m-1", "relay")]]
+
+    def test_it_counts_as_emitted_inside_a_transaction(self, configure: Configure) -> None:
+        configure(require_transaction=True)
+        with outbox.inbox.claim("m-1", "relay"):
+            outbox.emit("Order", 1, "order.seen")
+        assert statuses() == {"pending": 1}
+
+
+@on_postgres
+class TestAStricterIsolation:
+    """REPEATABLE READ: the one who comes too late gets PostgreSQL's error, and can try again."""
+
+    def test_a_row_from_after_the_snapshot_is_a_serialization_error(self, box: Outbox) -> None:
+        def come_too_late() -> None:
+            with box.database.atomic("REPEATABLE READ"):
+                Note.select().count()  # from here on it sees nothing new
+                elsewhere(box.database, lambda: read(MESSAGE))
+                read(MESSAGE)
+
+        with pytest.raises(peewee.OperationalError) as raised:
+            come_too_late()
+        assert isinstance(raised.value.orig, psycopg.errors.SerializationFailure)  # type: ignore[attr-defined]
+        with box.database.atomic("REPEATABLE READ"):
+            assert read(MESSAGE) is SKIPPED
+        assert (notes(), remembered()) == (["reader"], [ROW])
+
+
+@on_postgres
+def test_a_connection_that_is_lost_in_a_handler_leaves_neither(box: Outbox, postgres_url: str) -> None:
+    @outbox.inbox.once("reader")
+    def lose(message: dict[str, Any]) -> None:
+        Note.create(text="reader")
+        (pid,) = box.database.execute_sql("SELECT pg_backend_pid()").fetchone()
+        with psycopg.connect(postgres_url, autocommit=True) as other:
+            other.execute("SELECT pg_terminate_backend(%s)", (pid,))
+        Note.create(text="never")
+
+    with pytest.raises((peewee.OperationalError, peewee.InterfaceError)):
+        lose(MESSAGE)
+    assert (notes(), remembered()) == ([], [])
+    assert [note_taker()(MESSAGE), note_taker()(MESSAGE)] == ["noted", SKIPPED]

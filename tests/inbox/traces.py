@@ -1,0 +1,29 @@
+"""What messages leave behind: notes in the application's own table, and rows in the inbox."""
+
+from collections.abc import Callable
+from typing import Any
+
+import outbox
+from outbox import InboxMessage
+from outbox.inbox import Key
+from tests.conftest import Note
+
+
+def note_taker(name: str = "reader", key: Key | None = None) -> Callable[..., Any]:
+    """A handler that leaves a note for each message that it deals with, and answers "noted"."""
+
+    @outbox.inbox.once(name, key=key)
+    def take_note(message: object) -> str:
+        Note.create(text=name)
+        return "noted"
+
+    return take_note
+
+
+def notes() -> list[str]:
+    return sorted(note.text for note in Note.select())
+
+
+def remembered() -> list[tuple[str, str]]:
+    """The inbox's rows."""
+    return sorted((row.message_id, row.handler_name) for row in InboxMessage.select())
