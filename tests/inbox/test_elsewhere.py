@@ -121,7 +121,8 @@ class TestItsTableAlone:
         consumer.check_schema()
         with consumer.inbox.claim(1, "reader") as first:
             assert not first
-        assert len(schema.VERSIONS) == 2  # a version beyond the inbox's must look at this case again
+        later = schema.VERSIONS[schema.VERSIONS.index(schema.INBOX) + 1 :]
+        assert not [version for version in later if "inbox" in str(version)]  # one must look at this case again
 
     def test_can_be_made_inside_the_callers_transaction(self, consumer: Outbox) -> None:
         with consumer.database.atomic() as transaction:
@@ -197,5 +198,5 @@ class TestAnApplicationsOwnInbox:
             mine.create_tables()
         with mine.inbox.claim("m-1", "reader") as first:
             assert first
-        assert database.get_tables("mine") == ["inbox", "outbox_event", "outbox_schema"]
+        assert set(database.get_tables("mine")) >= {"inbox", "outbox_event", "outbox_schema"}
         database.close_all()
