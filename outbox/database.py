@@ -62,6 +62,14 @@ class Dialect(ABC):
         """
         return self._driver_in_transaction(self.database.connection())
 
+    @property
+    def can_commit(self) -> bool:
+        """Whether this thread's transaction is open and whole.
+
+        After a statement has failed, PostgreSQL answers COMMIT with a rollback, and calls that no error.
+        """
+        return self.in_transaction
+
     @contextmanager
     def connection(self) -> Iterator[None]:
         """A connection for this thread: the one it has, or one that is returned at the end; a broken one is not."""
@@ -150,8 +158,13 @@ class Postgres(Dialect):
     SCHEMA_LOCK_KEY = 0x6F7574626F78
     # libpq's transaction states ACTIVE, INTRANS and INERROR; IDLE is 0, and 4 says that the connection is lost.
     OPEN = (1, 2, 3)
+    WHOLE = (1, 2)
     # Rows per bulk insert: enough that the round trip is lost in the noise, few enough to keep the statement short.
     CHUNK = 1_000
+
+    @property
+    def can_commit(self) -> bool:
+        return self.database.connection().pgconn.transaction_status in self.WHOLE
 
     def _driver_in_transaction(self, connection: Any) -> bool:
         return connection.pgconn.transaction_status in self.OPEN

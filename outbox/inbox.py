@@ -26,7 +26,7 @@ from outbox import retention, schema
 from outbox.counters import Counters
 from outbox.database import Dialect
 from outbox.encoding import check_text
-from outbox.errors import InvalidEvent, InvalidMessage, RegistrationError
+from outbox.errors import InvalidEvent, InvalidMessage, RegistrationError, TransactionRequired
 from outbox.models import KEY_LENGTH
 
 logger = logging.getLogger("outbox")
@@ -78,6 +78,12 @@ class Inbox:
                 self.counters.add(skipped=1)
                 logger.debug("skipped: %s has dealt with message %s", handler_name, message_id)
             yield first
+            if not self.dialect.can_commit:
+                raise TransactionRequired(
+                    f"What {handler_name!r} did can't be committed: an SQL statement in it failed and the error was "
+                    "caught, or its transaction was ended by hand. Let the error out, or put `with db.atomic():` "
+                    "around what may fail."
+                )
 
     def once(self, handler_name: str, *, key: Key | None = None) -> Decorator:
         """Have a function called once for each message, in a transaction; later calls answer SKIPPED.

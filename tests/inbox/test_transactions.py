@@ -1,5 +1,7 @@
 """The row and the effect are one: both are there, or neither is."""
 
+import contextlib
+from collections.abc import Callable
 from typing import Any
 
 import peewee
@@ -82,6 +84,55 @@ class TestAHandlerThatRaises:
             wrong(MESSAGE)
         assert (notes(), remembered()) == ([], [])
         assert read(MESSAGE) == "noted"
+
+
+class TestAnErrorOfTheDatabasesThatIsCaught:
+    """PostgreSQL would answer the COMMIT with a rollback, and nobody would know."""
+
+    @pytest.fixture
+    def catch(self, box: Outbox) -> Callable[..., Any]:
+        """A handler that goes on after a duplicate key."""
+
+        @outbox.inbox.once("reader")
+        def catch(message: dict[str, Any], *, savepoint: bool = False) -> str:
+            note = Note.create(text="reader")
+            part = box.database.atomic() if savepoint else contextlib.nullcontext()
+            with contextlib.suppress(peewee.IntegrityError), part:
+                Note.insert(id=note.get_id(), text="the same key").execute()
+            return "noted"
+
+        return catch
+
+    @on_postgres
+    def test_is_an_error_that_says_what_to_do_instead_of_an_effect_that_is_lost(
+        self, box: Outbox, catch: Callable[..., Any]
+    ) -> None:
+        for _ in range(2):
+            with pytest.raises(outbox.TransactionRequired, match=r"'reader' did can't be committed.*db\.atomic\(\)"):
+                catch(MESSAGE)
+        assert (notes(), remembered()) == ([], [])
+
+    @on_postgres
+    def test_leaves_the_callers_own_work(self, box: Outbox, catch: Callable[..., Any]) -> None:
+        with box.database.atomic():
+            Note.create(text="caller")
+            with pytest.raises(outbox.TransactionRequired):
+                catch(MESSAGE)
+        assert (notes(), remembered()) == (["caller"], [])
+
+    def test_does_no_harm_in_a_savepoint_of_its_own(self, box: Outbox, catch: Callable[..., Any]) -> None:
+        assert catch(MESSAGE, savepoint=True) == "noted"
+        assert catch(MESSAGE, savepoint=True) is SKIPPED
+        assert (notes(), remembered()) == (["reader"], [ROW])
+
+    @pytest.mark.parametrize("word", ["ROLLBACK", "COMMIT"])
+    def test_nor_may_a_handler_end_the_transaction(self, box: Outbox, word: str) -> None:
+        def end() -> None:
+            with outbox.inbox.claim("m-1", "reader"):
+                box.database.execute_sql(word)
+
+        with pytest.raises((outbox.TransactionRequired, peewee.OperationalError), match=r"by hand|no transaction"):
+            end()  # of a transaction that is gone SQLite itself complains
 
 
 class TestInsideTheCallersTransaction:
