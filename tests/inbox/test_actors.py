@@ -15,20 +15,34 @@ from outbox.core import Outbox
 from outbox.inbox import SKIPPED
 from tests.conftest import Note
 from tests.inbox.traces import notes, remembered
-from tests.processes import Stage
+from tests.processes import BIN, Program, Stage
 
 ACTORS = "tests.apps.idempotent"
+HARMED = "tests.apps.retried"
+QUEUES = ("index", "start", "charge")
+
+
+@pytest.fixture
+def stage(stage: Stage) -> Stage:
+    with stage.box.dialect.connection():
+        stage.box.dialect.run("CREATE TABLE effect (id serial PRIMARY KEY, what text)")
+    for queue in QUEUES:
+        stage.broker.declare_queue(queue)
+    return stage
+
+
+def effects(stage: Stage) -> Counter[str]:
+    with stage.box.dialect.connection():
+        return Counter(what for (what,) in stage.box.dialect.run("SELECT what FROM effect").fetchall())
+
+
+def inbox_rows(stage: Stage) -> int:
+    with stage.box.dialect.connection():
+        (count,) = stage.box.dialect.run("SELECT count(*) FROM inbox").fetchone()
+    return int(count)
 
 
 class TestARealWorker:
-    @pytest.fixture
-    def stage(self, stage: Stage) -> Stage:
-        with stage.box.dialect.connection():
-            stage.box.dialect.run("CREATE TABLE effect (id serial PRIMARY KEY, what text)")
-        for queue in ("index", "start"):
-            stage.broker.declare_queue(queue)
-        return stage
-
     def test_has_one_effect_for_each_event_however_often_its_envelope_comes(self, stage: Stage) -> None:
         ids = stage.emit(20)
         worker = stage.worker(ACTORS)
@@ -42,14 +56,56 @@ class TestARealWorker:
         worker = stage.worker(ACTORS)
         self.assert_effects(stage, worker.said, [f"import c-{n}" for n in range(10)])
 
-    def assert_effects(self, stage: Stage, said: Any, effects: list[str]) -> None:
+    def assert_effects(self, stage: Stage, said: Any, expected: list[str]) -> None:
         stage.wait_for(lambda: waiting(stage) == 0, "all messages are dealt with")
-        with stage.box.dialect.connection():
-            rows = stage.box.dialect.run("SELECT what FROM effect").fetchall()
-            remembered = stage.box.dialect.run("SELECT count(*) FROM inbox").fetchone()
-        assert Counter(what for (what,) in rows) == Counter(effects)
-        assert remembered == (len(effects),)
+        assert effects(stage) == Counter(expected)
+        assert inbox_rows(stage) == len(expected)
         assert "Failed to process" not in said()
+
+
+class TestAnActorThatComesToHarm:
+    """On a broker of the application's own, which hands a dead worker's messages on after a second."""
+
+    def worker(self, stage: Stage) -> Program:
+        command = [BIN / "dramatiq", HARMED, "-p", "1", "-t", "2"]
+        return stage.start("worker", *command, ready="ready for action")
+
+    def charge(self, stage: Stage, **command: Any) -> None:
+        send(stage, "charge", {"command_id": "c-1", **command}, times=1)
+
+    def test_after_its_effect_is_tried_again_and_has_it_once(self, stage: Stage) -> None:
+        self.charge(stage, do="fail", times=2)
+        worker = self.worker(stage)
+        stage.wait_for(lambda: waiting(stage) == 0, "the message is dealt with")
+        assert worker.said().count("failed c-1") == 2
+        assert (effects(stage), inbox_rows(stage)) == ({"c-1": 1}, 1)
+        assert "skipped" not in worker.said()
+
+    def test_by_being_killed_in_the_middle_leaves_nothing_and_another_worker_does_it(self, stage: Stage) -> None:
+        gate = stage.gate()
+        self.charge(stage, do="wait", gate=str(gate))
+        killed = self.worker(stage)
+        stage.wait_for(lambda: "waiting c-1" in killed.said(), "the actor is in the middle")
+        killed.kill()
+        assert (effects(stage), inbox_rows(stage)) == ({}, 0)
+        gate.touch()
+        other = self.worker(stage)
+        stage.wait_for(lambda: waiting(stage) == 0, "the message is dealt with")
+        assert "waiting c-1" in other.said()
+        assert (effects(stage), inbox_rows(stage)) == ({"c-1": 1}, 1)
+
+    def test_by_being_killed_after_its_commit_is_skipped_by_the_next_worker(self, stage: Stage) -> None:
+        gate = stage.gate()
+        self.charge(stage, do="linger", gate=str(gate))
+        killed = self.worker(stage)
+        stage.wait_for(lambda: "committed c-1" in killed.said(), "the actor has committed")
+        killed.kill()
+        assert (effects(stage), waiting(stage)) == ({"c-1": 1}, 1)
+        gate.touch()
+        other = self.worker(stage)
+        stage.wait_for(lambda: waiting(stage) == 0, "the message is dealt with")
+        assert "skipped: charge has dealt with message c-1" in other.said()
+        assert (effects(stage), inbox_rows(stage)) == ({"c-1": 1}, 1)
 
 
 def send(stage: Stage, actor: str, *items: dict[str, Any], times: int) -> None:
@@ -63,9 +119,12 @@ def send(stage: Stage, actor: str, *items: dict[str, Any], times: int) -> None:
 
 
 def waiting(stage: Stage) -> int:
-    """How many messages are in the queues, or under way."""
-    keys = [f"{stage.settings.namespace}:{queue}.msgs" for queue in ("index", "start")]
-    return sum(int(stage.broker.client.hlen(key)) for key in keys)
+    """How many messages are in the queues, under way, or about to be tried again."""
+    with stage.broker.client.pipeline(transaction=True) as look:  # all at once: a message moves from one to another
+        for queue in QUEUES:
+            look.hlen(f"{stage.settings.namespace}:{queue}.msgs")
+            look.hlen(f"{stage.settings.namespace}:{queue}.DQ.msgs")
+        return sum(look.execute())
 
 
 @pytest.mark.parametrize("first", ["actor", "middleware"])

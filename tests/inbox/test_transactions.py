@@ -95,10 +95,10 @@ class TestAnErrorOfTheDatabasesThatIsCaught:
 
         @outbox.inbox.once("reader")
         def catch(message: dict[str, Any], *, savepoint: bool = False) -> str:
-            note = Note.create(text="reader")
+            note: Any = Note.create(text="reader")
             part = box.database.atomic() if savepoint else contextlib.nullcontext()
             with contextlib.suppress(peewee.IntegrityError), part:
-                Note.insert(id=note.get_id(), text="the same key").execute()
+                Note.insert(id=note.id, text="the same key").execute()
             return "noted"
 
         return catch
