@@ -46,6 +46,7 @@ class Group:
         self.deliveries: list[Delivery] = []
         self.interrupted: BaseException | None = None
         self._begun: dict[int, Delivery] = {}
+        self._asked = False
         self._answered = 0
         self._left_behind = False
         self._settled_at = 0.0
@@ -69,21 +70,41 @@ class Group:
             permit.leave(self._answered, time.monotonic() - started_at)
 
     def _deliver(self, permit: Permit) -> None:
-        error = "the destination returned no outcome"
+        events = self._events(permit)
+        unanswered: Outcome = Retry("the destination returned no outcome")
+        heard_by: Permit | None = permit
         try:
-            for event, outcome in self._destination.deliver(self._events(permit), self._lease(permit)):
-                self._record(self._begun[event.seq], self._checked(outcome), permit)
+            for event, outcome in self._destination.deliver(events, self._lease(permit)):
+                self._record(self._taken(event), self._checked(outcome), permit)
                 del self._begun[event.seq]
+            if not self._asked:
+                unanswered = Unavailable("the destination took none of its events")
+                self._take(events)
         except Exception as failure:
-            error = describe(failure)
+            unanswered = failure if isinstance(failure, Unavailable) else Retry(describe(failure))
+            if not self._asked:
+                self._take(events)
         except BaseException as stop:
             # A time limit or a shutdown, raised anywhere: what it hit has to be accounted for before it goes on.
-            error = describe(stop)
+            unanswered = Retry(describe(stop))
+            heard_by = None  # it was not the destination that answered
             self._box.dialect.discard_connection()
             raise
         finally:
             for delivery in self._begun.values():
-                self._record(delivery, Retry(error), permit)
+                self._record(delivery, unanswered, heard_by)
+
+    def _taken(self, event: Event) -> Delivery:
+        """What an answer is about."""
+        found = self._begun.get(event.seq)
+        if found is None:
+            raise ValueError(f"the destination answered for {event!r}, which it had not taken, or had answered before")
+        return found
+
+    def _take(self, events: Iterator[Event]) -> None:
+        """For a destination that did not: else they would be due again at once, over and over, and nobody knew why."""
+        for _ in events:
+            pass
 
     # In a thread of its own
 
@@ -142,6 +163,7 @@ class Group:
 
     def _events(self, permit: Permit) -> Iterator[Event]:
         """The events that may go, each begun when it is asked for, until time is up."""
+        self._asked = True
         for number, delivery in enumerate(self.deliveries[: permit.events]):
             if permit.withdrawn:
                 self._put_off(self.deliveries[number : permit.events], permit)
@@ -165,13 +187,14 @@ class Group:
         self._box.dialect.discard_connection()
         return Retry("a transaction was left open; it was rolled back")
 
-    def _record(self, delivery: Delivery, outcome: Outcome, permit: Permit) -> None:
+    def _record(self, delivery: Delivery, outcome: Outcome, permit: Permit | None) -> None:
         now = self._batch.clock.now()
         standing = delivery.standings[self.name]
         reached = retry.after(standing, outcome, now, delivery.event.max_attempts, self._box.settings)
         self._batch.answer(delivery, self.name, reached)
         self._answered += 1
-        permit.note(outcome)
+        if permit is not None:
+            permit.note(outcome)
         if self._left_behind and time.monotonic() - self._settled_at >= SETTLE_SECONDS:
             self._settled_at = time.monotonic()
             settle(self._box, self._batch)

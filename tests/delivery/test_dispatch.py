@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from datetime import timedelta
 from threading import Event as Gate
 from typing import Any
 
@@ -13,7 +14,7 @@ from outbox.event import Event
 from outbox.models import DELIVERED, FAILED, PENDING
 from outbox.outcome import Delivered, Failed, Outcome, Retry
 from tests.conftest import Configure, Note
-from tests.table import at_work, becomes_true, emit, emit_one, let_pass, passes, statuses, stored
+from tests.table import at_work, becomes_true, emit, emit_one, error_of, let_pass, passes, statuses, stored
 
 Deliver = Callable[[Iterable[Event]], Iterable[tuple[Event, Outcome]]]
 
@@ -85,6 +86,54 @@ class TestDestinations:
         assert stored(begun).error_message == "destination: OSError: broken after 2"
         assert {(stored(event).status, stored(event).attempts) for event in others} == {(PENDING, 0)}
         assert box.counters["released"] == 3
+
+    def test_one_that_breaks_down_before_it_has_taken_any_is_tried_again_later_with_all(self, box: Outbox) -> None:
+        """Else they would be due at once, over and over, before anybody else's, and nobody would know why."""
+
+        def connect(events: Iterable[Event]) -> Iterable[tuple[Event, Outcome]]:
+            raise OSError("no connection")
+
+        box.registry.add(Destination(connect))
+        events = emit(3)
+        box.process_pending_events()
+        for event in events:
+            row = stored(event)
+            assert (row.status, row.attempts) == (PENDING, 1)
+            assert row.error_message == "destination: OSError: no connection"
+        assert box.process_pending_events() == {"processed": 0, "remaining": 0}
+
+    @pytest.mark.parametrize("taken", [0, 2])
+    def test_one_that_says_by_an_error_that_it_could_not_be_reached_is_believed(self, box: Outbox, taken: int) -> None:
+        def connect(events: Iterable[Event]) -> Iterable[tuple[Event, Outcome]]:
+            for _ in zip(range(taken), events, strict=False):
+                pass
+            raise outbox.Unavailable("down for an hour", not_before=timedelta(hours=1))
+
+        box.registry.add(Destination(connect))
+        events = emit(2)
+        box.process_pending_events()
+        for event in events:
+            row = stored(event)
+            assert (row.status, row.attempts, row.error_message) == (PENDING, 0, "destination: down for an hour")
+            assert row.next_attempt_at - row.updated_at > timedelta(minutes=59)
+
+    def test_one_that_takes_none_is_left_for_later_at_no_cost(self, box: Outbox) -> None:
+        box.registry.add(Destination(lambda events: []))
+        box.registry.add(Destination(take_all, "other"))
+        event = emit_one()
+        box.process_pending_events()
+        row = stored(event)
+        assert (row.status, row.progress["other"]["state"]) == (PENDING, DELIVERED)
+        assert row.progress["destination"].get("attempts", 0) == 0
+        assert row.error_message == "destination: the destination took none of its events"
+        assert box.process_pending_events() == {"processed": 0, "remaining": 0}
+
+    def test_one_that_answers_twice_is_told_so(self, box: Outbox) -> None:
+        box.registry.add(Destination(lambda events: [(event, Delivered()) for event in events for _ in range(2)]))
+        first, second = emit(2)
+        box.process_pending_events()
+        assert stored(first).status == DELIVERED
+        assert "which it had not taken, or had answered before" in error_of(second)
 
     @pytest.mark.parametrize("answer", [None, "delivered", Retry("no", "soon")])  # type: ignore[arg-type]
     def test_an_answer_that_is_no_outcome_hurts_nobody_else(self, box: Outbox, answer: Outcome) -> None:

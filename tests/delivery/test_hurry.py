@@ -599,7 +599,7 @@ class Breaking:
     limits = Limits(open_after=1)
 
     def __init__(self) -> None:
-        self.answers: Iterator[Outcome | Exception] = iter(())
+        self.answers: Iterator[Outcome | BaseException] = iter(())
 
     def wants(self, event_type: str) -> bool:
         return True
@@ -607,7 +607,7 @@ class Breaking:
     def deliver(self, events: Iterable[Event], lease: outbox.Lease) -> Iterator[tuple[Event, Outcome]]:
         for event in events:
             answer = next(self.answers)
-            if isinstance(answer, Exception) and not isinstance(answer, outbox.Unavailable):
+            if isinstance(answer, BaseException) and not isinstance(answer, outbox.Unavailable):
                 raise answer
             yield event, answer
 
@@ -634,6 +634,18 @@ class TestProbes:
         assert error_of(event) == "down: ValueError: broken"
         box.drain()
         assert stored(event).status == DELIVERED
+
+    def test_one_that_is_interrupted_is_no_answer(self, configure: Configure) -> None:
+        box, breaking = configure(**SOON), Breaking()
+        box.registry.add(breaking)
+        breaking.answers = iter([outbox.Unavailable("refused"), KeyboardInterrupt()])
+        event = emit_one()
+        box.drain()
+        let_pass(hours=1)
+        with pytest.raises(KeyboardInterrupt):
+            box.process_pending_events()
+        assert error_of(event) == "down: KeyboardInterrupt"
+        assert box.gates.state(breaking).open
 
     def test_one_that_a_stopping_process_does_not_send_is_left_to_another(self, configure: Configure) -> None:
         box, breaking = configure(**SOON), Breaking()
