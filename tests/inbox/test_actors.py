@@ -67,8 +67,7 @@ class TestAnActorThatComesToHarm:
     """On a broker of the application's own, which hands a dead worker's messages on after a second."""
 
     def worker(self, stage: Stage) -> Program:
-        command = [BIN / "dramatiq", HARMED, "-p", "1", "-t", "2"]
-        return stage.start("worker", *command, ready="ready for action")
+        return stage.start("worker", BIN / "dramatiq", HARMED, "-p", "1", "-t", "2", ready="ready for action")
 
     def charge(self, stage: Stage, **command: Any) -> None:
         send(stage, "charge", {"command_id": "c-1", **command}, times=1)
