@@ -120,6 +120,8 @@ class Sender:
             pass
         finally:
             response.close()
+        if _is_followed_by_more(response):
+            self.close()
         return Response(
             response.status,
             response.extensions.get("reason_phrase", b"").decode("latin-1"),
@@ -151,6 +153,16 @@ def _written(request: Request) -> httpcore.Request:
     headers = [("host", url.authority), *request.headers, ("content-length", str(len(request.body)))]
     target = httpcore.URL(scheme=url.scheme, host=url.host, port=url.port, target=url.target)
     return httpcore.Request(b"POST", target, headers=headers, content=request.body)
+
+
+def _is_followed_by_more(response: httpcore.Response) -> bool:
+    """Whether more has come than the answer: it would be taken for the next one's, which had not even been sent.
+
+    httpcore shows this nowhere; where it can't be found any more, connections are not kept, and a test says so.
+    """
+    connection = getattr(response.stream, "_connection", None)
+    received = getattr(connection, "_h11_state", None)
+    return received is None or received.trailing_data[0] != b""
 
 
 def _excerpt(encoding: str, body: bytes) -> str:

@@ -224,6 +224,21 @@ class TestConnections:
             assert unavailable(outcome) == "timed out while waiting for the answer"
             assert len(receiver.requests) == 2
 
+    def test_what_follows_an_answer_is_not_taken_for_the_next_one(self, make_webhook: MakeWebhook) -> None:
+        refuses, delivered = (
+            b"HTTP/1.1 500 No\r\ncontent-length: 0\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n",
+        )
+        with Receiver(lambda exchange: exchange.send(refuses + delivered)) as receiver:
+            outcomes = deliver(make_webhook(receiver.url), [sample(), sample()])
+            assert [retried(outcome) for outcome in outcomes] == ["HTTP 500 No"] * 2
+            assert len(receiver.requests) == 2
+
+    def test_a_body_where_there_should_be_none_does_not_spoil_the_next_answer(self, make_webhook: MakeWebhook) -> None:
+        with Receiver(answers(204, b"thank you")) as receiver:
+            assert deliver(make_webhook(receiver.url), [sample(), sample()]) == [DELIVERED] * 2
+            assert len(receiver.requests) == 2
+
     def test_those_that_are_not_needed_any_more_are_closed(self, make_webhook: MakeWebhook) -> None:
         gate = Gate()
         with Receiver(waits_for(gate)) as receiver:
