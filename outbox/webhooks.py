@@ -57,6 +57,7 @@ def verify(
     `body` is what arrived, to the byte: not parsed and written again. Anything else raises VerificationError, whose
     text is for the receiver's log: the sender should be told no more than that it was refused (401).
     """
+    most_seconds, now_seconds = _seconds(tolerance, now)
     keys = _keys(secrets)
     found = _find(headers)
     id, timestamp = found["webhook-id"], found["webhook-timestamp"]
@@ -68,7 +69,7 @@ def verify(
         raise VerificationError(
             "No signature is right: another secret, or a body that is not what was sent, to the byte."
         )
-    _check_time(int(timestamp), tolerance, datetime.now(UTC) if now is None else now)
+    _check_time(int(timestamp), most_seconds, now_seconds)
     return id.decode()
 
 
@@ -83,13 +84,21 @@ def _is_signed(keys: list[Key], id: bytes, timestamp: bytes, body: bytes, header
     return right
 
 
-def _check_time(timestamp: int, tolerance: timedelta, now: datetime) -> None:
+def _seconds(tolerance: object, now: object) -> tuple[float, float]:
+    """Looked at first, so that a mistake shows with the first request, not with the first that is right."""
+    moment = datetime.now(UTC) if now is None else now
+    if not isinstance(tolerance, timedelta) or not isinstance(moment, datetime) or moment.tzinfo is None:
+        raise VerificationError("tolerance must be a timedelta, and now a datetime with a timezone.")
+    return tolerance.total_seconds(), moment.timestamp()
+
+
+def _check_time(timestamp: int, tolerance: float, now: float) -> None:
     """An old request may be one that somebody has recorded and sends again."""
-    age = now.timestamp() - timestamp
-    if abs(age) > tolerance.total_seconds():
+    age = now - timestamp
+    if abs(age) > tolerance:
         direction = "ago" if age > 0 else "from now"
         raise VerificationError(
-            f"It was signed {abs(age):.0f} seconds {direction}, and {tolerance.total_seconds():.0f} are tolerated: "
+            f"It was signed {abs(age):.0f} seconds {direction}, and {tolerance:.0f} are tolerated: "
             "an old request that is sent again, or a clock that is wrong, here or there."
         )
 
@@ -107,8 +116,7 @@ def _keys(secrets: object) -> list[Key]:
 def _find(headers: Any) -> dict[str, bytes]:
     """The three headers, each once. Whatever the mapping or its values do, it is the request that is wrong."""
     found: dict[str, bytes] = {}
-    for name, value in _pairs(headers):
-        key = _name(name)
+    for key, value in _pairs(headers):
         if key in found:
             raise VerificationError(f"{key} is there twice.")
         if key in NAMES:
@@ -119,9 +127,9 @@ def _find(headers: Any) -> dict[str, bytes]:
     return found
 
 
-def _pairs(headers: Any) -> list[tuple[object, object]]:
+def _pairs(headers: Any) -> list[tuple[str, object]]:
     try:
-        return [(name, value) for name, value in (headers.items() if hasattr(headers, "items") else headers)]
+        return [(_name(name), value) for name, value in (headers.items() if hasattr(headers, "items") else headers)]
     except Exception as error:
         raise VerificationError(f"The headers can't be read: {type(error).__name__}.") from None
 

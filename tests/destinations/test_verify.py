@@ -176,6 +176,14 @@ class TestRefused:
 
         assert refused(Trap()) == "The headers can't be read: RuntimeError."
 
+        class Name(str):
+            __slots__ = ()
+
+            def lower(self) -> str:
+                raise RuntimeError("hush")
+
+        assert refused({Name("webhook-id"): ID}) == "The headers can't be read: RuntimeError."
+
     @pytest.mark.parametrize("body", [None, 7, "\udc80", ["x"], {"data": 1}])
     def test_a_body_that_is_none(self, body: Any) -> None:
         assert "body" in refused(signed(), body)
@@ -196,6 +204,26 @@ class TestRefused:
             raise RuntimeError("hush")
 
         assert refused(signed(), secrets=trap()) == "The secrets can't be read: RuntimeError."
+
+    @pytest.mark.parametrize(
+        "odd",
+        [
+            {"tolerance": None},
+            {"tolerance": 300},
+            {"now": "now"},
+            {"now": NOW.timestamp()},
+            {"now": NOW.replace(tzinfo=None)},
+        ],
+    )
+    def test_a_tolerance_or_a_time_that_is_none(self, odd: dict[str, Any]) -> None:
+        """Said even if the signature is right, and even if it is not."""
+        for headers in (signed(), signed(OTHER_SECRET)):
+            with pytest.raises(VerificationError, match="a timedelta, and now a datetime with a timezone"):
+                verify(headers, BODY, SECRET, **{"now": NOW} | odd)
+
+    @pytest.mark.parametrize("now", [datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)])
+    def test_a_time_at_either_end_of_the_calendar(self, now: datetime) -> None:
+        assert "seconds" in refused(signed(), now=now)
 
     def test_what_the_reference_refuses(self) -> None:
         headers = signed(OTHER_SECRET, at=datetime.now(UTC))
