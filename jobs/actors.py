@@ -17,6 +17,7 @@ from dramatiq.actor import ActorDecorator
 import outbox
 from jobs import wakeup
 from jobs.broker import broker_in_use
+from outbox import retention
 from outbox.database import CONNECTION_ERRORS
 from outbox.delivery import DRAIN_SECONDS
 
@@ -54,6 +55,7 @@ def cleanup_delivered_outbox_events() -> None:
         box = outbox.current()
         events = box.cleanup_delivered_events(seconds=CLEANUP_SECONDS)
         messages = box.inbox.cleanup(seconds=CLEANUP_SECONDS)
+        retention.forget_records(box)
         if events["remaining"] or messages["remaining"]:
             wakeup.clean_up()
 

@@ -17,6 +17,7 @@ from jobs.readiness import check_ready
 from outbox.database import CONNECTION_ERRORS
 from outbox.errors import OutboxError
 from outbox.inbox import MARK, SKIPPED
+from outbox.publish import WORKER
 
 M = TypeVar("M", bound=Middleware)
 
@@ -152,7 +153,9 @@ class Lifecycle(Middleware):
 
     def after_worker_boot(self, broker: dramatiq.Broker, worker: dramatiq.Worker) -> None:
         # Whatever was due while nobody was here.
-        outbox.current().bell.ring()
+        box = outbox.current()
+        box.bell.ring()
+        box.publisher.start(WORKER)
 
     def before_worker_shutdown(self, broker: dramatiq.Broker, worker: dramatiq.Worker) -> None:
         outbox.current().stopping.set()
@@ -163,4 +166,5 @@ class Lifecycle(Middleware):
         box = outbox.current()
         box.solitude.wait_until_empty(box.settings.max_run_seconds)
         box.bell.flush()
+        box.publisher.stop()
         box.stopping.clear()

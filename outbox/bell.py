@@ -56,6 +56,11 @@ class Bell:
         self._thread: threading.Thread | None = None
         self._alarm = Alarm(self.ring)
 
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether it wakes another process, or another thread of this one."""
+        return self._wake is not None and not self._inline
+
     def ring_after_commit(self, dialect: Dialect) -> None:
         """Ring once the transaction of this thread has committed; at once if there is none."""
         if self._wake is None:

@@ -32,6 +32,7 @@ from outbox.errors import SettingsError
 from outbox.gates import Gates
 from outbox.inbox import Inbox
 from outbox.models import OutboxEvent
+from outbox.publish import Publisher
 from outbox.registry import Registry
 from outbox.settings import Settings
 
@@ -65,6 +66,7 @@ class Outbox:
         self.solitude = Solitude(look_every=self.settings.lease_seconds)
         self.gates = Gates(self.settings)
         self.bell = self._make_bell()
+        self.publisher = Publisher(self)
         # Set when this process is about to end: what has not begun is given back.
         self.stopping = threading.Event()
         self._warned: set[str] = set()

@@ -120,6 +120,7 @@ def emit(box: Outbox, event: NewEvent, on_duplicate: OnDuplicate) -> OutboxEvent
     _check_transaction(box)
     stored = _store(box, draft, on_duplicate)
     box.bell.ring_after_commit(box.dialect)
+    _count(box, int(stored.id == draft.id))
     return stored
 
 
@@ -142,6 +143,7 @@ def emit_many(box: Outbox, events: Iterable[NewEvent], on_duplicate: OnDuplicate
             if draft.id not in stored:
                 stored[draft.id] = _store(box, draft, on_duplicate)
         box.bell.ring_after_commit(box.dialect)
+    _count(box, sum(event.id in by_id for event in stored.values()))
     return [stored[draft.id] for draft in drafts]
 
 
@@ -195,6 +197,12 @@ def _store(box: Outbox, draft: Draft, on_duplicate: OnDuplicate) -> OutboxEvent:
         if on_duplicate == "ignore":
             return existing
         raise DuplicateEvent(draft.event_type, draft.idempotency_key, existing.id)
+
+
+def _count(box: Outbox, new: int) -> None:
+    box.counters.add(emitted=new)
+    if box.bell.is_elsewhere:
+        box.publisher.start()
 
 
 def _check_on_duplicate(on_duplicate: str) -> None:

@@ -104,6 +104,11 @@ class Event:
         """When it was claimed, by the database's clock."""
         return timestamp.from_database(self._claimed_at)
 
+    def waited(self, until: datetime) -> float:
+        """Seconds since it was emitted or, if it was to be delivered later than that, since it was first due."""
+        since = timestamp.from_database(self._due_at) if self.claims <= 1 else self.created_at
+        return max(0.0, (until - since).total_seconds())
+
     @property
     def order(self) -> tuple[Any, int]:
         """Oldest due first, and in the order of emission among equals."""

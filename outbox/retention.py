@@ -22,6 +22,8 @@ REMAINING_CAP = 1_000
 PAUSE_SECONDS = 0.01
 # Ids are made by the emitters' clocks: look this much further than the database's cut-off.
 CLOCK_LEEWAY = timedelta(days=1)
+# How long records are kept that operators look at.
+PROCESS_DAYS, MINUTE_DAYS, AUDIT_DAYS = 1, 2, 90
 
 _FIRST = UUID(int=0)
 
@@ -68,6 +70,18 @@ def cleanup_inbox(dialect: Dialect, hours: float, *, seconds: float | None = Non
                 break
             time.sleep(PAUSE_SECONDS)
     return {"deleted": deleted, "remaining": remaining}
+
+
+def forget_records(box: Outbox) -> None:
+    """What operators are told by: processes that have fallen silent, old minutes, and what was done long ago."""
+    statements = box.dialect.statements
+    with box.dialect.connection():
+        for statement, days in (
+            (statements.forget_processes, PROCESS_DAYS),
+            (statements.forget_minutes, MINUTE_DAYS),
+            (statements.forget_audit, AUDIT_DAYS),
+        ):
+            box.dialect.run(statement, (box.dialect.seconds(days * 86_400),))
 
 
 def _delete(box: Outbox, age: object, after: UUID, newest: object) -> list[UUID]:

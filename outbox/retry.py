@@ -22,6 +22,8 @@ ERROR_LENGTH = 2_000
 # Jitter only lengthens a wait: nothing is tried before its backoff is over.
 JITTER = 0.25
 WAITING = "waiting"
+# Stands in `progress` for every destination that is not named there: an event that is replayed to one alone.
+OTHERS = "(others)"
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,6 +118,100 @@ _INBOX_INDEX = "CREATE INDEX IF NOT EXISTS idx_inbox_processed_at ON inbox (proc
 
 INBOX = Version(2, "the inbox", postgres=(_POSTGRES_INBOX, _INBOX_INDEX), sqlite=(_SQLITE_INBOX, _INBOX_INDEX))
 
+# Operators look events up by what they are about. The rest of what they ask is answered by the indexes that are there.
+_AGGREGATE_INDEX = "CREATE INDEX idx_outbox_aggregate_id ON outbox_event (aggregate_id)"
+
+# Who is at work, what the processes have counted, by the minute and since ever, and what operators have done.
+_POSTGRES_OPERATIONS = (
+    """
+CREATE TABLE outbox_process (
+    id          varchar(36) PRIMARY KEY,
+    kind        varchar(20) NOT NULL,
+    host        varchar(255) NOT NULL,
+    pid         integer NOT NULL,
+    started_at  timestamptz NOT NULL,
+    seen_at     timestamptz NOT NULL,
+    details     json NOT NULL
+)
+""",
+    """
+CREATE TABLE outbox_total (
+    name    varchar(100) NOT NULL,
+    labels  varchar(500) NOT NULL,
+    value   double precision NOT NULL,
+    PRIMARY KEY (name, labels)
+) WITH (fillfactor = 50)
+""",
+    """
+CREATE TABLE outbox_minute (
+    minute  timestamptz NOT NULL,
+    name    varchar(100) NOT NULL,
+    labels  varchar(500) NOT NULL,
+    value   double precision NOT NULL,
+    PRIMARY KEY (minute, name, labels)
+) WITH (fillfactor = 50)
+""",
+    """
+CREATE TABLE outbox_audit (
+    id        uuid PRIMARY KEY,
+    at        timestamptz NOT NULL,
+    who       varchar(255) NOT NULL,
+    action    varchar(20) NOT NULL,
+    filters   json NOT NULL,
+    affected  bigint NOT NULL,
+    ended_at  timestamptz
+)
+""",
+)
+_SQLITE_OPERATIONS = (
+    """
+CREATE TABLE outbox_process (
+    id          TEXT PRIMARY KEY,
+    kind        TEXT NOT NULL,
+    host        TEXT NOT NULL,
+    pid         INTEGER NOT NULL,
+    started_at  TEXT NOT NULL,
+    seen_at     TEXT NOT NULL,
+    details     TEXT NOT NULL
+)
+""",
+    """
+CREATE TABLE outbox_total (
+    name    TEXT NOT NULL,
+    labels  TEXT NOT NULL,
+    value   REAL NOT NULL,
+    PRIMARY KEY (name, labels)
+) WITHOUT ROWID
+""",
+    """
+CREATE TABLE outbox_minute (
+    minute  TEXT NOT NULL,
+    name    TEXT NOT NULL,
+    labels  TEXT NOT NULL,
+    value   REAL NOT NULL,
+    PRIMARY KEY (minute, name, labels)
+) WITHOUT ROWID
+""",
+    """
+CREATE TABLE outbox_audit (
+    id        TEXT PRIMARY KEY,
+    at        TEXT NOT NULL,
+    who       TEXT NOT NULL,
+    action    TEXT NOT NULL,
+    filters   TEXT NOT NULL,
+    affected  INTEGER NOT NULL,
+    ended_at  TEXT
+)
+""",
+)
+
+OPERATIONS = Version(
+    3,
+    "for operators",
+    postgres=(_AGGREGATE_INDEX, *_POSTGRES_OPERATIONS),
+    sqlite=(_AGGREGATE_INDEX, *_SQLITE_OPERATIONS),
+)
+
 VERSIONS = (
     Version(
         1,
@@ -126,6 +220,7 @@ VERSIONS = (
         sqlite=(_SQLITE_EVENT, *_INDEXES),
     ),
     INBOX,
+    OPERATIONS,
 )
 
 _HISTORY = {

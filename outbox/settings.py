@@ -130,6 +130,11 @@ class Settings:
     )
     sweep_seconds: float = _setting(10.0, _number(0.1, DAY), "how often the scheduler looks for what is due")
     cleanup_minutes: float = _setting(60.0, _number(0.01, 365 * 24 * 60), "how often the scheduler deletes what is old")
+    publish_seconds: float = _setting(
+        10.0,
+        _number(0, 3600),
+        "how often a process tells the database that it is there and what it has counted; `0`: never",
+    )
     max_payload_bytes: int = _setting(256 * 1024, _whole(2, 64 * 1024 * 1024), "the largest payload, as JSON in UTF-8")
     require_transaction: bool = _setting(False, _truth, "refuse `emit` outside a transaction")
     namespace: str = _setting("dramatiq", _text, "what Dramatiq's keys in Redis begin with")
@@ -179,6 +184,11 @@ class Settings:
                 "Raise it, or leave it out."
             )
         return self
+
+    @property
+    def names_database(self) -> bool:
+        """Whether somebody has said where the events are; if not, an application may still bring its own database."""
+        return self.database_url != DEFAULT_DATABASE_URL
 
     @property
     def redelivery_hours(self) -> float:

@@ -144,6 +144,25 @@ SET status = 'pending', attempts = 0, next_attempt_at = {now}, progress = ?, upd
 WHERE id = ? AND {failed}
 """
 
+# What else an operator does, each to events that are still in the state it is for. Nobody's lease is broken: what is
+# being delivered right now has its own end.
+FAIL_BY_HAND = """
+UPDATE outbox_event
+SET status = 'failed', next_attempt_at = NULL, lease_id = NULL, lease_until = NULL, updated_at = {now},
+    error_message = CAST(? AS text) || COALESCE('; ' || error_message, '')
+WHERE {ids} AND next_attempt_at IS NOT NULL AND (lease_until IS NULL OR lease_until <= {now})
+"""
+DELETE_BY_HAND = "DELETE FROM outbox_event WHERE {ids} AND next_attempt_at IS NULL"
+REPLAY = """
+UPDATE outbox_event
+SET status = 'pending', attempts = 0, next_attempt_at = {now}, delivered_at = NULL, progress = ?,
+    error_message = NULL, updated_at = {now}
+WHERE {ids} AND delivered_at IS NOT NULL
+"""
+AUDIT_BEGIN = "INSERT INTO outbox_audit (id, at, who, action, filters, affected) VALUES (?, {now}, ?, ?, ?, 0)"
+AUDIT_ADD = "UPDATE outbox_audit SET affected = affected + ? WHERE id = ?"
+AUDIT_END = "UPDATE outbox_audit SET ended_at = {now} WHERE id = ?"
+
 NOW = "SELECT {now}"
 
 # The first one to insert goes on; another waits for its commit, and then gets no row back.
@@ -155,6 +174,27 @@ RETURNING 1
 INBOX_OLD = "SELECT {row} FROM inbox WHERE processed_at < {before} ORDER BY processed_at LIMIT ?"
 INBOX_DELETE = "DELETE FROM inbox WHERE {row} {among}({old} {skip_locked}){close}"
 INBOX_COUNT = "SELECT count(*) FROM ({old}) AS old"
+
+# What processes publish about themselves, every few seconds. The counts are one parameter, a JSON list, written in
+# the order of the keys: two processes that publish at once wait for each other in the same order.
+PROCESS_SEEN = """
+INSERT INTO outbox_process (id, kind, host, pid, started_at, seen_at, details) VALUES (?, ?, ?, ?, {now}, {now}, ?)
+ON CONFLICT (id) DO UPDATE SET seen_at = EXCLUDED.seen_at, details = EXCLUDED.details
+"""
+PROCESS_GONE = "DELETE FROM outbox_process WHERE id = ?"
+TOTALS = """
+INSERT INTO outbox_total (name, labels, value)
+SELECT name, labels, value FROM {counts} WHERE true ORDER BY name, labels
+ON CONFLICT (name, labels) DO UPDATE SET value = outbox_total.value + EXCLUDED.value
+"""
+MINUTES = """
+INSERT INTO outbox_minute (minute, name, labels, value)
+SELECT {minute}, name, labels, value FROM {counts} WHERE true ORDER BY name, labels
+ON CONFLICT (minute, name, labels) DO UPDATE SET value = outbox_minute.value + EXCLUDED.value
+"""
+FORGET_PROCESSES = "DELETE FROM outbox_process WHERE seen_at < {before}"
+FORGET_MINUTES = "DELETE FROM outbox_minute WHERE minute < {before}"
+FORGET_AUDIT = "DELETE FROM outbox_audit WHERE at < {before}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,10 +213,23 @@ class Statements:
     delete_ended: str
     count_ended: str
     put_back: str
+    fail_by_hand: str
+    delete_by_hand: str
+    replay: str
+    audit_begin: str
+    audit_add: str
+    audit_end: str
     now: str
     inbox_insert: str
     inbox_delete: str
     inbox_count: str
+    process_seen: str
+    process_gone: str
+    totals: str
+    minutes: str
+    forget_processes: str
+    forget_minutes: str
+    forget_audit: str
 
 
 def _write_out(parts: dict[str, str], mark: str, **given: str) -> Statements:
@@ -194,10 +247,23 @@ def _write_out(parts: dict[str, str], mark: str, **given: str) -> Statements:
         "delete_ended": DELETE_ENDED,
         "count_ended": COUNT_ENDED,
         "put_back": PUT_BACK,
+        "fail_by_hand": FAIL_BY_HAND,
+        "delete_by_hand": DELETE_BY_HAND,
+        "replay": REPLAY,
+        "audit_begin": AUDIT_BEGIN,
+        "audit_add": AUDIT_ADD,
+        "audit_end": AUDIT_END,
         "now": NOW,
         "inbox_insert": INBOX_INSERT,
         "inbox_delete": INBOX_DELETE,
         "inbox_count": INBOX_COUNT,
+        "process_seen": PROCESS_SEEN,
+        "process_gone": PROCESS_GONE,
+        "totals": TOTALS,
+        "minutes": MINUTES,
+        "forget_processes": FORGET_PROCESSES,
+        "forget_minutes": FORGET_MINUTES,
+        "forget_audit": FORGET_AUDIT,
     }
     return Statements(**{name: text.format(**parts).replace("?", mark) for name, text in (shared | given).items()})
 
@@ -215,6 +281,8 @@ POSTGRES = _write_out(
         "headers": "headers::text",
         "progress": "progress::text",
         "row": "ctid",
+        "counts": "json_to_recordset(?) AS item (name text, labels text, value float8)",
+        "minute": "date_trunc('minute', statement_timestamp())",
         "skip_locked": "FOR UPDATE SKIP LOCKED",
         "among": "= ANY (ARRAY",
         "close": ")",
@@ -240,6 +308,9 @@ SQLITE = _write_out(
         "headers": "headers",
         "progress": "progress",
         "row": "rowid",
+        "counts": """(SELECT json_extract(value, '$.name') AS name, json_extract(value, '$.labels') AS labels,
+            json_extract(value, '$.value') AS value FROM json_each(?)) AS item""",
+        "minute": "strftime('%Y-%m-%d %H:%M:00.000000+00:00', 'now')",
         "skip_locked": "",
         "among": "IN ",
         "close": "",

@@ -7,6 +7,8 @@ import signal
 import threading
 from types import FrameType
 
+import outbox
+from outbox.publish import SCHEDULER
 from outbox.settings import Settings
 from scheduler.timetable import make_scheduler
 
@@ -30,6 +32,8 @@ def run(settings: Settings) -> None:
     stopped = stop_signal()
     scheduler = make_scheduler(settings)
     scheduler.start()
+    if settings.names_database:
+        outbox.current().publisher.start(SCHEDULER)
     logger.info(
         "scheduler started: a sweep every %g s, a clean-up every %g min",
         settings.sweep_seconds,
@@ -37,4 +41,6 @@ def run(settings: Settings) -> None:
     )
     stopped.wait()
     scheduler.shutdown(wait=True)
+    if settings.names_database:
+        outbox.current().publisher.stop()
     logger.info("scheduler stopped")

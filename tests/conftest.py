@@ -2,7 +2,7 @@
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import peewee
 import psycopg
 import pytest
+from psycopg.sql import SQL, Identifier
 
 import outbox
 from outbox.connect import open_database
@@ -23,6 +24,14 @@ def pytest_sessionstart() -> None:
     shared = Path("/dev/shm")  # noqa: S108  (asked about, not used)
     if shared.is_dir() and not os.access(shared, os.W_OK):
         raise pytest.UsageError(f"{shared} can't be written to; as root: mount -t tmpfs -o mode=1777 tmpfs {shared}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Tests also log what no encoding knows, such as lone surrogates; reports travel between processes."""
+    report = yield
+    report.sections = [(name, text.encode(errors="backslashreplace").decode()) for name, text in report.sections]
+    return report
 
 
 @pytest.fixture(scope="session")
@@ -52,7 +61,9 @@ def _postgres_database(postgres_server: Postgres) -> str:
 def postgres_url(_postgres_database: str) -> str:
     """An empty PostgreSQL database."""
     with psycopg.connect(_postgres_database, autocommit=True) as connection:
-        connection.execute("DROP SCHEMA public CASCADE")
+        schemas = "SELECT nspname FROM pg_namespace WHERE nspname !~ '^(pg_|information_schema$)'"
+        for (name,) in connection.execute(schemas).fetchall():
+            connection.execute(SQL("DROP SCHEMA {} CASCADE").format(Identifier(name)))
         connection.execute("CREATE SCHEMA public")
     return _postgres_database
 
@@ -98,11 +109,11 @@ class Configure(Protocol):
 def configure(database: peewee.Database) -> Iterator[Configure]:
     """Configure the package on the test's database: `box = configure(dispatch="inline")`.
 
-    Unless the test says otherwise nothing follows a commit, and backoffs are exact.
+    Unless the test says otherwise nothing follows a commit, nothing is published, and backoffs are exact.
     """
 
     def configured(**settings: Any) -> Outbox:
-        defaults: dict[str, Any] = {"dispatch": "off", "backoff_jitter": False}
+        defaults: dict[str, Any] = {"dispatch": "off", "backoff_jitter": False, "publish_seconds": 0}
         return outbox.configure(database=database, **defaults | settings)
 
     yield configured

@@ -37,6 +37,7 @@ GOOD: dict[str, tuple[Any, list[tuple[str, Any]]]] = {
     "inbox_retention_hours": (None, [("240", 240.0), ("1000", 1_000.0)]),
     "sweep_seconds": (10.0, [("0.1", 0.1)]),
     "cleanup_minutes": (60.0, [("0.01", 0.01)]),
+    "publish_seconds": (10.0, [("0", 0.0), ("3600", 3600.0)]),
     "max_payload_bytes": (256 * 1024, [("2", 2), ("67108864", 67_108_864)]),
     "require_transaction": (False, [("1", True), (" on ", True), ("True", True)]),
     "namespace": ("dramatiq", [("mine", "mine")]),
@@ -60,6 +61,7 @@ BAD = {
     "inbox_retention_hours": ["-1", "175201", "long"],
     "sweep_seconds": ["0.09"],
     "cleanup_minutes": ["0"],
+    "publish_seconds": ["-1", "3601"],
     "max_payload_bytes": ["1", "67108865"],
     "require_transaction": ["ja"],
 }

@@ -1,21 +1,85 @@
-"""Changes that an operator makes to events."""
+"""Changes that an operator makes to events: retry, fail, delete, replay.
+
+Each works on the events that match a filter and are in the state that it is for, in batches of a transaction each: it
+can be interrupted and run again, and an event that has moved on meanwhile is left alone. What was done is written down
+in the same transactions.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import peewee
 
+from outbox.admin import audit
+from outbox.admin.filters import Condition, Filter
+from outbox.identifier import as_uuid
 from outbox.models import DELIVERED, OutboxEvent
-from outbox.retry import WAITING
+from outbox.retry import OTHERS, WAITING, clean
 
 if TYPE_CHECKING:
     from outbox.core import Outbox
 
 BATCH = 500
+
+Rows = Sequence[OutboxEvent]
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """What is done, to events in which state, and whether somebody should look at the table afterwards."""
+
+    name: str
+    state: Callable[[], list[Condition]]
+    run: Callable[[Outbox, Rows], int]
+    rings: bool = False
+
+
+def apply(
+    box: Outbox,
+    action: Action,
+    which: Filter,
+    *,
+    who: str | None = None,
+    limit: int | None = None,
+    per_second: float | None = None,
+) -> Iterator[int]:
+    """Do it to all that match now, oldest first; yields after each batch how many that were so far.
+
+    `who` is written down, with the filter and the number; None for what the application does itself.
+    """
+    done = 0
+    with box.dialect.connection(), audit.record(box, who, action.name, which) as entry:
+        last = _newest(box)
+        after = UUID(int=0)
+        while last is not None and (limit is None or done < limit):
+            size = _size(limit, done, per_second)
+            began_at = time.monotonic()
+            with box.dialect.all_or_nothing():
+                rows = _choose(box, [*which.conditions(box.database), *action.state()], after, last, size)
+                hit = action.run(box, rows) if rows else 0
+                entry.add(hit)
+                if action.rings and hit:
+                    box.bell.ring_after_commit(box.dialect)
+            done += hit
+            yield done
+            if len(rows) < size:
+                break
+            after = rows[-1].id
+            if per_second is not None:
+                time.sleep(max(0.0, hit / per_second - (time.monotonic() - began_at)))
+
+
+def total(box: Outbox, action: Action, which: Filter) -> int:
+    """How many it would be, counted to the last: it may take a while."""
+    query = OutboxEvent.select(OutboxEvent.id).where(*which.conditions(box.database), *action.state())
+    with box.dialect.connection():
+        return int(query.count(box.database))
 
 
 def retry_failed_events(
@@ -32,53 +96,101 @@ def retry_failed_events(
 
     Destinations that have the event already don't get it again.
     """
-    wanted: dict[str, object] = {
-        "event_type": event_type,
-        "aggregate_type": aggregate_type,
-        "aggregate_id": aggregate_id,
-        "tenant_id": tenant_id,
-    }
-    filters = [getattr(OutboxEvent, name) == value for name, value in wanted.items() if value is not None]
-    if ids is not None:
-        filters.append(OutboxEvent.id.in_([UUID(str(id)) for id in ids]))
-    retried, after = 0, UUID(int=0)
-    with box.dialect.connection():
-        while limit is None or retried < limit:
-            size = BATCH if limit is None else min(BATCH, limit - retried)
-            with box.dialect.all_or_nothing():
-                batch = list(_failed(box, filters, after, size))
-                retried += sum(_put_back(box, event) for event in batch)
-                box.bell.ring_after_commit(box.dialect)
-            if len(batch) < size:
-                break
-            after = batch[-1].id
-    return retried
+    which = Filter(
+        ids=None if ids is None else tuple(UUID(str(id)) for id in ids),
+        event_type=event_type,
+        aggregate_type=aggregate_type,
+        aggregate_id=aggregate_id,
+        tenant_id=tenant_id,
+    )
+    return max(apply(box, RETRY, which, limit=limit), default=0)
 
 
-def _failed(box: Outbox, filters: list[Any], after: UUID, size: int) -> Iterable[OutboxEvent]:
+# What is done to a batch
+
+
+def _retry(box: Outbox, rows: Rows) -> int:
+    put_back = box.dialect.statements.put_back
+    return sum(int(box.dialect.run(put_back, (_anew(row.progress), box.dialect.id(row.id))).rowcount) for row in rows)
+
+
+def _anew(progress: Mapping[str, Any] | None) -> str | None:
+    """Who has it keeps it; the others start again, by name, so that a worker that lacks one knows it."""
+    if not progress:
+        return None
+    return json.dumps(
+        {name: entry if entry.get("state") == DELIVERED else {"state": WAITING} for name, entry in progress.items()}
+    )
+
+
+def _delete(box: Outbox, rows: Rows) -> int:
+    return _run(box, box.dialect.statements.delete_by_hand, rows)
+
+
+def failing(reason: str) -> Action:
+    """Give up on events that are waiting; one that is being delivered right now is left alone."""
+    text = clean(f"given up by hand: {reason}" if reason else "given up by hand")
+    return Action(
+        "fail", _is_waiting, lambda box, rows: _run(box, box.dialect.statements.fail_by_hand, rows, before=(text,))
+    )
+
+
+def replaying(destination: str | None = None) -> Action:
+    """Deliver again what was delivered, to all destinations or to one."""
+    progress = None
+    if destination is not None:
+        progress = json.dumps({destination: {"state": WAITING}, OTHERS: {"state": DELIVERED}})
+    return Action(
+        "replay",
+        lambda: [OutboxEvent.delivered_at.is_null(False)],
+        lambda box, rows: _run(box, box.dialect.statements.replay, rows, before=(progress,)),
+        rings=True,
+    )
+
+
+def _is_failed() -> list[Condition]:
+    return [OutboxEvent.next_attempt_at.is_null(), OutboxEvent.delivered_at.is_null()]
+
+
+def _is_waiting() -> list[Condition]:
+    return [OutboxEvent.next_attempt_at.is_null(False)]
+
+
+def _has_ended() -> list[Condition]:
+    return [OutboxEvent.next_attempt_at.is_null()]
+
+
+RETRY = Action("retry", _is_failed, _retry, rings=True)
+DELETE = Action("delete", _has_ended, _delete)
+
+
+# How a batch is chosen
+
+
+def _run(box: Outbox, statement: str, rows: Rows, *, before: tuple[object, ...] = ()) -> int:
+    return int(box.dialect.run(statement, (*before, box.dialect.ids([row.id for row in rows]))).rowcount)
+
+
+def _choose(box: Outbox, conditions: list[Condition], after: UUID, last: UUID, size: int) -> list[OutboxEvent]:
+    event = OutboxEvent
     query = (
-        OutboxEvent.select(OutboxEvent.id, OutboxEvent.progress)
-        .where(
-            OutboxEvent.next_attempt_at.is_null(),
-            OutboxEvent.delivered_at.is_null(),
-            OutboxEvent.id > after,
-            *filters,
-        )
-        .order_by(OutboxEvent.id)
+        event.select(event.id, event.progress)
+        .where(event.id > after, event.id <= last, *conditions)
+        .order_by(event.id)
         .limit(size)
     )
     if isinstance(box.database, peewee.PostgresqlDatabase):
-        query = query.for_update(skip_locked=True)  # who else is retrying or deleting these has them
-    found: Iterable[OutboxEvent] = query.execute(box.database)
-    return found
+        query = query.for_update(skip_locked=True)  # who else has them is doing something with them
+    return list(query.execute(box.database))
 
 
-def _put_back(box: Outbox, event: OutboxEvent) -> int:
-    progress = json.dumps(_anew(event.progress)) if event.progress else None
-    parameters = (progress, box.dialect.id(event.id))
-    return int(box.dialect.run(box.dialect.statements.put_back, parameters).rowcount)
+def _newest(box: Outbox) -> UUID | None:
+    """What is emitted from now on is not meant."""
+    query = OutboxEvent.select(OutboxEvent.id).order_by(OutboxEvent.id.desc()).limit(1)
+    found = list(query.tuples().execute(box.database))
+    return as_uuid(found[0][0]) if found else None
 
 
-def _anew(progress: Mapping[str, Any]) -> dict[str, Any]:
-    """Who has it keeps it; the others start again, by name, so that a worker that lacks one knows it."""
-    return {name: entry if entry.get("state") == DELIVERED else {"state": WAITING} for name, entry in progress.items()}
+def _size(limit: int | None, done: int, per_second: float | None) -> int:
+    size = BATCH if limit is None else min(BATCH, limit - done)
+    return size if per_second is None else max(1, min(size, int(per_second)))

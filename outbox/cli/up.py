@@ -11,6 +11,7 @@ import dramatiq
 
 import outbox
 from outbox.cli.modules import import_modules
+from outbox.publish import UP
 
 logger = logging.getLogger("outbox")
 
@@ -35,6 +36,7 @@ def up(modules: tuple[str, ...], threads: int) -> None:
     check_registered(outbox.current())
     outbox.create_tables()
     stopped = stop_signal()
+    outbox.current().publisher.start(UP)  # before the worker in it does
     with running(threads):
         logger.info("up: %d threads, delivering to %s", threads, ", ".join(outbox.current().registry.destinations))
         stopped.wait()

@@ -37,7 +37,7 @@ def plan(box: Outbox, event: Event, now: datetime) -> tuple[Delivery, list[Desti
         return delivery, []
     _decide_for_the_missing(box, delivery, destinations, now)
     for destination in destinations:
-        standings.setdefault(destination.name, Standing())
+        standings.setdefault(destination.name, standings.get(retry.OTHERS, Standing()))
     due = [destination for destination in destinations if standings[destination.name].is_due(now)]
     delivery.awaited = {destination.name for destination in due}
     return delivery, due

@@ -121,6 +121,11 @@ def _account(box: Outbox, batch: Batch, verdicts: list[tuple[Delivery, retry.Ver
         failed=statuses.count(FAILED),
         fenced=fenced,
     )
+    delivered_at = batch.clock.now()
+    box.counters.observe(
+        "latency",
+        [delivery.event.waited(delivered_at) for delivery, verdict in verdicts if verdict.status == DELIVERED],
+    )
     if fenced:
         logger.warning("fenced: %d of %d outcomes came after lease %s was lost", fenced, len(verdicts), batch.lease_id)
     for delivery, verdict in verdicts:

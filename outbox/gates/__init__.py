@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 from outbox.destinations import Destination
 from outbox.gates.gate import Gate, Permit
@@ -47,6 +48,22 @@ class Gates:
     def state(self, destination: Destination) -> State:
         """What the workers agree on about a destination."""
         return self._shared().update(destination.name, lambda state, _: (state, state))
+
+    def report(self) -> dict[str, dict[str, Any]]:
+        """Those that are being left alone or have just recovered, by name: for how long, and why."""
+        with self._lock:
+            used = [destination.name for destination, _ in self._gates.values()]
+        states = {name: self._shared().update(name, lambda state, now: (state, (state, now))) for name in used}
+        return {
+            name: {
+                "open": state.open,
+                "trips": state.trips,
+                "seconds": round(max(0.0, state.open_until - now), 3),
+                "error": state.error,
+            }
+            for name, (state, now) in states.items()
+            if not state.is_calm(now)
+        }
 
     def _shared(self) -> Store:
         if self._store is None:

@@ -1,0 +1,117 @@
+"""Which events are meant: the one way in which commands and pages choose them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from datetime import datetime, timedelta
+from typing import Any, Self
+from uuid import UUID
+
+import peewee
+
+from outbox import timestamp
+from outbox.errors import SettingsError
+from outbox.identifier import first_uuid7_of
+from outbox.models import DELIVERED, FAILED, PENDING, SENDING, STATUSES, OutboxEvent
+
+# Ids are made by the emitters' clocks, and times of creation by the database's: so far may they be apart. (Further, and
+# a filter by time misses the event; nothing else does.)
+CLOCK_LEEWAY = timedelta(hours=1)
+
+Condition = Any
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Every field narrows it; without any, all events are meant. `since` and `until` are times of creation."""
+
+    ids: tuple[UUID, ...] | None = None
+    status: str | None = None
+    event_type: str | None = None
+    aggregate_type: str | None = None
+    aggregate_id: str | None = None
+    idempotency_key: str | None = None
+    correlation_id: str | None = None
+    tenant_id: str | None = None
+    destination: str | None = None
+    error: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+    def __post_init__(self) -> None:
+        if self.status is not None and self.status not in STATUSES:
+            raise SettingsError(f"There is no status {self.status!r}: it is one of {', '.join(STATUSES)}.")
+        for name in ("since", "until"):
+            moment = getattr(self, name)
+            if moment is not None and moment.tzinfo is None:
+                raise SettingsError(f"{name} needs a timezone.")
+
+    @property
+    def is_empty(self) -> bool:
+        return all(getattr(self, field.name) is None for field in fields(self))
+
+    def to_json(self) -> dict[str, Any]:
+        """What was asked for, as the audit keeps it."""
+        found = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: _plain(value) for name, value in found.items() if value is not None}
+
+    def conditions(self, database: peewee.Database, *, in_window: bool = False) -> list[Condition]:
+        """As Peewee expressions, all of which must hold.
+
+        Within a window of ids no other index must be used: it would fetch every event of a type, and sort them.
+        """
+        event = OutboxEvent
+        found: list[Condition] = []
+        for name in ("event_type", "aggregate_type", "aggregate_id", "idempotency_key", "correlation_id", "tenant_id"):
+            value = getattr(self, name)
+            if value is not None:
+                column = getattr(event, name)
+                found.append((column.concat("") if in_window else column) == value)
+        if self.ids is not None:
+            found.append(event.id.in_(self.ids))
+        if self.status is not None:
+            found += status_is(self.status)
+        if self.destination is not None:
+            found.append(_is_open_at(self.destination, database))
+        if self.error is not None:
+            found.append(event.error_message.contains(self.error))
+        if self.since is not None:
+            found += [event.created_at >= self.since, event.id >= first_uuid7_of(self.since - CLOCK_LEEWAY)]
+        if self.until is not None:
+            found += [event.created_at < self.until, event.id < first_uuid7_of(self.until + CLOCK_LEEWAY)]
+        return found
+
+    def with_(self, **changes: Any) -> Self:
+        return type(self)(**{field.name: getattr(self, field.name) for field in fields(self)} | changes)
+
+
+def status_is(status: str) -> list[Condition]:
+    """In words that the indexes know: none of them mentions the status."""
+    event = OutboxEvent
+    match status:
+        case "delivered":
+            return [event.delivered_at.is_null(False)]
+        case "failed":
+            return [event.next_attempt_at.is_null(), event.delivered_at.is_null()]
+        case _:
+            return [event.next_attempt_at.is_null(False), event.status == status]
+
+
+def _is_open_at(name: str, database: peewee.Database) -> Condition:
+    """The destination is known to be without the event: it failed there, or waits for its next attempt."""
+    if isinstance(database, peewee.SqliteDatabase):
+        return peewee.SQL(
+            "EXISTS (SELECT 1 FROM json_each(progress) AS p WHERE p.key = ? AND "
+            "json_extract(p.value, '$.state') <> 'delivered')",
+            (name,),
+        )
+    return peewee.SQL("(progress -> %s ->> 'state') <> 'delivered'", (name,))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return timestamp.to_text(value)
+    return [str(each) for each in value] if isinstance(value, tuple) else value
+
+
+__all__ = ["DELIVERED", "FAILED", "PENDING", "SENDING", "Filter", "status_is"]

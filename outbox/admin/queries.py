@@ -1,0 +1,206 @@
+"""What operators ask about events. Every answer costs about the same in a table of any size.
+
+Events are listed newest first, by id, which begins with the time of its making. Where a filter fits few events and an
+index knows them, they are fetched by that index and all of them are seen. Where it fits many, or no index knows, a
+window of the newest is looked through, and the answer says how far back it went.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from outbox.admin.filters import Condition, Filter
+from outbox.identifier import as_uuid
+from outbox.models import DELIVERED, FAILED, OutboxEvent
+
+if TYPE_CHECKING:
+    from outbox.core import Outbox
+
+PAGE = 50
+# So many events of a kind are few: they are sorted as a whole.
+FEW = 5_000
+# So many rows are looked through for what no index knows.
+WINDOW = 20_000
+COUNT_CAP = 10_000
+
+LISTED = (
+    OutboxEvent.id,
+    OutboxEvent.seq,
+    OutboxEvent.aggregate_type,
+    OutboxEvent.aggregate_id,
+    OutboxEvent.event_type,
+    OutboxEvent.tenant_id,
+    OutboxEvent.idempotency_key,
+    OutboxEvent.status,
+    OutboxEvent.attempts,
+    OutboxEvent.max_attempts,
+    OutboxEvent.next_attempt_at,
+    OutboxEvent.lease_until,
+    OutboxEvent.delivered_at,
+    OutboxEvent.error_message,
+    OutboxEvent.created_at,
+    OutboxEvent.updated_at,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some events, newest first.
+
+    `after` continues behind the last of them; None: that was all. `looked_back_to` is where a window ended before the
+    page was full: what is older has not been looked at.
+    """
+
+    events: list[OutboxEvent]
+    after: UUID | None = None
+    looked_back_to: OutboxEvent | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """How many, up to a cap: `at_least` says that there may be more."""
+
+    number: int
+    at_least: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.number:,}{'+' if self.at_least else ''}"
+
+
+def find(box: Outbox, id: UUID) -> OutboxEvent | None:
+    """One event, with everything."""
+    with box.dialect.connection():
+        found: OutboxEvent | None = OutboxEvent.select().where(OutboxEvent.id == id).first(box.database)
+    return found
+
+
+def page(box: Outbox, which: Filter, *, after: UUID | None = None, size: int = PAGE) -> Page:
+    """The newest events that match, older than `after`."""
+    with box.dialect.connection():
+        older = [] if after is None else [OutboxEvent.id < after]
+        narrow = _narrow(box, which)
+        if narrow is not None:
+            conditions = [*which.conditions(box.database), *older]
+            query = OutboxEvent.select(*LISTED).where(OutboxEvent.id.in_(narrow), *conditions)
+            events = _newest(box, query, size)
+            return Page(events[:size], events[size - 1].id if len(events) > size else None)
+        return _look_through(box, which, older, after, size)
+
+
+def count(box: Outbox, which: Filter, cap: int = COUNT_CAP) -> Count:
+    """How many match, looked at no further than a window reaches."""
+    with box.dialect.connection():
+        narrow = _narrow(box, which)
+        if narrow is not None:
+            conditions = which.conditions(box.database)
+            query = OutboxEvent.select(OutboxEvent.id).where(OutboxEvent.id.in_(narrow), *conditions)
+            return Count(_counted(box, query.limit(FEW + 1)))
+        conditions = which.conditions(box.database, in_window=True)
+        end = _end_of_window(box, which, None)
+        if end is not None:
+            conditions.append(OutboxEvent.id >= end)
+        query = OutboxEvent.select(OutboxEvent.id)
+        if conditions:
+            query = query.where(*conditions)
+        number = _counted(box, query.limit(cap + 1))
+    return Count(min(number, cap), at_least=number > cap or end is not None)
+
+
+def event_types(box: Outbox) -> list[str]:
+    """Every type there is, found by stepping from one to the next in the unique index."""
+    statement = """
+        WITH RECURSIVE step AS (
+            SELECT (SELECT min(event_type) FROM outbox_event) AS type
+            UNION ALL
+            SELECT (SELECT min(event_type) FROM outbox_event WHERE event_type > step.type)
+            FROM step WHERE step.type IS NOT NULL
+        )
+        SELECT type FROM step WHERE type IS NOT NULL
+    """
+    with box.dialect.connection():
+        return [type for (type,) in box.dialect.run(statement).fetchall()]
+
+
+def search(box: Outbox, text: str, size: int = PAGE) -> list[OutboxEvent]:
+    """What an operator has at hand: an id, a key, or the id of what the event is about, `Order:7` or `7`."""
+    text = text.strip()
+    if not text:
+        return []
+    try:
+        found = find(box, UUID(text))
+        if found is not None:
+            return [found]
+    except ValueError:
+        pass
+    kind, _, identity = text.partition(":")
+    looks = [Filter(idempotency_key=text), Filter(aggregate_id=text)]
+    if identity:
+        looks.append(Filter(aggregate_type=kind, aggregate_id=identity))
+    events = {event.id: event for look in looks for event in page(box, look, size=size).events}
+    return [events[id] for id in sorted(events, reverse=True)][:size]
+
+
+def _narrow(box: Outbox, which: Filter) -> Any | None:
+    """The ids of the few that an index knows, if there are few; the most telling index comes first."""
+    event = OutboxEvent
+    if which.ids is not None:
+        return list(which.ids)
+    if which.idempotency_key is not None:
+        return _ids_of_key(box, which)
+    choices: list[list[Condition]] = []
+    if which.aggregate_id is not None:
+        choices.append([event.aggregate_id == which.aggregate_id])
+    if which.status is not None and which.status not in (DELIVERED, FAILED):
+        choices.append([event.next_attempt_at.is_null(False)])
+    if which.event_type is not None:
+        choices.append([event.event_type == which.event_type])
+    for choice in choices:
+        query = event.select(event.id).where(*choice).limit(FEW + 1)
+        ids = [as_uuid(id) for (id,) in query.tuples().execute(box.database)]
+        if len(ids) <= FEW:
+            return ids
+    return None
+
+
+def _ids_of_key(box: Outbox, which: Filter) -> list[UUID]:
+    """A key is unique within a type, and known by its type only: there are few types."""
+    types = event_types(box) if which.event_type is None else [which.event_type]
+    event = OutboxEvent
+    query = event.select(event.id).where(event.event_type.in_(types), event.idempotency_key == which.idempotency_key)
+    return [as_uuid(id) for (id,) in query.tuples().execute(box.database)]
+
+
+def _look_through(box: Outbox, which: Filter, older: list[Condition], after: UUID | None, size: int) -> Page:
+    conditions = [*which.conditions(box.database, in_window=True), *older]
+    end = _end_of_window(box, which, after)
+    if end is not None:
+        conditions.append(OutboxEvent.id >= end)
+    query = OutboxEvent.select(*LISTED)
+    events = _newest(box, query.where(*conditions) if conditions else query, size)
+    if len(events) > size:
+        return Page(events[:size], events[size - 1].id)
+    return Page(events, end, None if end is None else find(box, end))
+
+
+def _end_of_window(box: Outbox, which: Filter, after: UUID | None) -> UUID | None:
+    """The oldest id that is looked at; None if all are. Failed events have an index of their own."""
+    event = OutboxEvent
+    within = Filter(status=FAILED if which.status == FAILED else None, since=which.since, until=which.until)
+    conditions = within.conditions(box.database)
+    if after is not None:
+        conditions.append(event.id < after)
+    query = event.select(event.id).order_by(event.id.desc()).offset(WINDOW - 1).limit(1)
+    if conditions:
+        query = query.where(*conditions)
+    found = list(query.tuples().execute(box.database))
+    return as_uuid(found[0][0]) if found else None
+
+
+def _newest(box: Outbox, query: Any, size: int) -> list[OutboxEvent]:
+    return list(query.order_by(OutboxEvent.id.desc()).limit(size + 1).execute(box.database))
+
+
+def _counted(box: Outbox, query: Any) -> int:
+    return int(query.count(box.database))

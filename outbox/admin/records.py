@@ -1,0 +1,62 @@
+"""What operators are told by, as Peewee models: processes, counts, and what was done by hand."""
+
+from __future__ import annotations
+
+import peewee
+
+from outbox.models import JsonField, UtcDateTimeField
+
+
+class Process(peewee.Model):
+    """A process that has been there lately."""
+
+    id = peewee.CharField(36, primary_key=True)
+    kind = peewee.CharField(20)
+    host = peewee.CharField()
+    pid = peewee.IntegerField()
+    started_at = UtcDateTimeField()
+    seen_at = UtcDateTimeField()
+    details = JsonField()
+
+    class Meta:
+        table_name = "outbox_process"
+
+
+class Total(peewee.Model):
+    """What all processes have counted, since ever."""
+
+    name = peewee.CharField(100)
+    labels = peewee.CharField(500)
+    value = peewee.DoubleField()
+
+    class Meta:
+        table_name = "outbox_total"
+        primary_key = peewee.CompositeKey("name", "labels")
+
+
+class Minute(peewee.Model):
+    """What all processes have counted in one minute."""
+
+    minute = UtcDateTimeField()
+    name = peewee.CharField(100)
+    labels = peewee.CharField(500)
+    value = peewee.DoubleField()
+
+    class Meta:
+        table_name = "outbox_minute"
+        primary_key = peewee.CompositeKey("minute", "name", "labels")
+
+
+class Audit(peewee.Model):
+    """Something that an operator did to events: who, what, to which, and how many it was."""
+
+    id = peewee.UUIDField(primary_key=True)
+    at = UtcDateTimeField()
+    who = peewee.CharField()
+    action = peewee.CharField(20)
+    filters = JsonField()
+    affected = peewee.BigIntegerField()
+    ended_at = UtcDateTimeField(null=True)
+
+    class Meta:
+        table_name = "outbox_audit"
