@@ -95,7 +95,12 @@ def _outcome(answer: object) -> Outcome:
 
 def is_out_of_order(error: Exception) -> bool:
     """Whether the error is the server's, not the command's."""
-    return isinstance(error, OUT_OF_ORDER) or str(error).startswith(OUT_OF_ORDER_CODES)
+    return isinstance(error, OUT_OF_ORDER) or answer_in(error).startswith(OUT_OF_ORDER_CODES)
+
+
+def answer_in(error: Exception) -> str:
+    """What the server said, without the words that redis-py puts before it when the command was in a pipeline."""
+    return str(error).rpartition("of pipeline caused error: ")[2]
 
 
 @contextmanager
@@ -106,4 +111,4 @@ def as_ours() -> Iterator[None]:
     except redis.RedisError as error:
         if is_out_of_order(error):
             raise Unavailable(describe(error)) from error
-        raise Refused(str(error)) from error
+        raise Refused(answer_in(error)) from error

@@ -12,6 +12,7 @@ from outbox.consumer.tally import Tally
 from outbox.destinations.handler import Handler, describe
 from outbox.errors import InvalidMessage, SchemaError, Unavailable
 from outbox.event import Event
+from outbox.inbox import MARK
 from outbox.outcome import DELIVERED, Delivered, Failed, Outcome, Retry
 from outbox.registry import Registry
 
@@ -55,7 +56,7 @@ class Attempts:
     def _give(self, handler: Handler, event: Event, entry: Entry) -> Outcome:
         """One transaction for the handler's effect and for the row that says so: both, or neither."""
         try:
-            with self._box.dialect.connection(), self._box.inbox.claim(event.id, handler.name) as first:
+            with self._box.dialect.connection(), self._box.inbox.claim(event.id, name_of(handler)) as first:
                 if not first:
                     self._tally.skipped += 1
                 else:
@@ -69,6 +70,12 @@ class Attempts:
                 raise DatabaseLost(describe(error)) from error
             return handler.outcome_of(event, error)
         return DELIVERED
+
+
+def name_of(handler: Handler) -> str:
+    """The name in the inbox. A function that asks the inbox itself, by the same name, must not find this row there."""
+    asks_itself = getattr(handler.function, MARK, None) == handler.name
+    return f"{handler.name} (consumed)" if asks_itself else handler.name
 
 
 def _call(handler: Handler, event: Event, entry: Entry) -> None:

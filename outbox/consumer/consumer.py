@@ -33,6 +33,8 @@ PAUSE_SECONDS = 0.5
 REPORT_SECONDS = 10.0
 CLEANUP_SECONDS = 3600.0
 CLEANUP_TAKES_SECONDS = 10.0
+# One that lives is heard of at least every BLOCK_SECONDS, but for as long as a handler takes.
+SILENT_SECONDS = 3600.0
 
 
 class Consumer:
@@ -87,7 +89,7 @@ class Consumer:
         self._cleanup_at = self._look_at + CLEANUP_SECONDS
         # How far a look has come, if it isn't at its end.
         self._looked_until: str | None = None
-        self._reported = str(self.tally)
+        self._reported = ""
 
     def __repr__(self) -> str:
         return f"<Consumer {self._options.name!r} of {self._options.stream!r}>"  # the URL may hold a password
@@ -136,7 +138,7 @@ class Consumer:
 
     def _round(self, stopped: threading.Event) -> None:
         wait_seconds = min(BLOCK_SECONDS, max(0.0, self._look_at - time.monotonic()))
-        self._work_on(self._group.read(self._options.batch, wait_seconds), stopped)
+        self._work_on(self._group.read(self._options.fetched, wait_seconds), stopped)
         if time.monotonic() >= self._look_at:
             self._look(stopped)
         if time.monotonic() >= self._report_at:
@@ -148,14 +150,14 @@ class Consumer:
         """Take over what has been pending for too long: a page of it, so that new entries need not wait for all."""
         idle_seconds, size = self._options.idle_seconds, self._options.batch
         page = self._group.silent(self._looked_until, idle_seconds, size)
-        for pending in page:
+        for id in page:
             if stopped.is_set():
                 return
-            entry = self._group.take_over(pending, idle_seconds, self._options.max_deliveries)
+            entry = self._group.take_over(id, idle_seconds, self._options.max_deliveries)
             if entry is not None:
                 self._work_on([entry], stopped)
         if len(page) == size:
-            self._looked_until = page[-1].id
+            self._looked_until = page[-1]
         else:
             self._looked_until = None
             self._look_at = time.monotonic() + min(idle_seconds / 4, LOOK_SECONDS)
@@ -190,15 +192,17 @@ class Consumer:
         return deque(entry for entry in waiting if entry.id in kept)
 
     def _report(self) -> None:
+        """What is new: an idle consumer is quiet, one that falls behind is not."""
         self._report_at = time.monotonic() + REPORT_SECONDS
-        if str(self.tally) != self._reported:
-            state = self._group.state()
-            self._reported = str(self.tally)
-            logger.info("%s: %s, %s", self._options.stream, state, self.tally)
+        news = f"{self._group.state()}, {self.tally}"
+        if news != self._reported:
+            self._reported = news
+            logger.info("%s: %s", self._options.stream, news)
 
     def _clean_up(self) -> None:
         """A consumer may run where there is no scheduler."""
         self._cleanup_at = time.monotonic() + CLEANUP_SECONDS
+        self._group.remove_silent(SILENT_SECONDS)
         try:
             self._box.inbox.cleanup(seconds=CLEANUP_TAKES_SECONDS)
         except CONNECTION_ERRORS as error:

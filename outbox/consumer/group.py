@@ -30,13 +30,6 @@ end
 """
 
 
-class Pending(NamedTuple):
-    """An entry that was handed out, and how often."""
-
-    id: str
-    deliveries: int
-
-
 class State(NamedTuple):
     """How many entries the group has yet to be given, and how many it was given and has not acknowledged."""
 
@@ -85,8 +78,8 @@ class Group:
         entries = answer[0][1] if answer else []
         return [Entry(id.decode(), fields) for id, fields in entries]
 
-    def silent(self, after: str | None, idle_seconds: float, count: int) -> list[Pending]:
-        """Those that nobody has said anything about for so long, in the order of the stream."""
+    def silent(self, after: str | None, idle_seconds: float, count: int) -> list[str]:
+        """The ids of those that nobody has said anything about for so long, in the order of the stream."""
         first = "-" if after is None else f"({after}"
         rows: Any = self._ask(
             lambda: self._client.xpending_range(
@@ -94,29 +87,23 @@ class Group:
             ),
             nothing=[],
         )
-        return [Pending(row["message_id"].decode(), row["times_delivered"]) for row in rows]
+        return [row["message_id"].decode() for row in rows]
 
-    def take_over(self, pending: Pending, idle_seconds: float, max_deliveries: int) -> Entry | None:
+    def take_over(self, id: str, idle_seconds: float, max_deliveries: int) -> Entry | None:
         """Take it over and count that, unless somebody was quicker; None as well if there is no such entry any more.
 
         One at a time, and when its turn has come: what kills its consumer is counted, what would have come next isn't.
+        XAUTOCLAIM would count a whole page, and does not tell how often an entry was handed out.
         """
-        spent = pending.deliveries >= max_deliveries
-        deliveries = pending.deliveries if spent else pending.deliveries + 1
-        answer: Any = self._ask(
-            lambda: self._client.xclaim(
-                self.stream,
-                self.group,
-                self.consumer,
-                milliseconds(idle_seconds),
-                [pending.id],
-                retrycount=deliveries,
-            ),
-            nothing=[],
-        )
-        if answer and answer[0][0] is not None:
-            return Entry(pending.id, answer[0][1], deliveries, spent)
-        self._forget_if_trimmed(pending.id)
+        with self._client.pipeline(transaction=True) as pipeline:
+            pipeline.xclaim(self.stream, self.group, self.consumer, milliseconds(idle_seconds), [id])
+            pipeline.xpending_range(self.stream, self.group, id, id, 1)
+            answers: Any = self._ask(pipeline.execute, nothing=([], []))
+        claimed, pending = answers
+        if claimed and claimed[0][0] is not None:
+            counted = pending[0]["times_delivered"]
+            return Entry(id, claimed[0][1], min(counted, max_deliveries), spent=counted > max_deliveries)
+        self._forget_if_trimmed(id)
         return None
 
     def keep(self, entries: Sequence[Entry]) -> set[str]:
@@ -176,6 +163,17 @@ class Group:
         with contextlib.suppress(Refused), as_ours():
             self._client.eval(LEAVE, 1, self.stream, self.group, self.consumer)
 
+    def remove_silent(self, silent_seconds: float) -> None:
+        """Take those out of the group that owe nothing and were not heard of for so long: killed ones can't leave.
+
+        One that lives after all is back with its next command.
+        """
+        consumers: Any = self._ask(lambda: self._client.xinfo_consumers(self.stream, self.group), nothing=[])
+        for each in consumers:
+            if each["idle"] >= milliseconds(silent_seconds):
+                with contextlib.suppress(Refused), as_ours():
+                    self._client.eval(LEAVE, 1, self.stream, self.group, each["name"])
+
     def close(self) -> None:
         self._client.close()
 
@@ -191,8 +189,8 @@ class Group:
             with as_ours():
                 return command()
         except Refused as refusal:
-            # The second is what 6.2 tells those who wait when the stream goes.
-            if not refusal.answer.startswith(("NOGROUP", "UNBLOCKED")):
+            # The second is what 6.2 tells those who wait when the stream goes, the third what XINFO says.
+            if not refusal.answer.startswith(("NOGROUP", "UNBLOCKED", "ERR no such key")):
                 raise
         logger.warning("the group %s of %s is gone: making it again, from the beginning", self.group, self.stream)
         self.create()

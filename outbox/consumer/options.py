@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import secrets
 import socket
@@ -12,6 +11,7 @@ from outbox.errors import SettingsError
 
 # Redis counts in milliseconds, and takes 0 for none at all.
 SHORTEST_SECONDS = 0.001
+LONGEST_SECONDS = 365 * 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +41,16 @@ class Options:
         for name in ("idle_seconds", "timeout"):
             value = getattr(self, name)
             number = isinstance(value, int | float) and not isinstance(value, bool)
-            if not number or not SHORTEST_SECONDS <= value < math.inf:
-                raise SettingsError(f"{name} must be a number of seconds from {SHORTEST_SECONDS} on, not {value!r}.")
+            if not number or not SHORTEST_SECONDS <= value <= LONGEST_SECONDS:
+                limits = f"from {SHORTEST_SECONDS} to {LONGEST_SECONDS:.0f}"
+                raise SettingsError(f"{name} must be a number of seconds {limits}, not {value!r}.")
+
+    @property
+    def fetched(self) -> int:
+        """How many at a time. What is tried only once comes alone: nobody could tell which of a dead consumer's entries
+        had begun.
+        """
+        return self.batch if self.max_deliveries > 1 else 1
 
 
 def unique_name() -> str:

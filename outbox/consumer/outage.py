@@ -41,9 +41,13 @@ def is_outage(error: BaseException) -> bool:
     """Whether the database is lost. After a deadlock it isn't, nor after a timeout: those are the handler's own."""
     if not isinstance(error, CONNECTION_ERRORS):
         return False
-    if isinstance(error, pool.MaxConnectionsExceeded | peewee.InterfaceError):
+    if isinstance(error, pool.MaxConnectionsExceeded):
         return True
     original = getattr(error, "orig", None)
+    if original is None:
+        return False  # Peewee's own, about a mistake, such as closing a connection inside a transaction
+    if isinstance(error, peewee.InterfaceError):
+        return True
     if isinstance(original, sqlite3.Error):
         return getattr(original, "sqlite_errorcode", 0) & 0xFF in SQLITE_OUTAGES  # the rest of it gives details
     code = getattr(original, "sqlstate", None)

@@ -40,7 +40,7 @@ def _tell(group: Group, entry: Entry, fate: Again) -> None:
 
 
 def _counted(entry: Entry, fate: Again) -> int:
-    return entry.deliveries if fate.counts else entry.deliveries - 1
+    return entry.deliveries if fate.counts or entry.spent else entry.deliveries - 1
 
 
 def _park(group: Group, entry: Entry, fate: Parked) -> None:

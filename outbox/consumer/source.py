@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from outbox.destinations.handler import Handler
 from outbox.destinations.stream import RedisStream
 from outbox.errors import RegistrationError, SettingsError
 from outbox.registry import Registry
@@ -15,13 +16,18 @@ class Source(NamedTuple):
     key: str
     url: str
 
+    def __repr__(self) -> str:
+        return f"<Source {self.key!r}>"  # the URL may hold a password
 
-def find(stream: str, url: str | None, registry: Registry, default_url: str | None) -> Source:
+
+def find(stream: object, url: object, registry: Registry, default_url: str | None) -> Source:
     """`url` takes precedence over the destination's own."""
-    if not stream:
-        raise RegistrationError("A stream is named by text that is not empty.")
+    if not isinstance(stream, str) or not stream:
+        raise RegistrationError(f"A stream is named by text that is not empty, not {stream!r}.")
+    if not isinstance(url, str | None):
+        raise SettingsError(f"The url of a stream must be text, not {type(url).__name__}.")
     destination = registry.destinations.get(stream)
-    if destination is None:
+    if destination is None or isinstance(destination, Handler):  # a handler may well be called as its stream is
         found = default_url if url is None else url
         if found is None:
             raise SettingsError(

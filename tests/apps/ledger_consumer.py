@@ -21,6 +21,7 @@ logging.getLogger("outbox").setLevel(logging.DEBUG)
 
 
 class Account(peewee.Model):
+    id = peewee.AutoField()
     balance = peewee.DecimalField(max_digits=14, decimal_places=2, default=Decimal(0))
 
     class Meta:

@@ -8,15 +8,20 @@ from contextlib import contextmanager
 from typing import Any
 from uuid import UUID
 
+import pytest
 import redis
 
 import outbox
+from outbox.consumer.group import Group
 from outbox.identifier import uuid7
 from outbox.models import InboxMessage
 from tests.conftest import Note
 from tests.table import becomes_true
 
 GROUP = "outbox"
+
+# For what has nothing to do with the database.
+on_any_database = pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 
 MakeConsumer = Callable[..., outbox.Consumer]
 
@@ -69,11 +74,31 @@ class Stream:
     def consumers(self, group: str = GROUP) -> list[bytes]:
         return [each["name"] for each in self.client.xinfo_consumers(self.key, group)]
 
-    def fetch(self, name: str = "dead", group: str = GROUP, count: int = 1000) -> int:
-        """As a consumer that dies before it does anything."""
-        self.client.xgroup_create(self.key, group, id="0", mkstream=True)
+    def fetch(self, name: str = "dead", group: str = GROUP, count: int = 1000) -> list[str]:
+        """As a consumer that dies before it does anything; answers the ids of the entries."""
+        if self._group(group) is None:
+            self.client.xgroup_create(self.key, group, id="0", mkstream=True)
         ((_, entries),) = self.client.xreadgroup(group, name, {self.key: ">"}, count=count)
-        return len(entries)
+        return [id.decode() for id, _ in entries]
+
+    def idle_seconds(self, id: str, group: str = GROUP) -> float:
+        """How long nobody has said anything about a pending entry."""
+        (row,) = self.client.xpending_range(self.key, group, id, id, 1)
+        return float(row["time_since_delivered"] / 1000)
+
+
+class Crash(BaseException):
+    """As if the process had ended."""
+
+
+def make_group(url: str, stream: Stream, consumer: str = "me") -> Group:
+    return Group(url, stream.key, group=GROUP, consumer=consumer, dead_letter=f"{stream.key}.dead", timeout=5)
+
+
+def dies(consumer: outbox.Consumer) -> None:
+    """Let it run until a handler ends it."""
+    with pytest.raises(Crash):
+        consumer.run(threading.Event())
 
 
 @contextmanager

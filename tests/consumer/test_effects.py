@@ -13,12 +13,8 @@ from outbox.consumer.group import Group
 from outbox.core import Outbox
 from outbox.event import Event
 from tests.conftest import Note
-from tests.consumer.sample import MakeConsumer, Stream, consume, dealt_with, note, notes, running
+from tests.consumer.sample import Crash, MakeConsumer, Stream, consume, dealt_with, note, notes, running
 from tests.table import becomes_true, on_postgres, passes
-
-
-class Crash(BaseException):
-    """As if the process had ended."""
 
 
 @pytest.fixture
@@ -288,3 +284,36 @@ def test_several_consumers_work_at_the_same_time(stream: Stream, make_consumer: 
     consume(*consumers, until=lambda: stream.left() == 0)
     assert [consumer.tally.processed for consumer in consumers] == [1, 1]
     assert notes() == ["0", "1"]
+
+
+@on_postgres
+def test_what_can_not_be_committed_is_not_acknowledged(
+    database: peewee.Database, stream: Stream, make_consumer: MakeConsumer
+) -> None:
+    stream.add()
+
+    @outbox.handler("note.*")
+    def swallow(event: Event) -> None:
+        note("effect")
+        with contextlib.suppress(peewee.ProgrammingError):
+            database.execute_sql("SELECT nonsense")  # PostgreSQL will answer the commit with a rollback
+
+    consume(make_consumer(max_deliveries=2), until=stream.parked)
+    assert (notes(), dealt_with()) == ([], [])
+    assert b"can't be committed" in stream.parked()[0][b"error"]
+
+
+def test_a_handler_that_asks_the_inbox_itself_by_the_same_name_is_called(
+    stream: Stream, make_consumer: MakeConsumer
+) -> None:
+    id = stream.add()
+    stream.add(id=str(id))
+
+    @outbox.handler("note.*", name="notes")
+    @outbox.inbox.once("notes")
+    def keep(event: Event) -> None:
+        note("effect")
+
+    consume(make_consumer(), until=lambda: stream.left() == 0)
+    assert notes() == ["effect"]
+    assert dealt_with() == [(str(id), "notes"), (str(id), "notes (consumed)")]

@@ -1,0 +1,255 @@
+"""What a consumer has fetched and not acknowledged is taken over, one at a time, by whoever finds it."""
+
+import logging
+import time
+
+import pytest
+
+import outbox
+from outbox.consumer import consumer as module
+from outbox.consumer.entry import Entry
+from outbox.consumer.fate import Again
+from outbox.consumer.settle import settle
+from outbox.consumer.tally import Tally
+from outbox.event import Event
+from tests.consumer.sample import (
+    Crash,
+    MakeConsumer,
+    Stream,
+    consume,
+    dealt_with,
+    dies,
+    make_group,
+    note,
+    notes,
+    on_any_database,
+    running,
+)
+from tests.servers import Redis
+from tests.table import becomes_true
+
+
+def test_what_a_dead_consumer_left_has_its_effect(stream: Stream, make_consumer: MakeConsumer) -> None:
+    ids = [stream.add({"n": n}) for n in range(3)]
+    stream.fetch()
+    attempts = []
+
+    @outbox.handler("note.*", name="notes")
+    def handle(event: Event) -> None:
+        attempts.append(event.attempt)
+        note(event.payload["n"])
+
+    consumer = make_consumer()
+    consume(consumer, until=lambda: stream.left() == 0)
+    assert (notes(), attempts) == (["0", "1", "2"], [2, 2, 2])
+    assert dealt_with() == sorted((str(id), "notes") for id in ids)
+    assert str(consumer.tally) == "3 processed, 0 skipped, 0 parked"
+
+
+def test_what_died_in_the_middle_of_a_batch_is_taken_over_and_what_was_done_is_skipped(
+    stream: Stream, make_consumer: MakeConsumer
+) -> None:
+    for n in range(5):
+        stream.add({"n": n})
+
+    @outbox.handler("note.*")
+    def handle(event: Event) -> None:
+        if event.attempt == 1 and event.payload["n"] == 3:
+            raise Crash
+        note(event.payload["n"])
+
+    dies(make_consumer())
+    assert (notes(), stream.pending()) == (["0", "1", "2"], [1, 1, 1, 1, 1])
+    consumer = make_consumer()
+    consume(consumer, until=lambda: stream.left() == 0)
+    assert notes() == ["0", "1", "2", "3", "4"]
+    assert str(consumer.tally) == "5 processed, 3 skipped, 0 parked"
+
+
+@on_any_database
+def test_not_before_it_was_silent_for_long_enough(stream: Stream, make_consumer: MakeConsumer) -> None:
+    stream.add({"n": "old"})
+    stream.fetch()
+    outbox.handler("note.*")(lambda event: note(event.payload["n"]))
+    with running(make_consumer(idle_seconds=3600)):
+        for n in ("new", "newer"):  # between two rounds it has looked
+            stream.add({"n": n})
+            becomes_true(lambda n=n: n in notes())
+    assert (notes(), stream.pending()) == (["new", "newer"], [1])
+
+
+@on_any_database
+def test_more_than_a_page_is_taken_over(stream: Stream, make_consumer: MakeConsumer) -> None:
+    for n in range(25):
+        stream.add({"n": n})
+    stream.fetch()
+    outbox.handler("note.*")(lambda event: note(event.payload["n"]))
+    consume(make_consumer(batch=4), until=lambda: stream.left() == 0)
+    assert sorted(map(int, notes())) == list(range(25))
+
+
+@on_any_database
+class TestAnEntryThatKillsItsConsumer:
+    def test_is_parked_in_the_end_and_its_neighbours_have_lost_nothing(
+        self, stream: Stream, make_consumer: MakeConsumer
+    ) -> None:
+        for n in range(3):
+            stream.add({"n": n})
+        attempts: list[tuple[int, int]] = []
+
+        @outbox.handler("note.*", name="notes")
+        def handle(event: Event) -> None:
+            attempts.append((event.payload["n"], event.attempt))
+            if event.payload["n"] == 1:
+                raise Crash
+            note(event.payload["n"])
+
+        for _ in range(3):
+            dies(make_consumer(max_deliveries=3))
+        consume(make_consumer(max_deliveries=3), until=lambda: stream.left() == 0)
+        assert sorted(attempts) == [(0, 1), (1, 1), (1, 2), (1, 3), (2, 2)]
+        assert notes() == ["0", "2"]
+        (parked,) = stream.parked()
+        assert parked[b"data"] == b'{"n": 1}'
+        assert parked[b"deliveries"] == b"3"
+        assert parked[b"error"] == (b"notes: delivered 3 times, and its consumer has died or fallen silent each time")
+
+    def test_takes_no_neighbours_along_where_each_is_tried_only_once(
+        self, stream: Stream, make_consumer: MakeConsumer
+    ) -> None:
+        for n in range(3):
+            stream.add({"n": n})
+
+        @outbox.handler("note.*")
+        def handle(event: Event) -> None:
+            if event.payload["n"] == 0:
+                raise Crash
+            note(event.payload["n"])
+
+        dies(make_consumer(max_deliveries=1))
+        consume(make_consumer(max_deliveries=1), until=lambda: stream.left() == 0)
+        assert notes() == ["1", "2"]
+        assert [entry[b"data"] for entry in stream.parked()] == [b'{"n": 0}']
+
+
+def test_one_that_was_handed_out_often_enough_stays_so_if_the_database_is_lost_meanwhile(
+    redis_server: Redis, stream: Stream
+) -> None:
+    stream.add()
+    (id,) = stream.fetch()
+    group = make_group(redis_server.url, stream)
+    settle(group, [(Entry(id, {}, deliveries=5, spent=True), Again("lost", lost=True))], Tally())
+    assert stream.pending() == [5]
+
+
+class TestTwoThatFindTheSameEntry:
+    def test_the_quicker_one_gets_it(self, redis_server: Redis, stream: Stream) -> None:
+        stream.add()
+        (id,) = stream.fetch()
+        first, second = (make_group(redis_server.url, stream, name) for name in ("first", "second"))
+        becomes_true(lambda: stream.idle_seconds(id) > 0.5)
+        assert first.silent(None, 0.5, 10) == second.silent(None, 0.5, 10) == [id]
+        taken = first.take_over(id, 0.5, max_deliveries=5)
+        assert taken is not None
+        assert (taken.deliveries, taken.spent) == (2, False)
+        assert second.take_over(id, 3600, max_deliveries=5) is None
+        assert stream.pending() == [2]
+
+    def test_the_count_is_that_of_the_moment_not_that_of_the_look(self, redis_server: Redis, stream: Stream) -> None:
+        stream.add()
+        (id,) = stream.fetch()
+        first, second = (make_group(redis_server.url, stream, name) for name in ("first", "second"))
+        assert second.silent(None, 0, 10) == [id]
+        for _ in range(3):
+            first.take_over(id, 0, max_deliveries=5)
+        taken = second.take_over(id, 0, max_deliveries=5)
+        assert taken is not None
+        assert (taken.deliveries, taken.spent) == (5, False)
+        spent = first.take_over(id, 0, max_deliveries=5)
+        assert spent is not None
+        assert (spent.deliveries, spent.spent) == (5, True)
+
+
+@on_any_database
+def test_those_that_wait_for_their_turn_stay_with_their_consumer(stream: Stream, make_consumer: MakeConsumer) -> None:
+    for n in range(3):
+        stream.add({"n": n})
+    ids = [id.decode() for id, _ in stream.client.xrange(stream.key)]
+    since: list[float] = []
+
+    @outbox.handler("note.*")
+    def handle(event: Event) -> None:
+        if event.payload["n"] == 0:
+            becomes_true(lambda: stream.idle_seconds(ids[2]) > 0.5)
+        if event.payload["n"] < 2:
+            since.append(time.monotonic() - stream.idle_seconds(ids[2]))
+
+    consume(make_consumer(idle_seconds=1), until=lambda: stream.left() == 0)
+    first, second = since
+    assert second > first + 0.4  # between the first and the second the third was spoken of
+
+
+@on_any_database
+def test_what_another_has_done_meanwhile_is_not_begun(stream: Stream, make_consumer: MakeConsumer) -> None:
+    for n in range(3):
+        stream.add({"n": n})
+    ids = [id.decode() for id, _ in stream.client.xrange(stream.key)]
+
+    @outbox.handler("note.*")
+    def handle(event: Event) -> None:
+        note(event.payload["n"])
+        if event.payload["n"] == 0:
+            becomes_true(lambda: stream.idle_seconds(ids[2]) > 0.5)
+            stream.client.xack(stream.key, "outbox", ids[1])
+
+    consume(make_consumer(idle_seconds=1), until=lambda: stream.left() == 0)
+    assert notes() == ["0", "2"]
+
+
+@on_any_database
+@pytest.mark.parametrize("trim", ["xdel", "xtrim"])
+def test_an_entry_that_was_trimmed_away_is_told_and_forgotten(
+    stream: Stream, make_consumer: MakeConsumer, caplog: pytest.LogCaptureFixture, trim: str
+) -> None:
+    stream.add({"n": "gone"})
+    (id,) = stream.fetch()
+    stream.add({"n": "kept"})
+    if trim == "xdel":
+        stream.client.xdel(stream.key, id)
+    else:
+        stream.client.xtrim(stream.key, maxlen=1, approximate=False)
+    outbox.handler("note.*")(lambda event: note(event.payload["n"]))
+    with caplog.at_level(logging.WARNING, "outbox"):
+        consume(make_consumer(), until=lambda: stream.left() == 0)
+    assert notes() == ["kept"]
+    assert f"entry {id} was trimmed away before it was processed" in caplog.text
+
+
+class TestAConsumerThatWasKilled:
+    def test_is_taken_out_of_the_group_once_it_owes_nothing(
+        self, stream: Stream, make_consumer: MakeConsumer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(module, "CLEANUP_SECONDS", 0.1)
+        monkeypatch.setattr(module, "SILENT_SECONDS", 0.5)
+        stream.add()
+        stream.fetch("dead")
+        outbox.handler("note.*")(lambda event: note("effect"))
+        with running(make_consumer(name="alive")):
+            becomes_true(lambda: stream.consumers() == [b"alive"])
+        assert notes() == ["effect"]
+
+    def test_stays_while_it_owes_something(self, redis_server: Redis, stream: Stream) -> None:
+        stream.add()
+        stream.fetch("dead")
+        make_group(redis_server.url, stream).remove_silent(0)
+        assert (stream.consumers(), stream.pending()) == ([b"dead"], [1])
+
+    def test_stays_until_it_was_silent_for_long(self, redis_server: Redis, stream: Stream) -> None:
+        stream.add()
+        (id,) = stream.fetch("dead")
+        stream.client.xack(stream.key, "outbox", id)
+        group = make_group(redis_server.url, stream)
+        group.remove_silent(3600)
+        assert stream.consumers() == [b"dead"]
+        group.remove_silent(0)
+        assert stream.consumers() == []
