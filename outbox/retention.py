@@ -72,6 +72,14 @@ def cleanup_inbox(dialect: Dialect, hours: float, *, seconds: float | None = Non
     return {"deleted": deleted, "remaining": remaining}
 
 
+def count_ended(box: Outbox, retention_hours: float | None = None) -> int:
+    """How many a clean-up would delete, counted up to a cap."""
+    hours = box.settings.retention_hours if retention_hours is None else retention_hours
+    with box.dialect.connection():
+        newest = box.dialect.id(first_uuid7_of(_now(box) - timedelta(hours=hours) + CLOCK_LEEWAY))
+        return _count(box, box.dialect.seconds(hours * 3600), newest)
+
+
 def forget_records(box: Outbox) -> None:
     """What operators are told by: processes that have fallen silent, old minutes, and what was done long ago."""
     statements = box.dialect.statements

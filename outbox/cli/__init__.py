@@ -7,9 +7,18 @@ import sys
 import click
 
 import outbox
+from outbox.cli.change import delete, fail, replay, retry
+from outbox.cli.cleanup import cleanup
+from outbox.cli.completion import completion
 from outbox.cli.consume import consume
+from outbox.cli.deliver import deliver
+from outbox.cli.emit import emit
 from outbox.cli.init import init
+from outbox.cli.list import list_
+from outbox.cli.show import show
+from outbox.cli.status import status
 from outbox.cli.up import up
+from outbox.cli.version import version_
 from outbox.database import CONNECTION_ERRORS
 from outbox.errors import OutboxError
 
@@ -20,9 +29,21 @@ def cli() -> None:
     """A transactional outbox for Peewee and Dramatiq."""
 
 
+cli.add_command(cleanup)
+cli.add_command(completion)
 cli.add_command(consume)
+cli.add_command(delete)
+cli.add_command(deliver)
+cli.add_command(emit)
+cli.add_command(fail)
 cli.add_command(init)
+cli.add_command(list_)
+cli.add_command(replay)
+cli.add_command(retry)
+cli.add_command(show)
+cli.add_command(status)
 cli.add_command(up)
+cli.add_command(version_)
 
 
 def main() -> None:

@@ -1,0 +1,101 @@
+"""Changing many events from the command line: count, ask, go in batches, and show how far it is."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+from uuid import UUID
+
+import click
+
+import outbox
+from outbox.admin import actions
+from outbox.admin.actions import Action
+from outbox.admin.filters import Filter
+from outbox.cli.options import event_id, filter_options, modules_option
+from outbox.errors import SettingsError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+INTERRUPTED = 130
+
+
+def bulk_options(command: F) -> F:
+    """Ids or filters, and how to go about it."""
+    decorated: Any = command
+    for decorate in (
+        click.option("--per-second", type=click.FloatRange(min=0, min_open=True), help="At most so many a second."),
+        click.option("--limit", type=click.IntRange(min=1), metavar="N", help="At most so many."),
+        click.option("-y", "--yes", is_flag=True, help="Don't ask."),
+        click.option("--dry-run", is_flag=True, help="Only say how many it would be."),
+        click.option("--all", "everything", is_flag=True, help="All of them: needed where nothing else narrows it."),
+        filter_options,
+        modules_option,
+        click.argument("ids", metavar="[ID...]", nargs=-1, type=event_id),
+    ):
+        decorated = decorate(decorated)
+    return decorated  # type: ignore[no-any-return]
+
+
+def run(
+    action: Action,
+    done: str,
+    *,
+    ids: tuple[UUID, ...],
+    which: Filter,
+    everything: bool,
+    dry_run: bool,
+    yes: bool,
+    limit: int | None,
+    per_second: float | None,
+) -> None:
+    """`done` is the action as a participle: `put back`."""
+    if ids:
+        which = which.with_(ids=ids)
+    if which.is_empty and not everything:
+        raise click.UsageError("Which events? Give ids or filters, or --all.")
+    box = outbox.current()
+    box.check_schema()
+    matching = actions.total(box, action, which)
+    matching = matching if limit is None else min(limit, matching)
+    if dry_run:
+        click.echo(f"{_events(matching)} would be {done}.")
+        return
+    if matching == 0:
+        click.echo(f"No events to be {done} match.")
+        sys.exit(1)
+    if not yes:
+        click.confirm(f"{_events(matching)} will be {done}. Go on?", abort=True, err=True)
+    work = actions.apply(box, action, which, who=operator(), limit=limit, per_second=per_second)
+    count = _go(work, matching, action.name)
+    box.bell.flush()
+    click.echo(f"{_events(count)} {'was' if count == 1 else 'were'} {done}.")
+
+
+def _go(work: Iterator[int], matching: int, name: str) -> int:
+    count = 0
+    progress: Any = click.progressbar(length=matching, label=name, file=sys.stderr, show_pos=True)
+    try:
+        with progress:
+            for so_far in work:
+                progress.update(so_far - count)
+                count = so_far
+    except KeyboardInterrupt:
+        click.echo(f"Interrupted after {_events(count)}; the same command does the rest.", err=True)
+        sys.exit(INTERRUPTED)
+    return count
+
+
+def operator() -> str:
+    """Who is at the keyboard, as far as the system knows."""
+    try:
+        return f"{getpass.getuser()}@{socket.gethostname()}"
+    except (KeyError, OSError, ImportError):
+        raise SettingsError("The system does not know who you are, and that is written down: set LOGNAME.") from None
+
+
+def _events(number: int) -> str:
+    return f"{number:,} event{'' if number == 1 else 's'}"

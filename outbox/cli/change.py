@@ -1,0 +1,54 @@
+"""`outbox retry`, `fail`, `delete`, `replay`: what an operator does to events."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from outbox.admin import actions
+from outbox.cli import bulk
+from outbox.cli.bulk import bulk_options
+
+
+@click.command(short_help="Put failed events back.")
+@bulk_options
+def retry(**choice: Any) -> None:
+    """Put failed events back: they are due now, and their attempts start again from 0.
+
+    Destinations that have an event already don't get it again.
+    """
+    bulk.run(actions.RETRY, "put back", **choice)
+
+
+@click.command(short_help="Give up on events that are waiting.")
+@click.option("--reason", default="", help="Kept with the events.")
+@bulk_options
+def fail(reason: str, **choice: Any) -> None:
+    """Give up on events that wait for their first or next attempt: they are failed, and can be retried later.
+
+    What a worker is delivering right now is left alone.
+    """
+    bulk.run(actions.failing(reason), "marked failed", **choice)
+
+
+@click.command(short_help="Delete events that have ended.")
+@bulk_options
+def delete(**choice: Any) -> None:
+    """Delete events that were delivered or have failed, before their retention is over.
+
+    An event that is still to be delivered can't be deleted: fail it first. With an event its idempotency key goes, too,
+    and may be emitted again.
+    """
+    bulk.run(actions.DELETE, "deleted", **choice)
+
+
+@click.command(short_help="Deliver events again.")
+@click.option("--to", metavar="NAME", help="To this destination alone.  [default: all that want it]")
+@bulk_options
+def replay(to: str | None, **choice: Any) -> None:
+    """Deliver again what was delivered, with the same ids: consumers that go by them, as the inbox does, skip it.
+
+    Failed events are retried instead: outbox retry.
+    """
+    bulk.run(actions.replaying(to), f"delivered again{f' to {to}' if to else ''}", **choice)

@@ -1,0 +1,36 @@
+"""`outbox cleanup`: delete what is old, now."""
+
+from __future__ import annotations
+
+import click
+
+import outbox
+from outbox import retention
+from outbox.cli.options import modules_option
+
+
+@click.command(short_help="Delete what ended long ago.")
+@click.option("--retention-hours", type=click.FloatRange(min=0), help="Instead of OUTBOX_RETENTION_HOURS.")
+@click.option("-y", "--yes", is_flag=True, help="Don't ask.")
+@click.option("--dry-run", is_flag=True, help="Only say how many it would be.")
+@modules_option
+def cleanup(retention_hours: float | None, yes: bool, dry_run: bool) -> None:
+    """Delete events that ended longer ago than the retention, and what the inbox need not remember any longer.
+
+    The scheduler does that by itself.
+    """
+    box = outbox.current()
+    box.check_schema()
+    old = retention.count_ended(box, retention_hours)
+    if dry_run or (old and not yes):
+        hours = box.settings.retention_hours if retention_hours is None else retention_hours
+        shown = f"{old:,}{'+' if old >= retention.REMAINING_CAP else ''}"
+        told = f"{shown} events ended more than {hours:g} hours ago"
+        if dry_run:
+            click.echo(f"{told}.")
+            return
+        click.confirm(f"{told}, and will be deleted. Go on?", abort=True, err=True)
+    events = box.cleanup_delivered_events(retention_hours)
+    messages = box.inbox.cleanup()
+    retention.forget_records(box)
+    click.echo(f"{events['deleted']:,} events and {messages['deleted']:,} messages of the inbox were deleted.")

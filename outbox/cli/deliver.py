@@ -1,0 +1,39 @@
+"""`outbox deliver`: one drain in the foreground."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+import click
+
+import outbox
+from outbox.cli.modules import import_modules
+
+COUNTED = ("delivered", "retried", "failed", "released")
+
+
+@click.command(short_help="Deliver what is due, here and now.")
+@click.argument("modules", metavar="[MODULE...]", nargs=-1)
+@click.option("--batch-size", type=click.IntRange(1, 10_000), help="Instead of OUTBOX_BATCH_SIZE.")
+def deliver(modules: tuple[str, ...], batch_size: int | None) -> None:
+    """Deliver what is due now, in this process, to the handlers of MODULE and what the settings declare; then end.
+
+    Workers may run at the same time: nothing is delivered twice. The exit code is 1 if an event failed.
+    """
+    from jobs.readiness import check_registered
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    import_modules(modules)
+    box = outbox.current()
+    check_registered(box)
+    box.check_schema()
+    size = box.settings.batch_size if batch_size is None else batch_size
+    processed = size
+    total = 0
+    while processed >= size:
+        processed = box.process_pending_events(size)["processed"]
+        total += processed
+    told = ", ".join(f"{box.counters[name]:,} {name}" for name in COUNTED)
+    click.echo(f"{total:,} claimed: {told}")
+    sys.exit(1 if box.counters["failed"] else 0)

@@ -1,0 +1,73 @@
+"""`outbox emit`: an event by hand."""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import timedelta
+from typing import Any
+
+import click
+
+import outbox
+from outbox.cli.options import age, modules_option
+
+
+@click.command(short_help="Emit an event by hand.")
+@click.argument("aggregate_type")
+@click.argument("aggregate_id")
+@click.argument("event_type")
+@click.argument("payload", default="{}")
+@click.option("--key", help="The idempotency key.  [default: AGGREGATE_TYPE:AGGREGATE_ID]")
+@click.option("--unique", is_flag=True, help="An event that may repeat.")
+@click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="May be given several times.")
+@click.option("--correlation", metavar="ID", help="The correlation id.")
+@click.option("--tenant", metavar="ID", help="The tenant's id.")
+@click.option("--max-attempts", type=int, help="Instead of OUTBOX_MAX_ATTEMPTS.")
+@click.option("--after", type=age, metavar="AGE", help="Deliver it not before that time from now: 90s, 15m, 2h.")
+@modules_option
+def emit(
+    aggregate_type: str,
+    aggregate_id: str,
+    event_type: str,
+    payload: str,
+    *,
+    key: str | None,
+    unique: bool,
+    headers: tuple[str, ...],
+    correlation: str | None,
+    tenant: str | None,
+    max_attempts: int | None,
+    after: timedelta | None,
+) -> None:
+    """Emit an event by hand; prints its id. PAYLOAD is JSON, or - to read it from standard input."""
+    if unique and key is not None:
+        raise click.UsageError("--key and --unique contradict each other: give one of them.")
+    box = outbox.current()
+    event = box.emit(
+        aggregate_type,
+        aggregate_id,
+        event_type,
+        _parsed(sys.stdin.read() if payload == "-" else payload),
+        idempotency_key=outbox.UNIQUE if unique else key,
+        headers=dict(_pair(header) for header in headers),
+        correlation_id=correlation,
+        tenant_id=tenant,
+        max_attempts=max_attempts,
+        deliver_after=after,
+    )
+    click.echo(event.id)
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise click.BadParameter(f"PAYLOAD is no JSON: {error}.") from None
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, found, value = text.partition("=")
+    if not found or not name:
+        raise click.BadParameter(f"--header takes NAME=VALUE, not {text!r}.")
+    return name, value

@@ -1,0 +1,67 @@
+"""`outbox list`: events, newest first."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import click
+
+import outbox
+from outbox.admin import queries
+from outbox.admin.filters import Filter
+from outbox.admin.queries import Page
+from outbox.cli.options import event_id, filter_options, json_option, modules_option
+from outbox.cli.table import echo_json, echo_table, event_as_json, seconds
+
+
+@click.command(name="list", short_help="List events, newest first.")
+@filter_options
+@click.option("--after", type=event_id, metavar="ID", help="Go on behind this event: older ones.")
+@click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 1000), help="At most so many.")
+@json_option
+@modules_option
+def list_(which: Filter, after: UUID | None, limit: int, as_json: bool) -> None:
+    """List events, newest first: all, or those that match every filter."""
+    box = outbox.current()
+    box.check_schema()
+    page = queries.page(box, which, after=after, size=limit)
+    if as_json:
+        fields = [field.name for field in queries.LISTED]
+        echo_json(
+            {
+                "events": [event_as_json(event, *fields) for event in page.events],
+                "after": page.after,
+                "looked_back_to": None if page.looked_back_to is None else page.looked_back_to.created_at,
+            }
+        )
+        return
+    _echo(page)
+
+
+def _echo(page: Page) -> None:
+    if page.events:
+        echo_table(
+            ("id", "created (UTC)", "status", "type", "aggregate", "tries", "error"),
+            [
+                (
+                    event.id,
+                    event.created_at,
+                    event.status,
+                    event.event_type,
+                    f"{event.aggregate_type}:{event.aggregate_id}",
+                    f"{event.attempts}/{event.max_attempts}",
+                    event.error_message,
+                )
+                for event in page.events
+            ],
+        )
+    elif page.looked_back_to is None:
+        click.echo("No events match.", err=True)
+    if page.looked_back_to is not None:
+        click.echo(
+            f"Looked at the newest {queries.WINDOW:,} events only, back to {seconds(page.looked_back_to.created_at)}; "
+            f"further back: --after {page.after}",
+            err=True,
+        )
+    elif page.after is not None:
+        click.echo(f"There are more: --after {page.after}", err=True)

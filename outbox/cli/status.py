@@ -1,0 +1,131 @@
+"""`outbox status`: how things stand, in one look."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+import outbox
+from outbox.admin.overview import Overview, overview
+from outbox.admin.story import duration
+from outbox.cli.options import json_option, modules_option
+from outbox.cli.table import echo_json, echo_table, one_line
+
+LATELY_MINUTES = 5
+COUNTED = ("emitted", "delivered", "retried", "failed")
+
+
+@click.command(short_help="Tell how things stand.")
+@json_option
+@modules_option
+def status(as_json: bool) -> None:
+    """Tell how things stand: what waits, what failed and why, how fast it goes, and who is at work."""
+    box = outbox.current()
+    box.check_schema()
+    view = overview(box)
+    if as_json:
+        echo_json(as_data(view))
+        return
+    _echo_counts(view)
+    _echo_activity(view)
+    _echo_failures(view)
+    _echo_breakers(view)
+    _echo_processes(view)
+
+
+def as_data(view: Overview) -> dict[str, Any]:
+    """For programs: plain values; `at_least` says that counting stopped there."""
+    return {
+        "now": view.now,
+        "counts": {name: asdict(count) for name, count in view.counts.items()},
+        "backlog": asdict(view.backlog),
+        "failures": [asdict(failure) for failure in view.failures],
+        "failures_looked_at": asdict(view.failures_looked_at),
+        "activity": [asdict(minute) for minute in view.activity],
+        "latency_seconds": {f"p{quantile * 100:g}": seconds for quantile, seconds in view.latency.items()},
+        "breakers": view.breakers,
+        "processes": [
+            {
+                "kind": process.kind,
+                "host": process.host,
+                "pid": process.pid,
+                "started_at": process.started_at,
+                "seen_at": process.seen_at,
+                "silent": view.is_silent(process),
+                "destinations": sorted(process.details.get("destinations", {})),
+                "version": process.details.get("version"),
+            }
+            for process in view.processes
+        ],
+    }
+
+
+def _echo_counts(view: Overview) -> None:
+    echo_table(("status", "events"), list(view.counts.items()), right=[1])
+    backlog = view.backlog
+    line = f"due now {backlog.due}, in flight {backlog.in_flight}"
+    if backlog.expired.number:
+        line += f", of leases that ran out {backlog.expired}"
+    if backlog.oldest_created_at is not None:
+        line += f"; the oldest unfinished is {duration(view.now - backlog.oldest_created_at)} old"
+    if backlog.oldest_due_at is not None:
+        line += f", the longest due {duration(view.now - backlog.oldest_due_at)}"
+    click.echo(line)
+
+
+def _echo_activity(view: Overview) -> None:
+    lately = view.activity[-LATELY_MINUTES:]
+    sums = {
+        name: sum(getattr(minute, name) for minute in lately) for name in ("emitted", "delivered", "retried", "failed")
+    }
+    told = ", ".join(f"{count:,} {name}" for name, count in sums.items())
+    click.echo(f"last {LATELY_MINUTES} minutes: {told}")
+    if view.latency:
+        told = ", ".join(f"p{quantile * 100:g} {_time(seconds)}" for quantile, seconds in view.latency.items())
+        click.echo(f"commit to delivery, last hour: {told}")
+
+
+def _echo_failures(view: Overview) -> None:
+    if not view.failures:
+        return
+    click.echo(f"\nfailed, the newest {view.failures_looked_at}, by cause:")
+    echo_table(
+        ("events", "destination", "error"),
+        [(failure.events, failure.destination, failure.error) for failure in view.failures],
+        right=[0],
+    )
+
+
+def _echo_breakers(view: Overview) -> None:
+    if not view.breakers:
+        return
+    click.echo("\ndestinations that are not themselves:")
+    for name, breaker in view.breakers.items():
+        state = f"left alone for another {breaker['seconds']:.0f} s" if breaker["open"] else "recovering"
+        click.echo(one_line(f"  {name}: {state} {breaker['error']}"))
+
+
+def _echo_processes(view: Overview) -> None:
+    if not view.processes:
+        click.echo("\nno process has been seen lately: start `dramatiq jobs your.module` and `python -m scheduler`")
+        return
+    click.echo()
+    echo_table(
+        ("process", "host", "pid", "seen", "delivers to"),
+        [
+            (
+                process.kind,
+                process.host,
+                process.pid,
+                f"{duration(view.now - process.seen_at)} ago{' (silent)' if view.is_silent(process) else ''}",
+                ", ".join(sorted(process.details.get("destinations", {}))),
+            )
+            for process in view.processes
+        ],
+    )
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
