@@ -12,7 +12,7 @@ from outbox.consumer import consumer
 from outbox.core import Outbox
 from tests.consumer.sample import MakeConsumer, Stream
 from tests.processes import make_stage, stage
-from tests.servers import Redis, RedisServer
+from tests.servers import Redis
 
 __all__ = ["make_stage", "stage"]
 
@@ -36,10 +36,3 @@ def make_consumer(box: Outbox, redis_server: Redis, stream: Stream, monkeypatch:
         return outbox.Consumer(stream.key, **defaults | options)
 
     return make
-
-
-@pytest.fixture
-def own_redis() -> Iterator[RedisServer]:
-    """A Redis that the test may break."""
-    with RedisServer() as server:
-        yield server
