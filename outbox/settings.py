@@ -19,6 +19,7 @@ PREFIX = "OUTBOX_"
 # Read by the project's own test suite, not by the library.
 TEST_PREFIX = "OUTBOX_TEST_"
 DEFAULT_DATABASE_URL = "sqlite:///outbox.db"
+DEFAULT_MASKED_KEYS = "password,passwd,secret,token,authorization,api_key,private_key,cookie,credential"
 
 # Beyond these, sums of times overflow: in Python, or in a database.
 DAY = 86_400.0  # seconds
@@ -151,6 +152,18 @@ class Settings:
         "the Redis stream that every event is added to, by a destination called `stream`: `events`, or "
         "`events.{aggregate_type}`",
     )
+    masked_keys: str = _setting(
+        DEFAULT_MASKED_KEYS,
+        _text,
+        "keys whose values are not shown in payloads and headers, wherever they stand and however they are written",
+    )
+    dashboard_host: str = _setting(
+        "127.0.0.1", _text, "the address that `outbox dashboard` listens on; one that others reach needs a password"
+    )
+    dashboard_port: int = _setting(8642, _whole(0, 65_535), "the port that it listens on; `0`: any that is free")
+    dashboard_user: str | None = _setting(None, _text, "who may use it, together with the password")
+    dashboard_password: str | None = _setting(None, _text, "the password for it", secret=True)
+    dashboard_read_only: bool = _setting(False, _truth, "the dashboard shows everything and changes nothing")
 
     @classmethod
     def load(cls, environ: Mapping[str, str] | None = None, **overrides: Any) -> Self:

@@ -45,6 +45,12 @@ GOOD: dict[str, tuple[Any, list[tuple[str, Any]]]] = {
     "webhook_url": (None, [("https://h/in", "https://h/in")]),
     "webhook_secret": (None, [("new old", "new old")]),
     "stream": (None, [("events.{tenant_id}", "events.{tenant_id}")]),
+    "masked_keys": (settings_module.DEFAULT_MASKED_KEYS, [("iban,pin_code", "iban,pin_code")]),
+    "dashboard_host": ("127.0.0.1", [("0.0.0.0", "0.0.0.0")]),  # noqa: S104  (a value, not a socket)
+    "dashboard_port": (8642, [("0", 0), ("65535", 65_535)]),
+    "dashboard_user": (None, [("ada", "ada")]),
+    "dashboard_password": (None, [("hush", "hush")]),
+    "dashboard_read_only": (False, [("on", True)]),
 }
 BAD = {
     "batch_size": ["0", "10001", "-1", "1.5", "ten", "1_0 0"],
@@ -64,6 +70,8 @@ BAD = {
     "publish_seconds": ["-1", "3601"],
     "max_payload_bytes": ["1", "67108865"],
     "require_transaction": ["ja"],
+    "dashboard_port": ["-1", "65536", "http"],
+    "dashboard_read_only": ["perhaps"],
 }
 
 
@@ -163,7 +171,7 @@ def test_secrets_are_in_no_error_and_no_repr() -> None:
         "redis_url": "redis://:hush@h",
         "webhook_url": "https://u:hush@h",
     }
-    configured = load(**urls, webhook_secret="hush")
+    configured = load(**urls, webhook_secret="hush", dashboard_password="hush")
     assert "hush" not in repr(configured)
 
 
