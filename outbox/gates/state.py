@@ -125,7 +125,9 @@ def ask(state: State, now: float, request: Request, limits: Limits) -> tuple[Sta
     if events and limits.concurrency is not None:
         calls = min(calls, events)
         state = replace(state, places=places | {request.holder: Place(calls, now, now + request.hold_seconds)})
-    pace = _least(rate, None if request.per_second is None else request.per_second * calls)
+    # Those who wait get turns as fast as all places together are: the ones that are taken now will be free again.
+    places_in_all = calls if limits.concurrency is None else limits.concurrency
+    pace = _least(rate, None if request.per_second is None else request.per_second * places_in_all)
     return _queue_up(state, now, request.events - events, Answer(events, calls), pace)
 
 

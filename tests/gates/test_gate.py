@@ -351,12 +351,13 @@ class TestSpeed:
         worker.gate.took(20, 2.0, 1)
         assert worker.events(1_000, hurried=True) == 10
 
-    def test_the_rest_is_put_off_at_the_same_speed(self) -> None:
-        worker = Worker()
+    def test_the_rest_is_put_off_at_the_speed_of_all_places_together(self) -> None:
+        worker = Worker(groups=2)
         worker.gate.took(20, 2.0, 1)
         answer = worker.gate.enter(1_000, hurried=True).answer
-        assert answer.step == pytest.approx(0.1)
-        assert 1.0 <= answer.turn(0) <= 1.2
+        assert answer.events == 10
+        assert answer.step == pytest.approx(1 / (10 * 2))
+        assert 0.5 <= answer.turn(0) <= 0.6
 
     def test_others_of_this_process_stand_behind_those_who_were_put_off(self) -> None:
         worker = Worker()

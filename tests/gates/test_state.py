@@ -303,6 +303,14 @@ class TestSpeed:
         assert answer.turn(0) >= 1.0
         assert answer.turn(10) == pytest.approx(answer.turn(0) + 2.0)
 
+    def test_those_of_all_places_together_however_few_are_free_now(self) -> None:
+        """Else a queue that was met when all but one were taken would go on as if there were only that one."""
+        limits = Limits(concurrency=8)
+        state, _ = ask(State(), 0.0, asking(7, 7), limits)
+        _, answer = ask(state, 0.0, asking(100, 8, holder="another", speed=5.0), limits)
+        assert (answer.at_once, answer.events) == (1, 5)
+        assert answer.step == pytest.approx(1 / (5.0 * 8))
+
     def test_who_does_not_know_its_speed_gets_everything(self) -> None:
         _, answer = ask(State(), 0.0, asking(10_000), FREE)
         assert answer.events == 10_000

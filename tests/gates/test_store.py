@@ -128,6 +128,16 @@ class TestInRedis:
         assert sorted(answers) == list(range(1, 201))
         assert kept.update(NAME, look).trips == 200
 
+    def test_threads_of_a_process_do_not_overtake_each_other(
+        self, kept: RedisStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """However many they are: whoever was overtaken too often would do without what the others know."""
+        kept.update(NAME, look)
+        monkeypatch.setattr(store, "OVERTAKEN_SECONDS", 0)  # one try
+        with switching_often():
+            answers = count_from_threads(kept, 8, 25)
+        assert sorted(answers) == list(range(1, 201))
+
     def test_of_changes_from_many_processes_none_is_lost(
         self, kept: RedisStore, redis_server: Redis, prefix: str
     ) -> None:
@@ -160,7 +170,10 @@ class TestInRedis:
         assert seen == [0, 1]
         assert other.update(NAME, look).trips == 2
 
-    def test_whoever_is_overtaken_all_the_time_gives_up(self, kept: RedisStore, client: Any, prefix: str) -> None:
+    def test_whoever_is_overtaken_all_the_time_gives_up(
+        self, kept: RedisStore, client: Any, prefix: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(store, "OVERTAKEN_SECONDS", 0.05)
         other = RedisStore(client, prefix)
 
         def overtaken(state: State, now: float) -> tuple[State, int]:
