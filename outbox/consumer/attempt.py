@@ -67,7 +67,7 @@ class Attempts:
             return Failed(f"delivered {entry.deliveries} times, and its consumer has died or fallen silent each time")
         except (Exception, SystemExit) as error:
             if is_outage(error):
-                raise DatabaseLost(describe(error)) from error
+                raise DatabaseLost(" ".join(describe(error).split())) from error  # libpq speaks in several lines
             return handler.outcome_of(event, error)
         return DELIVERED
 

@@ -56,7 +56,7 @@ def is_outage(error: BaseException) -> bool:
 
 def is_over(box: Outbox, error: str, stopped: threading.Event) -> bool:
     """Wait until the database answers; whether it did before the stop."""
-    logger.warning("the database can't be used, waiting for it: %s", error.strip())
+    logger.warning("the database can't be used, waiting for it: %s", error)
     while not stopped.wait(PAUSE_SECONDS):
         with contextlib.suppress(*CONNECTION_ERRORS):
             for dialect in {box.dialect, box.inbox.dialect}:
