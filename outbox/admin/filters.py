@@ -41,6 +41,10 @@ class Filter:
     def __post_init__(self) -> None:
         if self.status is not None and self.status not in STATUSES:
             raise SettingsError(f"There is no status {self.status!r}: it is one of {', '.join(STATUSES)}.")
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, str) and not is_storable(value):
+                raise SettingsError(f"{field.name} contains characters that no event can have: {value!r}.")
         for name in ("since", "until"):
             moment = getattr(self, name)
             if moment is not None and moment.tzinfo is None:
@@ -83,6 +87,15 @@ class Filter:
 
     def with_(self, **changes: Any) -> Self:
         return type(self)(**{field.name: getattr(self, field.name) for field in fields(self)} | changes)
+
+
+def is_storable(text: str) -> bool:
+    """No NUL and no lone surrogates: what PostgreSQL and UTF-8 can't hold."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return "\x00" not in text
 
 
 def status_is(status: str) -> list[Condition]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from outbox.admin.filters import Condition, Filter
+from outbox.admin.filters import Condition, Filter, is_storable
 from outbox.identifier import as_uuid
 from outbox.models import DELIVERED, FAILED, OutboxEvent
 
@@ -126,7 +126,7 @@ def event_types(box: Outbox) -> list[str]:
 def search(box: Outbox, text: str, size: int = PAGE) -> list[OutboxEvent]:
     """What an operator has at hand: an id, a key, or the id of what the event is about, `Order:7` or `7`."""
     text = text.strip()
-    if not text:
+    if not text or not is_storable(text):
         return []
     try:
         found = find(box, UUID(text))

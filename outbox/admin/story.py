@@ -57,12 +57,20 @@ def next_step(event: OutboxEvent, now: datetime, settings: Settings) -> str:
             f"It is deleted {_retention(event.updated_at, now, settings)}."
         )
     if event.lease_until is not None:
-        if event.lease_until > now:
-            return f"A worker is delivering it now, and has it for another {duration(event.lease_until - now)}."
-        return (
-            f"Its worker has not been heard of: the lease ran out {duration(now - event.lease_until)} ago. "
-            "The next sweep gives it to another."
-        )
+        return _under_lease(event.lease_until, now)
+    return _waiting(event, now, settings)
+
+
+def _under_lease(until: datetime, now: datetime) -> str:
+    if until > now:
+        return f"A worker is delivering it now, and has it for another {duration(until - now)}."
+    return (
+        f"Its worker has not been heard of: the lease ran out {duration(now - until)} ago. "
+        "The next sweep gives it to another."
+    )
+
+
+def _waiting(event: OutboxEvent, now: datetime, settings: Settings) -> str:
     if event.next_attempt_at > now:
         used = f"{event.attempts} of {event.max_attempts} attempts used"
         return f"It is due in {duration(event.next_attempt_at - now)} ({used})."

@@ -1,0 +1,169 @@
+"""How things stand: the numbers of the overview are those of the table and of the processes."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+import outbox
+from outbox.admin import overview as overviews
+from outbox.admin.overview import Activity, Failure, overview
+from outbox.admin.queries import Count
+from outbox.admin.records import Minute, Process
+from outbox.core import Outbox
+from outbox.publish import WORKER
+from tests.table import another, change, claimed, emit, emit_one, expire_leases, let_pass
+
+
+def test_an_empty_outbox_has_nothing_to_tell(box: Outbox) -> None:
+    view = overview(box)
+    assert {status: str(count) for status, count in view.counts.items()} == {
+        "pending": "0",
+        "sending": "0",
+        "delivered": "0",
+        "failed": "0",
+    }
+    assert (view.failures, view.latency, view.breakers, view.processes) == ([], {}, {}, [])
+    assert (view.backlog.oldest_created_at, view.backlog.oldest_due_at) == (None, None)
+    assert [minute.delivered for minute in view.activity] == [0] * 60
+
+
+def test_counts_events_by_their_state(box: Outbox) -> None:
+    @outbox.handler("bad", name="bad")
+    def refuse(event: outbox.Event) -> None:
+        raise outbox.Reject("no")
+
+    outbox.handler("good", name="good")(lambda event: None)
+    emit(3, "good")
+    emit(2, "bad")
+    box.process_pending_events()
+    emit(4, "unknown")
+    claimed(box)
+    emit(1, "unknown")
+    view = overview(box)
+    assert {status: count.number for status, count in view.counts.items()} == {
+        "pending": 1,
+        "sending": 4,
+        "delivered": 3,
+        "failed": 2,
+    }
+
+
+class TestTheBacklog:
+    def test_tells_what_is_due_in_flight_and_of_leases_that_ran_out(self, box: Outbox) -> None:
+        live, lost = emit_one(), None
+        claimed(box)
+        lost = emit_one()
+        claimed(box)
+        expire_leases(lost)
+        emit(2)
+        emit(3, deliver_after=timedelta(hours=1))
+        backlog = overview(box).backlog
+        assert (backlog.unfinished, backlog.due, backlog.in_flight, backlog.expired) == (
+            Count(7),
+            Count(3),
+            Count(1),
+            Count(1),
+        )
+        assert live is not None
+
+    def test_tells_how_old_the_oldest_is_and_how_late(self, box: Outbox) -> None:
+        emit_one()
+        let_pass(hours=2)
+        emit_one()
+        view = overview(box)
+        assert view.backlog.oldest_created_at is not None
+        assert view.backlog.oldest_due_at is not None
+        for moment in (view.backlog.oldest_created_at, view.backlog.oldest_due_at):
+            assert timedelta(hours=2) <= view.now - moment < timedelta(hours=3)
+
+    def test_is_counted_up_to_a_cap(self, box: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(overviews, "COUNT_CAP", 3)
+        emit(5)
+        backlog = overview(box).backlog
+        assert (str(backlog.unfinished), str(backlog.due)) == ("3+", "3+")
+
+
+class TestFailures:
+    def test_are_told_by_destination_and_error_the_most_frequent_first(self, box: Outbox) -> None:
+        @outbox.handler("a.*", name="one")
+        def one(event: outbox.Event) -> None:
+            raise outbox.Reject(f"no order {event.id} in 123456")
+
+        @outbox.handler("*", name="two")
+        def two(event: outbox.Event) -> None:
+            if event.event_type != "a.c":
+                raise outbox.Reject("closed")
+
+        emit(2, "a.b")
+        emit(1, "a.c")
+        emit(2, "x")
+        box.process_pending_events()
+        view = overview(box)
+        assert view.failures_looked_at == Count(5)
+        assert view.failures == [
+            Failure("two", "Reject: closed", 4),
+            Failure("one", "Reject: no order … in …", 3),
+        ]
+
+    def test_without_a_destination_are_told_all_the_same(self, box: Outbox) -> None:
+        event = emit_one()
+        change(event, next_attempt_at=None, status="failed", error_message="given up by hand")
+        assert overview(box).failures == [Failure("", "given up by hand", 1)]
+
+
+class TestActivity:
+    def test_is_what_the_processes_have_published_minute_by_minute(self, box: Outbox) -> None:
+        outbox.handler("*", name="handler")(lambda event: None)
+        emit(3)
+        box.process_pending_events()
+        box.publisher.publish()
+        second = another(box)
+        outbox.emit("Order", "x", "order.placed", idempotency_key="x")
+        second.process_pending_events()
+        second.publisher.publish()
+        view = overview(box)
+        assert sum(minute.delivered for minute in view.activity) == 4
+        assert len(view.activity) == 60
+        assert view.activity[0].minute == view.activity[-1].minute - timedelta(minutes=59)
+
+    def test_older_minutes_are_left_out(self, box: Outbox) -> None:
+        now = overview(box).now.replace(second=0, microsecond=0)
+        for minutes in (1, 61):
+            row = {"minute": now - timedelta(minutes=minutes), "name": "delivered", "labels": "", "value": 5}
+            Minute.insert(**row).execute(box.database)
+        assert [minute for minute in overview(box).activity if minute.delivered] == [
+            Activity(now - timedelta(minutes=1), delivered=5)
+        ]
+
+    def test_latency_is_read_from_the_buckets(self, box: Outbox) -> None:
+        box.counters.observe("latency", [0.003] * 98 + [0.2] * 2)
+        box.publisher.publish()
+        latency = overview(box).latency
+        assert 0 < latency[0.5] <= 0.005
+        assert 0.1 < latency[0.99] <= 0.25
+
+
+class TestProcesses:
+    def test_are_alive_until_they_have_missed_their_turns(self, box: Outbox) -> None:
+        box.publisher.kind = WORKER
+        box.publisher.publish()
+        Process.update(details={"publish_seconds": 10}).execute(box.database)
+        assert len(overview(box).workers) == 1
+        seen_at = overview(box).now
+        for seconds, alive in ((28, 1), (35, 0)):
+            Process.update(seen_at=seen_at - timedelta(seconds=seconds)).execute(box.database)
+            assert len(overview(box).workers) == alive
+        assert len(overview(box).processes) == 1
+
+    def test_breakers_are_what_the_latest_word_of_a_worker_says(self, box: Outbox) -> None:
+        now = overview(box).now
+
+        def tell(id: str, seconds_ago: float, **breakers: Any) -> None:
+            details = {"destinations": {"runner": {}, "bus": {}}, "breakers": breakers}
+            row = {"id": id, "kind": WORKER, "host": "h", "pid": 1, "details": details, "started_at": now}
+            Process.insert(**row, seen_at=now - timedelta(seconds=seconds_ago)).execute(box.database)
+
+        tell("old", 5, runner={"open": True, "seconds": 3, "error": "refused"}, bus={"open": True})
+        tell("new", 1, runner={"open": False, "seconds": 0, "error": ""})
+        assert overview(box).breakers == {"runner": {"open": False, "seconds": 0, "error": ""}}

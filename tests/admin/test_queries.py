@@ -1,0 +1,267 @@
+"""What operators ask: every filter finds what it says, page by page, and no answer looks at the whole table."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+import outbox
+from outbox.admin import queries
+from outbox.admin.filters import Filter
+from outbox.admin.queries import Count, Page, count, event_types, find, page, search
+from outbox.core import Outbox
+from outbox.errors import SettingsError
+from outbox.identifier import uuid7
+from outbox.models import OutboxEvent
+from tests.table import change, claimed, emit, emit_one, ids, statements
+
+DAY = timedelta(days=1)
+
+
+def found(box: Outbox, **filters: Any) -> list[UUID]:
+    return ids(page(box, Filter(**filters)).events)
+
+
+@pytest.fixture(params=["few", "many"])
+def size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Each filter by either way: as if its events were few, and as if they were too many to sort."""
+    if request.param == "many":
+        monkeypatch.setattr(queries, "FEW", 0)
+    return str(request.param)
+
+
+@pytest.fixture
+def mixed(box: Outbox) -> dict[str, OutboxEvent]:
+    """One event in each state, and some that differ in other ways."""
+    outbox.handler("order.placed", name="good")(lambda event: None)
+
+    @outbox.handler("order.broken", name="bad")
+    def refuse(event: outbox.Event) -> None:
+        raise outbox.Reject("a stone in the way")
+
+    events = {
+        "delivered": emit_one("order.placed"),
+        "failed": emit_one("order.broken", tenant_id="acme"),
+    }
+    box.process_pending_events()
+    events["sending"] = emit_one("user.created", aggregate_type="User", aggregate_id="7", correlation_id="story")
+    claimed(box)
+    events["pending"] = emit_one("user.created", aggregate_type="User", aggregate_id="8", idempotency_key="a key")
+    return events
+
+
+class TestFilters:
+    @pytest.mark.parametrize("status", ["pending", "sending", "delivered", "failed"])
+    def test_by_status(self, box: Outbox, mixed: dict[str, OutboxEvent], status: str, size: str) -> None:
+        assert found(box, status=status) == [mixed[status].id]
+        assert count(box, Filter(status=status)) == Count(1)
+
+    @pytest.mark.parametrize(
+        ("filters", "names"),
+        [
+            ({}, ["pending", "sending", "failed", "delivered"]),
+            ({"event_type": "user.created"}, ["pending", "sending"]),
+            ({"event_type": "user"}, []),
+            ({"aggregate_type": "User"}, ["pending", "sending"]),
+            ({"aggregate_type": "User", "aggregate_id": "7"}, ["sending"]),
+            ({"aggregate_type": "Order", "aggregate_id": "7"}, []),
+            ({"aggregate_id": "8"}, ["pending"]),
+            ({"idempotency_key": "a key"}, ["pending"]),
+            ({"idempotency_key": "a key", "event_type": "order.placed"}, []),
+            ({"correlation_id": "story"}, ["sending"]),
+            ({"tenant_id": "acme"}, ["failed"]),
+            ({"destination": "bad"}, ["failed"]),
+            ({"destination": "good"}, []),
+            ({"error": "STONE"}, ["failed"]),
+            ({"error": "%"}, []),
+            ({"error": "_"}, []),
+            ({"status": "failed", "tenant_id": "acme", "event_type": "order.broken"}, ["failed"]),
+            ({"status": "failed", "tenant_id": "other"}, []),
+            ({"status": "pending", "event_type": "user.created"}, ["pending"]),
+        ],
+        ids=repr,
+    )
+    def test_together_narrow_it(
+        self, box: Outbox, mixed: dict[str, OutboxEvent], filters: dict[str, Any], names: list[str], size: str
+    ) -> None:
+        assert found(box, **filters) == [mixed[name].id for name in names]
+        assert count(box, Filter(**filters)) == Count(len(names))
+
+    def test_by_ids(self, box: Outbox, mixed: dict[str, OutboxEvent], size: str) -> None:
+        wanted = (mixed["failed"].id, uuid7(), mixed["pending"].id)
+        assert found(box, ids=wanted) == [mixed["pending"].id, mixed["failed"].id]
+        assert found(box, ids=()) == []
+
+    def test_by_time_of_creation_the_beginning_included_and_the_end_not(self, box: Outbox, size: str) -> None:
+        events = emit(3)
+        moments = [event.created_at for event in OutboxEvent.select().order_by(OutboxEvent.id)]
+        start = moments[0].replace(microsecond=0)
+        for number, event in enumerate(events):
+            change(event, created_at=start + number * timedelta(seconds=10))
+        assert found(box, since=start + timedelta(seconds=10)) == [events[2].id, events[1].id]
+        assert found(box, until=start + timedelta(seconds=10)) == [events[0].id]
+        assert found(box, since=start + DAY) == []
+        assert found(box, until=start - DAY) == []
+
+    def test_a_destination_that_waits_counts_as_one_that_has_it_not(self, box: Outbox) -> None:
+        @outbox.handler("order.*", name='the "first"')
+        def later(event: outbox.Event) -> None:
+            raise outbox.RetryLater(3600)
+
+        outbox.handler("order.*", name="second")(lambda event: None)
+        event = emit_one()
+        box.process_pending_events()
+        assert found(box, destination='the "first"') == [event.id]
+        assert found(box, destination="second") == []
+
+    def test_an_unknown_status_or_a_time_without_a_zone_is_refused(self) -> None:
+        with pytest.raises(SettingsError, match="There is no status 'done': it is one of pending, sending"):
+            Filter(status="done")
+        with pytest.raises(SettingsError, match="since needs a timezone"):
+            Filter(since=datetime(2026, 1, 1))  # noqa: DTZ001
+
+    def test_what_was_asked_for_can_be_written_down(self) -> None:
+        id = uuid7()
+        asked = Filter(ids=(id,), status="failed", since=datetime(2026, 1, 31, 12, tzinfo=UTC))
+        assert asked.to_json() == {
+            "ids": [str(id)],
+            "status": "failed",
+            "since": "2026-01-31 12:00:00.000000+00:00",
+        }
+        assert Filter().is_empty
+        assert not asked.is_empty
+
+
+def pages(box: Outbox, which: Filter, size: int) -> Iterator[Page]:
+    """One after the other, to the end."""
+    current = page(box, which, size=size)
+    yield current
+    while current.after is not None:
+        current = page(box, which, after=current.after, size=size)
+        yield current
+
+
+class TestPages:
+    @pytest.mark.parametrize("which", [Filter(), Filter(event_type="order.placed"), Filter(aggregate_type="Order")])
+    def test_are_newest_first_without_gaps_or_doubles(self, box: Outbox, which: Filter, size: str) -> None:
+        emit(3, "other.type", aggregate_type="Other")
+        events = emit(7)
+        emit(3, "other.type", aggregate_type="Other")
+        listed = [id for each in pages(box, which, 3) for id in ids(each.events)]
+        everything = sorted(ids(list(OutboxEvent.select())), reverse=True)
+        assert listed == (everything if which.is_empty else sorted(ids(events), reverse=True))
+
+    @pytest.mark.parametrize(("size_", "more"), [(4, True), (5, False), (6, False)])
+    def test_say_whether_there_are_more(self, box: Outbox, size_: int, more: bool) -> None:
+        emit(5)
+        first = page(box, Filter(), size=size_)
+        assert (len(first.events), first.after is not None) == (min(size_, 5), more)
+
+    def test_what_is_emitted_meanwhile_does_not_shift_them(self, box: Outbox) -> None:
+        before = emit(4)
+        first = page(box, Filter(), size=2)
+        emit(3)
+        second = page(box, Filter(), after=first.after, size=2)
+        assert ids(first.events) + ids(second.events) == sorted(ids(before), reverse=True)
+
+
+class TestWindows:
+    @pytest.fixture
+    def narrow(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(queries, "WINDOW", 10)
+        monkeypatch.setattr(queries, "FEW", 0)
+
+    def test_end_and_say_where_and_go_on_from_there(self, box: Outbox, narrow: None) -> None:
+        old = emit_one(tenant_id="acme")
+        others = emit(15)
+        first = page(box, Filter(tenant_id="acme"))
+        assert first.events == []
+        assert first.looked_back_to is not None
+        assert first.looked_back_to.id == sorted(ids(others))[5]
+        second = page(box, Filter(tenant_id="acme"), after=first.after)
+        assert (ids(second.events), second.after, second.looked_back_to) == ([old.id], None, None)
+
+    def test_a_page_that_is_full_before_has_nothing_to_say(self, box: Outbox, narrow: None) -> None:
+        emit(15, tenant_id="acme")
+        first = page(box, Filter(tenant_id="acme"), size=3)
+        assert (len(first.events), first.looked_back_to) == (3, None)
+
+    def test_counts_beyond_are_at_least(self, box: Outbox, narrow: None) -> None:
+        emit(15, tenant_id="acme")
+        assert count(box, Filter(tenant_id="acme")) == Count(10, at_least=True)
+        assert str(count(box, Filter(tenant_id="acme"), cap=4)) == "4+"
+
+    def test_failed_events_have_a_window_of_their_own(self, box: Outbox, narrow: None) -> None:
+        @outbox.handler("*", name="bad")
+        def refuse(event: outbox.Event) -> None:
+            raise outbox.Reject("no")
+
+        failed = emit(3)
+        box.process_pending_events()
+        emit(15)
+        assert sorted(found(box, status="failed")) == sorted(ids(failed))
+        assert count(box, Filter(status="failed")) == Count(3)
+
+
+def test_counts_are_shown_with_a_plus_where_counting_stopped() -> None:
+    assert [str(Count(1_234)), str(Count(10_000, at_least=True))] == ["1,234", "10,000+"]
+
+
+def test_every_type_is_found_once_by_stepping_through_the_index(box: Outbox) -> None:
+    assert event_types(box) == []
+    for type in ("b", "a", "c", "b", "ä"):
+        emit(2, type)
+    assert sorted(event_types(box)) == ["a", "b", "c", "ä"]
+
+
+class TestSearch:
+    def test_finds_by_id_key_and_aggregate(self, box: Outbox) -> None:
+        event = outbox.emit("Order", "4711", "order.placed", idempotency_key="the key")
+        other = outbox.emit("Invoice", "4711", "invoice.sent")
+        emit_one()
+        for text in (str(event.id), event.id.hex, f"  {event.id} ", "the key", "Order:4711"):
+            assert ids(search(box, text)) == [event.id], text
+        assert ids(search(box, "4711")) == sorted([event.id, other.id], reverse=True)
+
+    @pytest.mark.parametrize("text", ["", "   ", "nothing like it", ":", "Order:", "%", "'", "\ud800", "\x00"])
+    def test_of_anything_else_finds_nothing(self, box: Outbox, text: str) -> None:
+        emit_one()
+        assert search(box, text) == []
+
+
+def test_one_event_is_found_with_its_payload_or_not_at_all(box: Outbox) -> None:
+    event = emit_one(payload={"total": 3})
+    stored = find(box, event.id)
+    assert stored is not None
+    assert stored.payload == {"total": 3}
+    assert find(box, uuid7()) is None
+
+
+@pytest.mark.parametrize(
+    "which",
+    [
+        Filter(),
+        Filter(status="failed"),
+        Filter(status="pending"),
+        Filter(event_type="order.placed"),
+        Filter(aggregate_id="1"),
+        Filter(tenant_id="acme"),
+    ],
+)
+def test_a_page_takes_a_handful_of_statements_each_with_a_limit(box: Outbox, which: Filter) -> None:
+    emit(5)
+    with statements(box.database) as seen:
+        page(box, which)
+    assert len(seen) <= 3
+    assert all(" LIMIT " in statement for statement in seen)
+
+
+@pytest.mark.parametrize(
+    "field", ["event_type", "aggregate_id", "idempotency_key", "tenant_id", "destination", "error"]
+)
+@pytest.mark.parametrize("text", ["a\x00b", "a\ud800b"], ids=["NUL", "surrogate"])
+def test_text_that_no_event_can_have_is_refused_before_the_database_is_asked(field: str, text: str) -> None:
+    with pytest.raises(SettingsError, match=f"{field} contains characters that no event can have"):
+        Filter(**{field: text})

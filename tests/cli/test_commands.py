@@ -1,0 +1,403 @@
+"""The operator's commands: what they print, what they change, and how they end."""
+
+import json
+import re
+import signal
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import outbox
+from outbox.admin import audit
+from outbox.cli import cli
+from outbox.core import Outbox
+from outbox.identifier import uuid7
+from outbox.models import DELIVERED, FAILED, PENDING, OutboxEvent
+from outbox.publish import WORKER
+from tests.cli.conftest import Outbox_
+from tests.conftest import Configure
+from tests.processes import Program
+from tests.program import BIN, environment, run
+from tests.table import becomes_true, change, claimed, emit, emit_one, ids, let_pass, statuses, stored
+
+
+def fail_all(box: Outbox, count: int = 1, event_type: str = "order.placed", **fields: Any) -> list[OutboxEvent]:
+    """Failed events, by a handler that is gone afterwards."""
+
+    @outbox.handler("*", name="runner")
+    def refuse(event: outbox.Event) -> None:
+        raise outbox.Reject("HTTP 500")
+
+    events = emit(count, event_type, **fields)
+    box.process_pending_events(count)
+    outbox._registry.clear()
+    return events
+
+
+class TestList:
+    def test_is_a_table_newest_first(self, box: Outbox, command: Outbox_) -> None:
+        (failed,) = fail_all(box)
+        pending = emit_one("user.created", aggregate_type="User", aggregate_id="7")
+        lines = command("list").output.splitlines()
+        assert lines[0].split() == ["ID", "CREATED", "(UTC)", "STATUS", "TYPE", "AGGREGATE", "TRIES", "ERROR"]
+        assert [line.split()[0] for line in lines[1:]] == [str(pending.id), str(failed.id)]
+        assert "pending  user.created  User:7" in lines[1]
+        assert lines[2].endswith("runner: Reject: HTTP 500")
+
+    def test_is_narrowed_by_filters(self, box: Outbox, command: Outbox_) -> None:
+        (failed,) = fail_all(box, tenant_id="acme")
+        emit(2, "user.created", aggregate_type="User")
+        for arguments, expected in (
+            (("--status", "failed"), [failed]),
+            (("--type", "order.placed"), [failed]),
+            (("--aggregate", "Order:0"), [failed]),
+            (("--aggregate", "Order"), [failed]),
+            (("--aggregate", "Order:1"), []),
+            (("--tenant", "acme"), [failed]),
+            (("--destination", "runner"), [failed]),
+            (("--error", "500"), [failed]),
+            (("--key", failed.idempotency_key), [failed]),
+            (("--older-than", "1h"), []),
+            (("--newer-than", "1h", "--status", "failed"), [failed]),
+            (("--since", "2020-01-01", "--until", "2020-01-02T10:00+02:00"), []),
+        ):
+            listed = json.loads(command("list", "--json", *arguments).output)
+            assert [event["id"] for event in listed["events"]] == [str(each.id) for each in expected], arguments
+
+    def test_goes_on_behind_the_last(self, command: Outbox_) -> None:
+        events = emit(5)
+        first = json.loads(command("list", "--json", "--limit", "3").output)
+        rest = json.loads(command("list", "--json", "--limit", "3", "--after", first["after"]).output)
+        listed = [event["id"] for event in first["events"] + rest["events"]]
+        assert listed == sorted(map(str, ids(events)), reverse=True)
+        assert rest["after"] is None
+        assert f"There are more: --after {first['after']}" in command("list", "--limit", "3").output
+
+    def test_says_when_nothing_matches(self, command: Outbox_) -> None:
+        result = command("list", "--status", "failed")
+        assert (result.exit_code, result.output) == (0, "No events match.\n")
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (("--older-than", "soon"), "'soon' is no age: write 90s, 15m, 2h, 7d or 1w."),
+            (("--since", "yesterday"), "'yesterday' is no time: write 2026-01-31"),
+            (("--since", "2026-01-01", "--newer-than", "1h"), "--since and --newer-than say the same in two ways"),
+            (("--until", "2026-01-01", "--older-than", "1h"), "--until and --older-than say the same in two ways"),
+            (("--after", "7"), "'7' is no event id"),
+            (("--status", "done"), "'done' is not one of 'pending', 'sending', 'delivered', 'failed'"),
+        ],
+    )
+    def test_refuses_what_it_does_not_understand(
+        self, command: Outbox_, arguments: tuple[str, ...], message: str
+    ) -> None:
+        result = command("list", *arguments)
+        assert result.exit_code == 2
+        assert message in " ".join(result.output.split())
+
+    def test_what_an_error_contains_does_not_reach_the_terminal_as_it_is(self, box: Outbox, command: Outbox_) -> None:
+        event = emit_one()
+        change(event, error_message="red \x1b[31m\r\nnew line \u202e")
+        line = command("list").output.splitlines()[1]
+        assert line.endswith("red  [31m  new line")
+
+
+class TestShow:
+    def test_tells_everything_and_what_happens_next(self, box: Outbox, command: Outbox_) -> None:
+        (event,) = fail_all(box, payload={"total": 12}, headers={"trace": "abc"})
+        output = command("show", str(event.id)).output
+        assert f"id:               {event.id}\n" in output
+        assert "status:           failed\n" in output
+        assert f"mend the cause, then retry it (`outbox retry {event.id}`)" in output
+        assert re.search(r"runner +failed +1 +Reject: HTTP 500", output)
+        assert '"total": 12' in output
+        assert '"trace": "abc"' in output
+
+    def test_is_json_for_programs(self, box: Outbox, command: Outbox_) -> None:
+        event = emit_one(payload={"total": 12})
+        shown = json.loads(command("show", "--json", str(event.id)).output)
+        assert (shown["id"], shown["payload"], shown["next"]) == (str(event.id), {"total": 12}, "It is due now.")
+        assert set(shown) == {*OutboxEvent._meta.sorted_field_names, "next"}
+
+    def test_of_an_event_that_is_not_there_ends_with_1(self, command: Outbox_) -> None:
+        result = command("show", str(uuid7()))
+        assert result.exit_code == 1
+        assert "There is no event" in result.output
+
+    def test_what_happens_next_in_every_state(self, box: Outbox, command: Outbox_) -> None:
+        def next_of(event: OutboxEvent) -> str:
+            return str(json.loads(command("show", "--json", str(event.id)).output)["next"])
+
+        event = emit_one()
+        claimed(box)
+        assert next_of(event).startswith("A worker is delivering it now, and has it for another 29 s")
+        let_pass(minutes=1)
+        assert "the lease ran out 30 s ago. The next sweep gives it to another." in next_of(event)
+        change(event, lease_until=None, lease_id=None, status=PENDING)
+        assert next_of(event).startswith("It has been due for 1 min")
+        change(event, next_attempt_at=stored(event).updated_at.replace(year=2099))
+        assert re.search(r"It is due in \d+ d \(1 of 5 attempts used\)", next_of(event))
+        change(event, next_attempt_at=None, delivered_at=stored(event).updated_at, status=DELIVERED)
+        assert next_of(event) == "It has ended, and is deleted in 6 d 23 h."
+
+
+class TestRetry:
+    def test_puts_back_one_by_its_id(self, box: Outbox, command: Outbox_) -> None:
+        first, second = fail_all(box, 2)
+        result = command("retry", "--yes", str(first.id))
+        assert (result.exit_code, result.stdout) == (0, "1 event was put back.\n")
+        assert (stored(first).status, stored(second).status) == (PENDING, FAILED)
+
+    def test_asks_first_and_changes_nothing_without_a_yes(self, box: Outbox, command: Outbox_) -> None:
+        fail_all(box, 3)
+        result = command("retry", "--all", input="n\n")
+        assert result.exit_code == 1
+        assert "3 events will be put back. Go on? [y/N]" in result.output
+        assert statuses() == Counter({FAILED: 3})
+        assert audit.latest(box) == []
+        assert command("retry", "--all", input="y\n").stdout.endswith("3 events were put back.\n")
+        assert statuses() == Counter({PENDING: 3})
+
+    def test_says_how_many_it_would_be(self, box: Outbox, command: Outbox_) -> None:
+        fail_all(box, 3)
+        result = command("retry", "--all", "--dry-run")
+        assert (result.exit_code, result.stdout) == (0, "3 events would be put back.\n")
+        assert statuses() == Counter({FAILED: 3})
+
+    def test_takes_filters_and_a_limit(self, box: Outbox, command: Outbox_) -> None:
+        fail_all(box, 3, tenant_id="acme")
+        fail_all(box, 2, tenant_id="other")
+        assert command("retry", "-y", "--tenant", "acme", "--limit", "2").stdout == "2 events were put back.\n"
+        assert statuses() == Counter({FAILED: 3, PENDING: 2})
+
+    def test_wants_to_be_told_which(self, box: Outbox, command: Outbox_) -> None:
+        fail_all(box)
+        result = command("retry", "--yes")
+        assert result.exit_code == 2
+        assert "Which events? Give ids or filters, or --all." in result.output
+        assert statuses() == Counter({FAILED: 1})
+
+    def test_ends_with_1_when_nothing_matches(self, command: Outbox_) -> None:
+        emit(2)
+        result = command("retry", "--all")
+        assert (result.exit_code, result.stdout) == (1, "No events to be put back match.\n")
+
+    def test_is_written_down_with_who_and_which(self, box: Outbox, command: Outbox_) -> None:
+        fail_all(box, 2)
+        command("retry", "-y", "--type", "order.placed", "--error", "500")
+        (entry,) = audit.latest(box)
+        assert entry.filters == {"event_type": "order.placed", "error": "500"}
+        assert (entry.action, entry.affected) == ("retry", 2)
+        assert "@" in entry.who
+
+
+def test_fail_gives_a_reason(box: Outbox, command: Outbox_) -> None:
+    event = emit_one()
+    assert command("fail", "-y", str(event.id), "--reason", "obsolete").stdout == "1 event was marked failed.\n"
+    assert stored(event).error_message == "given up by hand: obsolete"
+
+
+def test_delete_deletes_what_has_ended(box: Outbox, command: Outbox_) -> None:
+    fail_all(box, 2)
+    waiting = emit_one()
+    assert command("delete", "-y", "--all").stdout == "2 events were deleted.\n"
+    assert ids(list(OutboxEvent.select())) == [waiting.id]
+
+
+def test_replay_delivers_again_to_one(box: Outbox, command: Outbox_) -> None:
+    calls: list[str] = []
+    for name in ("a", "b"):
+        outbox.handler("*", name=name)(lambda event, name=name: calls.append(name))
+    event = emit_one()
+    box.process_pending_events()
+    assert command("replay", "-y", str(event.id), "--to", "b").stdout == "1 event was delivered again to b.\n"
+    box.process_pending_events()
+    assert sorted(calls) == ["a", "b", "b"]
+
+
+class TestEmit:
+    def test_stores_an_event_and_prints_its_id(self, command: Outbox_) -> None:
+        result = command(
+            "emit", "Order", "7", "order.placed", '{"total": 3}', "--header", "a=b=c", "--tenant", "acme",
+            "--correlation", "story", "--max-attempts", "2", "--key", "k",
+        )  # fmt: skip
+        (event,) = OutboxEvent.select()
+        assert result.stdout == f"{event.id}\n"
+        assert (event.payload, event.headers) == ({"total": 3}, {"a": "b=c"})
+        assert (event.tenant_id, event.correlation_id, event.max_attempts) == ("acme", "story", 2)
+        assert event.idempotency_key == "k"
+
+    def test_reads_the_payload_from_standard_input(self, command: Outbox_) -> None:
+        command("emit", "Order", "7", "order.placed", "-", "--unique", "--after", "1h", input='{"a": 1}')
+        (event,) = OutboxEvent.select()
+        assert (event.payload, event.idempotency_key) == ({"a": 1}, str(event.id))
+        assert event.next_attempt_at > event.created_at
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (("{",), "PAYLOAD is no JSON"),
+            (("{}", "--header", "a"), "--header takes NAME=VALUE, not 'a'"),
+            (("{}", "--key", "k", "--unique"), "--key and --unique contradict each other"),
+        ],
+    )
+    def test_refuses_what_it_does_not_understand(
+        self, command: Outbox_, arguments: tuple[str, ...], message: str
+    ) -> None:
+        result = command("emit", "Order", "7", "order.placed", *arguments)
+        assert (result.exit_code, OutboxEvent.select().count()) == (2, 0)
+        assert message in result.output
+
+
+class TestStatus:
+    def test_tells_counts_failures_and_who_is_at_work(self, box: Outbox, command: Outbox_) -> None:
+        fail_all(box, 2)
+        emit(3)
+        box.publisher.kind = WORKER
+        outbox.handler("*", name="mailer")(lambda event: None)
+        box.publisher.publish()
+        output = command("status").output
+        assert re.search(r"^pending +3$", output, re.MULTILINE)
+        assert re.search(r"^failed +2$", output, re.MULTILINE)
+        assert "due now 3, in flight 0; the oldest unfinished is" in output
+        assert re.search(r"2 +runner +Reject: HTTP 500", output)
+        assert re.search(r"^worker .* ago +mailer$", output, re.MULTILINE)
+        assert "last 5 minutes: 5 emitted, 0 delivered, 0 retried, 2 failed" in output
+
+    def test_says_what_to_start_when_nobody_is_there(self, command: Outbox_) -> None:
+        assert "start `dramatiq jobs your.module` and `python -m scheduler`" in command("status").output
+
+    def test_is_json_for_programs(self, box: Outbox, command: Outbox_) -> None:
+        fail_all(box, 2)
+        told = json.loads(command("status", "--json").output)
+        assert told["counts"]["failed"] == {"number": 2, "at_least": False}
+        assert told["failures"] == [{"destination": "runner", "error": "Reject: HTTP 500", "events": 2}]
+        assert len(told["activity"]) == 60
+
+    def test_tells_of_destinations_that_are_left_alone(self, box: Outbox, command: Outbox_) -> None:
+        @outbox.handler("*", name="shaky")
+        def shaky(event: outbox.Event) -> None:
+            raise outbox.Unavailable("no route")
+
+        emit(10)
+        box.process_pending_events()
+        box.publisher.publish()
+        assert re.search(r"shaky: left alone for another \d+ s no route", command("status").output)
+
+
+class TestDeliver:
+    def test_delivers_what_is_due_and_ends(self, url: str, box: Outbox, tmp_path: Path) -> None:
+        emit(5, "note.taken")
+        (tmp_path / "notes.py").write_text(
+            "import outbox\n\n@outbox.handler('note.*')\ndef take(event):\n    print('took', event.aggregate_id)\n"
+        )
+        done = run(BIN / "outbox", "deliver", "notes", "--batch-size", "2", cwd=tmp_path, database_url=url)
+        assert done.returncode == 0, done.stdout
+        assert done.stdout.count("took") == 5
+        assert "5 claimed: 5 delivered, 0 retried, 0 failed, 0 released" in done.stdout
+        assert statuses() == Counter({DELIVERED: 5})
+
+    def test_ends_with_1_if_an_event_failed(self, url: str, box: Outbox, tmp_path: Path) -> None:
+        emit(1, "note.taken")
+        (tmp_path / "notes.py").write_text(
+            "import outbox\n\n@outbox.handler('*')\ndef take(event):\n    raise outbox.Reject('no')\n"
+        )
+        done = run(BIN / "outbox", "deliver", "notes", cwd=tmp_path, database_url=url)
+        assert (done.returncode, statuses()) == (1, Counter({FAILED: 1})), done.stdout
+
+    def test_refuses_to_deliver_to_nobody(self, url: str, box: Outbox) -> None:
+        emit(1)
+        done = run(BIN / "outbox", "deliver", database_url=url)
+        assert (done.returncode, statuses()) == (2, Counter({PENDING: 1}))
+        assert "no handler is registered" in done.stdout
+
+
+class TestCleanup:
+    @pytest.fixture
+    def box(self, configure: Configure) -> Outbox:
+        return configure(retention_hours=2)
+
+    def test_deletes_what_is_old_after_asking(self, box: Outbox, command: Outbox_) -> None:
+        fail_all(box, 2)
+        let_pass(hours=3)
+        fail_all(box, 1)
+        assert command("cleanup", "--dry-run").stdout == "2 events ended more than 2 hours ago.\n"
+        assert command("cleanup", input="n\n").exit_code == 1
+        assert OutboxEvent.select().count() == 3
+        done = command("cleanup", "--yes")
+        assert done.stdout == "2 events and 0 messages of the inbox were deleted.\n"
+        assert OutboxEvent.select().count() == 1
+
+    def test_takes_another_retention(self, box: Outbox, command: Outbox_) -> None:
+        fail_all(box, 1)
+        let_pass(hours=1)
+        assert "1 events and" in command("cleanup", "-y", "--retention-hours", "0.5").stdout
+
+
+def test_version_tells_what_a_bug_report_needs(command: Outbox_) -> None:
+    lines = command("version").output.splitlines()
+    assert lines[0] == f"outbox {outbox.__version__}"
+    assert any(line.startswith("peewee 4") for line in lines)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_prints_a_script_for_the_shell(shell: str, command: Outbox_) -> None:
+    assert "_OUTBOX_COMPLETE" in command("completion", shell).output
+
+
+def test_a_shell_completes_commands(url: str) -> None:
+    done = run("/bin/sh", "-c", f"COMP_WORDS='outbox re' COMP_CWORD=1 _OUTBOX_COMPLETE=bash_complete {BIN}/outbox")
+    assert {line.split(",")[1] for line in done.stdout.splitlines()} == {"replay", "retry"}
+
+
+@pytest.mark.parametrize("name", sorted(cli.commands))
+def test_every_command_explains_itself(name: str, command: Outbox_) -> None:
+    result = command(name, "--help")
+    assert result.exit_code == 0
+    assert len(result.output.splitlines()) > 4
+
+
+def test_the_module_that_configures_the_database_can_be_named(url: str, box: Outbox, tmp_path: Path) -> None:
+    emit(2)
+    (tmp_path / "app.py").write_text(
+        f"import outbox\nfrom outbox.connect import open_database\noutbox.configure(database=open_database({url!r}))\n"
+    )
+    done = run(BIN / "outbox", "list", "-m", "app", "--json", cwd=tmp_path)
+    assert len(json.loads(done.stdout)["events"]) == 2
+
+
+@pytest.mark.parametrize("arguments", [["status"], ["list"], ["show", str(uuid7())], ["retry", "--all"], ["deliver"]])
+def test_a_database_without_tables_is_one_clear_line(arguments: list[str], tmp_path: Path) -> None:
+    done = run(BIN / "outbox", *arguments, cwd=tmp_path, webhook_url="http://127.0.0.1:9/")
+    assert done.returncode == 2
+    assert "The outbox has no tables in sqlite:///" in done.stdout
+    assert "Traceback" not in done.stdout
+
+
+def test_a_database_that_is_not_there_is_one_clear_line_without_its_password() -> None:
+    done = run(BIN / "outbox", "status", database_url="postgresql://u:hush@127.0.0.1:9/d")
+    assert done.returncode == 2
+    assert "outbox: the database (OUTBOX_DATABASE_URL) can't be used" in done.stdout
+    assert "hush" not in done.stdout
+    assert "Traceback" not in done.stdout
+
+
+def test_a_long_change_that_is_interrupted_says_how_far_it_came(url: str, box: Outbox, tmp_path: Path) -> None:
+    emit(20)
+    command = [BIN / "outbox", "fail", "--all", "--yes", "--per-second", "2"]
+    program = Program(command, environment(database_url=url), tmp_path / "output")
+    try:
+        becomes_true(lambda: statuses()[FAILED] >= 2)
+        program.signal(signal.SIGINT)
+        assert program.wait() == 130
+    finally:
+        program.kill()
+    failed = statuses()[FAILED]
+    assert 2 <= failed < 20
+    assert f"Interrupted after {failed} events; the same command does the rest." in program.said()
+    (entry,) = audit.latest(box)
+    assert (entry.affected, entry.ended_at) == (failed, None)
+    done = run(BIN / "outbox", "fail", "--all", "--yes", database_url=url)
+    assert done.stdout.splitlines()[-1] == f"{20 - failed} events were marked failed."
