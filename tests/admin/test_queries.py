@@ -263,5 +263,6 @@ def test_a_page_takes_a_handful_of_statements_each_with_a_limit(box: Outbox, whi
 )
 @pytest.mark.parametrize("text", ["a\x00b", "a\ud800b"], ids=["NUL", "surrogate"])
 def test_text_that_no_event_can_have_is_refused_before_the_database_is_asked(field: str, text: str) -> None:
+    fields: dict[str, Any] = {field: text}
     with pytest.raises(SettingsError, match=f"{field} contains characters that no event can have"):
-        Filter(**{field: text})
+        Filter(**fields)

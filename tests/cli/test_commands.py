@@ -386,7 +386,7 @@ def test_a_database_that_is_not_there_is_one_clear_line_without_its_password() -
 
 def test_a_long_change_that_is_interrupted_says_how_far_it_came(url: str, box: Outbox, tmp_path: Path) -> None:
     emit(20)
-    command = [BIN / "outbox", "fail", "--all", "--yes", "--per-second", "2"]
+    command: list[str | Path] = [BIN / "outbox", "fail", "--all", "--yes", "--per-second", "2"]
     program = Program(command, environment(database_url=url), tmp_path / "output")
     try:
         becomes_true(lambda: statuses()[FAILED] >= 2)
