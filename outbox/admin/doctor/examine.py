@@ -1,0 +1,172 @@
+"""All checks, one after the other. One that fails is a finding itself, and the others go on."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+from outbox.admin.doctor import (
+    LEVELS,
+    OK,
+    PROBLEM,
+    Check,
+    Context,
+    Finding,
+    Thresholds,
+    agreement,
+    backlog,
+    database,
+    handlers,
+    note,
+    postgres,
+    problem,
+    processes,
+    redis,
+    schema,
+    settings,
+    sqlite,
+)
+from outbox.confidential import Confidential
+from outbox.destinations.handler import describe
+
+if TYPE_CHECKING:
+    from outbox.core import Outbox
+
+DATABASE = ("database",)
+TABLES = ("database", "schema")
+REDIS = ("redis",)
+
+# Settings that are secret for the password in them, if there is one.
+ADDRESSES = ("database_url", "redis_url")
+
+CHECKS = (
+    Check("settings", settings.look),
+    Check("database", database.reached),
+    Check("clock", database.clock, DATABASE, only_on="postgres"),
+    Check("schema", schema.tables, DATABASE),
+    Check("inbox", schema.inbox, DATABASE),
+    Check("indexes", schema.indexes, TABLES),
+    Check("transactions", postgres.transactions, DATABASE, only_on="postgres"),
+    Check("vacuum", postgres.vacuum, TABLES, only_on="postgres"),
+    Check("file", sqlite.file, DATABASE, only_on="sqlite"),
+    Check("integrity", sqlite.integrity, DATABASE, only_on="sqlite"),
+    Check("redis", redis.reached),
+    Check("eviction", redis.eviction, REDIS),
+    Check("persistence", redis.persistence, REDIS),
+    Check("memory", redis.memory, REDIS),
+    Check("workers", processes.workers, TABLES),
+    Check("scheduler", processes.scheduler, TABLES),
+    Check("silent", processes.silent, TABLES),
+    Check("hosts", processes.hosts, TABLES, only_on="sqlite"),
+    Check("deadlines", settings.deadlines, TABLES),
+    Check("destinations", agreement.destinations, TABLES),
+    Check("versions", agreement.versions, TABLES),
+    Check("agreement", agreement.settings, TABLES),
+    Check("handlers", handlers.missing, TABLES),
+    Check("leases", backlog.leases, TABLES),
+    Check("backlog", backlog.growing, TABLES),
+    Check("breakers", backlog.breakers, TABLES),
+    Check("failed", backlog.failed, TABLES),
+)
+
+
+def examine(
+    box: Outbox,
+    *,
+    thorough: bool = False,
+    thresholds: Thresholds | None = None,
+    checks: Iterable[Check] = CHECKS,
+) -> list[Finding]:
+    """Look at everything, in order; each finding says which check it is of."""
+    context = Context(box, thorough, Thresholds() if thresholds is None else thresholds)
+    confidential = Confidential(secrets_of(box))
+    found: list[Finding] = []
+    left_out: dict[str, list[str]] = {}
+    for check in checks:
+        if check.only_on not in (None, box.dialect.name):
+            continue
+        in_trouble = {finding.check for finding in found if finding.level == PROBLEM}
+        obstacle = next((name for name in check.needs if name in in_trouble), None)
+        if obstacle is not None:
+            left_out.setdefault(obstacle, []).append(check.name)
+            continue
+        found += (_named(check, finding, confidential) for finding in _findings(check, context))
+    for obstacle, names in left_out.items():
+        what = f"Not looked at, as there is a problem with the {obstacle}: {', '.join(names)}."
+        found.append(dataclasses.replace(note(what), check=obstacle))
+    return found
+
+
+def worst(findings: Iterable[Finding]) -> str:
+    return max((finding.level for finding in findings), key=LEVELS.index, default=OK)
+
+
+def secrets_of(box: Outbox) -> Iterator[str]:
+    """Whatever must not be shown, should an error repeat it."""
+    for field in dataclasses.fields(box.settings):
+        value = getattr(box.settings, field.name)
+        if field.metadata.get("secret") and isinstance(value, str):
+            passwords = [*_passwords_in(value)]
+            yield from passwords
+            if passwords or field.name not in ADDRESSES:
+                yield from (value, *value.split())
+    for parameters in (getattr(each.database, "connect_params", {}) for each in (box.dialect, box.inbox)):
+        password = parameters.get("password")
+        if isinstance(password, str):
+            yield password
+
+
+def _passwords_in(url: str) -> Iterator[str]:
+    try:
+        password = urlsplit(url).password
+    except ValueError:
+        return
+    if password:
+        yield from (password, unquote(password))
+
+
+def _findings(check: Check, context: Context) -> list[Finding]:
+    found: list[Finding] = []
+    try:
+        with _patience(check, context):
+            found.extend(check.look(context))
+    except Exception as error:  # whatever it is, it must not keep the other checks from their work
+        found.append(
+            problem(
+                f"This could not be looked at: {_one_line(describe(error))}",
+                "See to that, and run `outbox doctor` again; a statement that took too long waits for a lock on the "
+                "table, which `SELECT pg_blocking_pids(pid), pid FROM pg_stat_activity` traces.",
+            )
+        )
+    return found
+
+
+@contextmanager
+def _patience(check: Check, context: Context) -> Iterator[None]:
+    """A connection, and an end to waiting for it; for checks that need one."""
+    if "database" not in check.needs:
+        yield
+        return
+    dialect = context.box.dialect
+    with dialect.connection():
+        if not context.on_postgres:
+            yield
+            return
+        dialect.run(f"SET statement_timeout = {int(context.thresholds.statement_seconds * 1000)}")
+        try:
+            yield
+        finally:
+            if not context.box.database.is_closed():
+                dialect.run("RESET statement_timeout")
+
+
+def _named(check: Check, finding: Finding, confidential: Confidential) -> Finding:
+    advice = None if finding.advice is None else confidential.hide(finding.advice)
+    return dataclasses.replace(finding, check=check.name, what=confidential.hide(finding.what), advice=advice)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

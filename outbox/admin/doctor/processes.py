@@ -1,0 +1,91 @@
+"""Whether somebody is at work. Every process tells the database so, each OUTBOX_PUBLISH_SECONDS."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from outbox.admin.doctor import Context, Finding, lasting, note, ok, problem, warning
+from outbox.admin.records import Process
+from outbox.core import INLINE
+
+MOST_TOLD = 10
+
+
+def workers(context: Context) -> Iterator[Finding]:
+    found = context.overview.workers
+    if found:
+        yield ok(f"{len(found)} at work: {', '.join(map(name_of, found[:MOST_TOLD]))}.")
+    elif context.box.settings.dispatch == INLINE:
+        yield note(
+            "No worker is at work. With OUTBOX_DISPATCH=inline the emitter delivers itself; retries need one all the "
+            "same.",
+            "Run `outbox up your.module` beside it.",
+        )
+    else:
+        yield _nobody(
+            context,
+            "No worker is at work: nothing is delivered.",
+            "Start some: `dramatiq jobs your.module`, or `outbox up your.module` for everything in one process.",
+        )
+
+
+def scheduler(context: Context) -> Iterator[Finding]:
+    found = context.overview.schedulers
+    if found:
+        yield ok(f"At work: {', '.join(map(name_of, found[:MOST_TOLD]))}.")
+    else:
+        yield _nobody(
+            context,
+            "No scheduler is at work: nobody looks for retries that have come due, for events of workers that died, or "
+            "for what is old.",
+            "Start one: `python -m scheduler`, or `outbox up your.module` for everything in one process.",
+        )
+
+
+def silent(context: Context) -> Iterator[Finding]:
+    """Those that have told nothing for a while, did not say that they end, and were not replaced since."""
+    overview = context.overview
+    lost = [
+        process
+        for process in overview.processes
+        if overview.is_silent(process)
+        and not any(each.kind == process.kind and each.started_at > process.seen_at for each in overview.alive)
+    ]
+    for process in lost[:MOST_TOLD]:
+        seconds = (overview.now - process.seen_at).total_seconds()
+        yield warning(
+            f"{process.kind} {name_of(process)} was last heard of {lasting(seconds)} ago, and did not say that it "
+            "would end: it was killed, hangs, or can't reach the database.",
+            f"See on {process.host} what became of it (`ps -p {process.pid}` and its log), and start it again; its "
+            "events have been taken over when their leases ran out.",
+        )
+    if not lost:
+        yield ok("Nobody has fallen silent.")
+
+
+def hosts(context: Context) -> Iterator[Finding]:
+    """SQLite's locks don't reach over a network."""
+    found = sorted({process.host for process in context.overview.alive})
+    if len(found) > 1:
+        yield problem(
+            f"Processes on several hosts use this SQLite file: {', '.join(found)}. Over a network file system its "
+            "locks don't hold, and the file gets damaged.",
+            "Move to PostgreSQL: set OUTBOX_DATABASE_URL to it, and run `outbox init`. (Containers on one host with a "
+            "shared volume may ignore this.)",
+        )
+    else:
+        yield ok("All processes are on one host, as SQLite needs it.")
+
+
+def name_of(process: Process) -> str:
+    """`host:pid`"""
+    return f"{process.host}:{process.pid}"
+
+
+def _nobody(context: Context, what: str, advice: str) -> Finding:
+    if context.box.settings.publish_seconds == 0:
+        return warning(
+            "Whether anybody is at work can't be known: with OUTBOX_PUBLISH_SECONDS=0 processes don't tell.",
+            "Set OUTBOX_PUBLISH_SECONDS to 10, for all processes.",
+        )
+    return problem(what, advice)

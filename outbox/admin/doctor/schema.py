@@ -1,0 +1,158 @@
+"""Whether the tables and their indexes are what this library needs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from outbox.admin.doctor import Context, Finding, ok, problem, warning
+from outbox.database import Dialect, place_of
+from outbox.models import OutboxEvent
+from outbox.schema import INBOX, VERSIONS, Version, _applied, _needed
+
+_TABLE = re.compile(r"CREATE TABLE (?:IF NOT EXISTS )?(\w+)")
+_INDEX = re.compile(r"CREATE (?:UNIQUE )?INDEX (?:IF NOT EXISTS )?(\w+) ON (\w+)")
+_CONSTRAINT = re.compile(r"CONSTRAINT (\w+) (UNIQUE \([^)]*\))")
+
+# An index that knows one of these ends HOT updates: every claim would have to write to every index.
+_CHANGING = ("status", "attempts", "lease_id", "lease_until", "updated_at", "progress", "error_message")
+
+_POSTGRES_INDEXES = """
+SELECT i.relname, t.relname, x.indisvalid AND x.indisready, pg_get_indexdef(x.indexrelid)
+FROM pg_index AS x JOIN pg_class AS i ON i.oid = x.indexrelid JOIN pg_class AS t ON t.oid = x.indrelid
+WHERE x.indrelid = ANY (SELECT to_regclass(name) FROM unnest(%s::text[]) AS name)
+"""
+_SQLITE_INDEXES = "SELECT name, tbl_name, coalesce(sql, '') FROM sqlite_master WHERE type = 'index'"
+
+
+def tables(context: Context) -> Iterator[Finding]:
+    dialect = context.box.dialect
+    place = place_of(dialect.database)
+    applied, needed = _applied(dialect), _needed()
+    if applied == 0:
+        yield problem(
+            f"The outbox has no tables in {place}.",
+            "Run `outbox init`, or set OUTBOX_DATABASE_URL to the database that has them.",
+        )
+        return
+    if applied < needed:
+        yield problem(
+            f"The tables in {place} are at version {applied}, and this library needs {needed}.", "Run `outbox init`."
+        )
+        return
+    missing = [name for name in _tables(dialect) if not dialect.has_table(name)]
+    columns = set(OutboxEvent._meta.columns) - dialect.columns_of("outbox_event")
+    missing += [f"outbox_event.{name}" for name in sorted(columns)] if "outbox_event" not in missing else []
+    if missing:
+        yield problem(
+            f"{place} says that it is at version {applied}, but lacks {', '.join(missing)}.",
+            "Restore it from a backup. To have all tables made anew, in a database without events that matter, run "
+            "`DELETE FROM outbox_schema` after dropping the others, and then `outbox init`.",
+        )
+    elif applied > needed:
+        yield warning(
+            f"The tables in {place} are at version {applied}, which is newer than this library's {needed}.",
+            "Bring this host to the library's version that the others have: `pip install --upgrade dramatiq-outbox`.",
+        )
+    else:
+        yield ok(f"The tables are at version {applied}, as this library needs them.")
+
+
+def inbox(context: Context) -> Iterator[Finding]:
+    """Which may be in a database of its own."""
+    dialect = context.box.inbox.dialect
+    with dialect.connection():
+        if not dialect.has_table("inbox"):
+            yield problem(
+                f"The inbox has no table in {place_of(dialect.database)}.",
+                "Run `outbox init`, or call `outbox.inbox.create_tables()` if the inbox has a database of its own.",
+            )
+        elif not dialect.columns_of("inbox") >= {"message_id", "handler_name", "processed_at"}:
+            yield problem(
+                f"{place_of(dialect.database)} has a table called inbox that is not the outbox's.",
+                "Rename it, or give the inbox a database of its own: `outbox.configure(inbox_database=…)`.",
+            )
+        else:
+            yield ok(f"The inbox's table is in {place_of(dialect.database)}.")
+
+
+def indexes(context: Context) -> Iterator[Finding]:
+    dialect = context.box.dialect
+    wanted = _wanted(dialect)
+    present = _present(context)
+    troubles = [
+        problem(f"The index {name} of {table} is missing: {_price(name)}", f"Run `{statement}`.")
+        for name, (table, statement) in wanted.items()
+        if name not in present
+    ]
+    for name, (table, valid, definition) in present.items():
+        if not valid:
+            troubles.append(_invalid(name, table, ours=name in wanted or name.endswith("_pkey")))
+        elif table == "outbox_event" and name not in wanted and context.on_postgres:
+            columns = [
+                column for column in _CHANGING if re.search(rf"\b{column}\b", definition.partition(" USING ")[2])
+            ]
+            if columns:
+                troubles.append(_in_the_way(name, columns))
+    yield from troubles
+    if not troubles:
+        yield ok("All indexes are present and valid." if context.on_postgres else "All indexes are present.")
+
+
+def _price(name: str) -> str:
+    match name:
+        case "idx_outbox_pending_next":
+            return "every claim reads the whole table."
+        case "unique_event_type_idempotency_key":
+            return "emit fails, since it can't tell duplicates."
+        case _:
+            return "what operators ask for takes long."
+
+
+def _invalid(name: str, table: str, *, ours: bool) -> Finding:
+    what = f"The index {name} of {table} is invalid, as a CREATE INDEX CONCURRENTLY that failed leaves one:"
+    if ours:
+        return problem(f"{what} it is not used, and still costs.", f"Run `REINDEX INDEX CONCURRENTLY {name}`.")
+    return warning(f"{what} it only costs.", f"Run `DROP INDEX CONCURRENTLY {name}`.")
+
+
+def _in_the_way(name: str, columns: list[str]) -> Finding:
+    return warning(
+        f"The index {name} of outbox_event knows {', '.join(columns)}: with it no claim is a HOT update, deliveries "
+        "are slower and the table grows.",
+        f"Run `DROP INDEX CONCURRENTLY {name}`.",
+    )
+
+
+def _versions() -> Iterator[Version]:
+    """Without the inbox, which may be elsewhere."""
+    return (version for version in VERSIONS if version is not INBOX)
+
+
+def _tables(dialect: Dialect) -> list[str]:
+    return [name for version in _versions() for name in _TABLE.findall("\n".join(version.statements(dialect)))]
+
+
+def _wanted(dialect: Dialect) -> dict[str, tuple[str, str]]:
+    """By name: the table, and the statement that makes it. SQLite's own names of constraints are not ours."""
+    found: dict[str, tuple[str, str]] = {}
+    for statement in (text for version in _versions() for text in version.statements(dialect)):
+        for name, table in _INDEX.findall(statement):
+            found[name] = table, _repair(dialect, statement)
+        for name, rule in _CONSTRAINT.findall(statement) if dialect.name == "postgres" else ():
+            table = _TABLE.findall(statement)[0]
+            found[name] = table, f"ALTER TABLE {table} ADD CONSTRAINT {name} {rule}"
+    return found
+
+
+def _repair(dialect: Dialect, statement: str) -> str:
+    text = " ".join(statement.split())
+    return text.replace("CREATE INDEX ", "CREATE INDEX CONCURRENTLY ") if dialect.name == "postgres" else text
+
+
+def _present(context: Context) -> dict[str, tuple[str, bool, str]]:
+    """By name: the table, whether it is valid, and its definition."""
+    if context.on_postgres:
+        rows = context.rows(_POSTGRES_INDEXES, _tables(context.box.dialect))
+        return {name: (table, valid, definition) for name, table, valid, definition in rows}
+    return {name: (table, True, definition) for name, table, definition in context.rows(_SQLITE_INDEXES)}

@@ -1,0 +1,77 @@
+"""`outbox doctor`: what bites in production, and what to do about it."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import textwrap
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict
+
+import click
+
+import outbox
+from outbox.admin.doctor import LEVELS, NOTE, OK, PROBLEM, WARNING, Finding
+from outbox.admin.doctor.examine import examine, worst
+from outbox.cli.options import json_option, modules_option
+from outbox.cli.table import echo_json, one_line
+
+EXIT_CODES = {OK: 0, NOTE: 0, WARNING: 1, PROBLEM: 2}
+COLOURS = {OK: "green", NOTE: "cyan", WARNING: "yellow", PROBLEM: "red"}
+NARROWEST, WIDEST = 60, 120
+
+
+@click.command(short_help="Look for what bites in production.")
+@click.option("--thorough", is_flag=True, help="Also what takes long: reads the whole file of an SQLite database.")
+@json_option
+@modules_option
+def doctor(thorough: bool, as_json: bool) -> None:
+    """Look for what bites in production, and say what to do about it. It changes nothing.
+
+    Exits with 0 if all is well, with 1 if there are warnings, and with 2 if there are problems.
+    """
+    findings = examine(outbox.current(), thorough=thorough)
+    if as_json:
+        echo_json({"level": worst(findings), "findings": [asdict(each) for each in findings]})
+    else:
+        click.echo(as_text(findings, _width()))
+    sys.exit(EXIT_CODES[worst(findings)])
+
+
+def as_text(findings: Iterable[Finding], width: int) -> str:
+    """A line for each, with what to do below it; the worst come last, where the eye is."""
+    found = sorted(findings, key=lambda each: LEVELS.index(each.level))
+    margin = max((len(each.check) for each in found), default=0) + 11
+    lines = [line for each in found for line in _lines(each, margin, width)]
+    return "\n".join([*lines, "", _summary(found)])
+
+
+def _lines(finding: Finding, margin: int, width: int) -> list[str]:
+    head = f"{finding.level:8} {finding.check:{margin - 9}}"
+    texts = textwrap.wrap(one_line(finding.what), width - margin)
+    lines = [f"{head}{texts[0]}", *(" " * margin + text for text in texts[1:])]
+    lines[0] = click.style(finding.level, fg=COLOURS[finding.level]) + lines[0][len(finding.level) :]
+    if finding.advice is not None:
+        advice = textwrap.wrap(one_line(finding.advice), width - margin, initial_indent="→ ", subsequent_indent="  ")
+        lines += [" " * margin + text for text in advice]
+    return lines
+
+
+def _summary(findings: Iterable[Finding]) -> str:
+    counts = Counter(each.level for each in findings)
+    if not counts[PROBLEM] and not counts[WARNING]:
+        return "All is well."
+    told = [_number(counts[level], level) for level in (PROBLEM, WARNING) if counts[level]]
+    return f"{' and '.join(told)}."
+
+
+def _number(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def _width() -> int:
+    """Unlimited where nobody looks: there a finding is a line that can be searched."""
+    if not sys.stdout.isatty():
+        return 10_000
+    return max(NARROWEST, min(WIDEST, shutil.get_terminal_size().columns))

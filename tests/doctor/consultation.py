@@ -1,0 +1,30 @@
+"""What the doctor finds about one thing."""
+
+from typing import Any
+
+from outbox.admin.doctor import LEVELS, Finding, Thresholds
+from outbox.admin.doctor.examine import CHECKS, examine
+from outbox.core import Outbox
+
+
+def findings_of(box: Outbox, check: str, *, thorough: bool = False, **thresholds: Any) -> list[Finding]:
+    """What one check finds, the worst first; without its neighbours."""
+    (chosen,) = [each for each in CHECKS if each.name == check]
+    found = examine(box, thorough=thorough, thresholds=Thresholds(**thresholds), checks=[chosen])
+    assert found
+    return sorted(found, key=lambda each: LEVELS.index(each.level), reverse=True)
+
+
+def finding_of(box: Outbox, check: str, *, thorough: bool = False, **thresholds: Any) -> Finding:
+    """The worst of them."""
+    return findings_of(box, check, thorough=thorough, **thresholds)[0]
+
+
+def advice_of(finding: Finding) -> str:
+    assert finding.advice is not None
+    return finding.advice
+
+
+def commands_in(finding: Finding) -> list[str]:
+    """What its advice says to type."""
+    return advice_of(finding).split("`")[1::2]

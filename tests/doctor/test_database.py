@@ -1,0 +1,115 @@
+"""The database itself: whether it is there, new enough, and has the right time."""
+
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.sql import SQL, Identifier
+
+from outbox.admin.doctor import OK, PROBLEM, WARNING, database
+from outbox.admin.doctor.examine import examine
+from outbox.connect import open_database
+from outbox.core import Outbox
+from outbox.settings import Settings
+from tests.doctor.consultation import advice_of, finding_of, findings_of
+from tests.servers import PostgresServer, free_port
+from tests.table import on_postgres
+
+
+def test_a_database_that_answers_is_named_with_its_version(box: Outbox) -> None:
+    found = finding_of(box, "database")
+    assert found.level == OK
+    assert ("PostgreSQL" if box.dialect.name == "postgres" else "SQLite") in found.what
+
+
+def test_one_that_is_not_there_is_a_problem_and_keeps_nobody_from_looking_at_the_rest() -> None:
+    url = f"postgresql://app:hidden-word@127.0.0.1:{free_port()}/none"
+    found = examine(Outbox(Settings(database_url=url, dispatch="off")))
+    by_check = {each.check: each for each in reversed(found)}
+    assert by_check["database"].level == PROBLEM
+    assert "OUTBOX_DATABASE_URL" in advice_of(by_check["database"])
+    assert {"settings", "database", "redis"} == set(by_check)
+    assert "schema, inbox, indexes" in next(each.what for each in found if each.what.startswith("Not looked at"))
+    assert "hidden-word" not in repr(found)
+
+
+def test_one_that_refuses_the_password_is_a_problem_that_does_not_tell_it(postgres_url: str) -> None:
+    url = postgres_url.replace("p%40ss", "wrong-word")
+    found = examine(Outbox(Settings(database_url=url, dispatch="off")))
+    assert next(each for each in found if each.check == "database").level == PROBLEM
+    assert "wrong-word" not in repr(found)
+
+
+def test_a_file_that_is_not_there_is_a_problem_and_is_not_made(tmp_path: Path) -> None:
+    path = tmp_path / "none.db"
+    found = finding_of(Outbox(Settings(database_url=f"sqlite:///{path}", dispatch="off")), "database")
+    assert (found.level, "outbox init" in advice_of(found)) == (PROBLEM, True)
+    assert not path.exists()
+
+
+@on_postgres
+def test_a_postgres_that_is_too_old_is_a_problem(box: Outbox) -> None:
+    assert finding_of(box, "database", oldest_postgres=(12,)).level == OK
+    found = finding_of(box, "database", oldest_postgres=(99,))
+    assert (found.level, "needs 99 or later" in found.what) == (PROBLEM, True)
+
+
+class Shifted(datetime):
+    """This host's clock, when it is wrong."""
+
+    shift = timedelta(0)
+
+    @classmethod
+    def now(cls, tz: Any = None) -> datetime:  # type: ignore[override]
+        return datetime.now(tz) + cls.shift
+
+
+@on_postgres
+@pytest.mark.parametrize(("seconds", "word"), [(60, "behind"), (-60, "ahead of")])
+def test_a_clock_that_is_off_is_a_warning_that_says_what_it_affects(
+    box: Outbox, monkeypatch: pytest.MonkeyPatch, seconds: int, word: str
+) -> None:
+    assert finding_of(box, "clock").level == OK
+    monkeypatch.setattr(Shifted, "shift", timedelta(seconds=seconds))
+    monkeypatch.setattr(database, "datetime", Shifted)
+    found = finding_of(box, "clock")
+    assert found.level == WARNING
+    assert f"s {word} this host's" in found.what
+    assert "ids of events" in found.what
+    monkeypatch.setattr(Shifted, "shift", timedelta(seconds=seconds / 20))
+    assert finding_of(box, "clock").level == OK
+
+
+@on_postgres
+def test_a_table_that_somebody_has_locked_does_not_hold_up_the_doctor(box: Outbox, url: str) -> None:
+    with psycopg.connect(url) as other:
+        other.execute("LOCK TABLE outbox_event IN ACCESS EXCLUSIVE MODE")
+        found = finding_of(box, "failed", statement_seconds=0.3)
+        assert found.level == PROBLEM
+        assert "could not be looked at" in found.what
+        assert "pg_blocking_pids" in advice_of(found)
+    assert finding_of(box, "failed").level == OK
+    with box.dialect.connection():
+        assert box.dialect.run("SHOW statement_timeout").fetchone() == ("0",)
+
+
+def test_a_database_that_goes_away_between_two_checks_is_a_finding_of_each() -> None:
+    with PostgresServer() as server:
+        box = Outbox(Settings(dispatch="off"), database=open_database(server.create_database("going")))
+        box.create_tables()
+        assert finding_of(box, "schema").level == OK
+        server.stop()
+        assert [(each.level, each.check) for each in findings_of(box, "schema")] == [(PROBLEM, "schema")]
+        box.database.close_all()  # type: ignore[attr-defined]
+
+
+def test_roles_and_schemas_of_other_names_are_no_trouble(postgres_url: str) -> None:
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(SQL("CREATE SCHEMA {}").format(Identifier("our own")))
+    url = f'{postgres_url}?options=-csearch_path%3D"our\\%20own"'
+    box = Outbox(Settings(dispatch="off"), database=open_database(url))
+    box.create_tables()
+    assert [finding_of(box, each).level for each in ("schema", "inbox", "indexes", "vacuum")] == [OK] * 4
+    box.database.close_all()  # type: ignore[attr-defined]
