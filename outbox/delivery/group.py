@@ -8,11 +8,13 @@ import logging
 import queue
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from outbox import retry
+from outbox.counters import Labels
 from outbox.database import CONNECTION_ERRORS
 from outbox.delivery.batch import Batch, Delivery
 from outbox.delivery.interrupt import interrupt
@@ -46,8 +48,11 @@ class Group:
         self.deliveries: list[Delivery] = []
         self.interrupted: BaseException | None = None
         self._begun: dict[int, Delivery] = {}
+        self._begun_at: dict[int, float] = {}
         self._asked = False
         self._answered = 0
+        self._outcomes: Counter[str] = Counter()
+        self._send_seconds: list[float] = []
         self._left_behind = False
         self._settled_at = 0.0
         self._news: queue.SimpleQueue[Group] = queue.SimpleQueue()
@@ -68,6 +73,7 @@ class Group:
                 self._deliver(permit)
         finally:
             permit.leave(self._answered, time.monotonic() - started_at)
+            self._count()
 
     def _deliver(self, permit: Permit) -> None:
         events = self._events(permit)
@@ -174,6 +180,7 @@ class Group:
             event = delivery.event if len(delivery.awaited) == 1 else copy.copy(delivery.event)
             event.attempt = delivery.standings[self.name].attempts + 1
             self._begun[event.seq] = delivery
+            self._begun_at[event.seq] = time.monotonic()
             yield event
 
     def _lease(self, permit: Permit) -> Lease:
@@ -193,11 +200,24 @@ class Group:
         reached = retry.after(standing, outcome, now, delivery.event.max_attempts, self._box.settings)
         self._batch.answer(delivery, self.name, reached)
         self._answered += 1
+        self._outcomes[type(outcome).__name__] += 1
+        ended_at = time.monotonic()
+        self._send_seconds.append(ended_at - self._begun_at.pop(delivery.event.seq, ended_at))
         if permit is not None:
             permit.note(outcome)
         if self._left_behind and time.monotonic() - self._settled_at >= SETTLE_SECONDS:
             self._settled_at = time.monotonic()
             settle(self._box, self._batch)
+
+    def _count(self) -> None:
+        """For whoever watches: what this destination has answered, and how long it took for each."""
+        counts: dict[Labels, int] = {
+            (("destination", self.name), ("outcome", name.lower())): count for name, count in self._outcomes.items()
+        }
+        self._box.counters.add_labelled("outcomes", counts)
+        self._box.counters.observe("send", self._send_seconds, destination=self.name)
+        self._outcomes.clear()
+        self._send_seconds.clear()
 
     # What may not go now
 

@@ -64,6 +64,18 @@ class TestDestinations:
             (PENDING, 0),
         ]
 
+    def test_what_each_has_answered_is_counted_and_how_long_it_took(self, box: Outbox) -> None:
+        box.registry.add(Destination(take_all))
+        box.registry.add(Destination(lambda events: [(event, Retry("no")) for event in events], "other"))
+        emit(3)
+        box.process_pending_events()
+        series = {(name, *labels): count for (name, labels), count in box.counters.series().items()}
+        assert series["outcomes", ("destination", "destination"), ("outcome", "delivered")] == 3
+        assert series["outcomes", ("destination", "other"), ("outcome", "retry")] == 3
+        for name in ("destination", "other"):
+            timed = [key for key in series if key[:2] == ("send_bucket", ("destination", name))]
+            assert sum(series[key] for key in timed) == 3
+
     def test_events_that_one_took_and_forgot_are_tried_again(self, box: Outbox) -> None:
         box.registry.add(Destination(lambda events: [(event, Delivered()) for event in list(events)[1:]]))
         forgotten, other = emit(2)
