@@ -2,12 +2,14 @@
 
 import json
 import logging
+from contextlib import ExitStack
 from datetime import timedelta
 
 import pytest
 
 from outbox import webhooks
 from outbox.core import Outbox
+from outbox.destinations.webhook import Webhook
 from outbox.models import DELIVERED, FAILED, PENDING
 from tests.conftest import Configure
 from tests.destinations.sample import SECRET, MakeWebhook
@@ -90,6 +92,57 @@ def test_one_destination_of_two_may_be_slow(configure: Configure, make_webhook: 
     progress = stored(event).progress
     assert progress["hook"]["state"] == DELIVERED
     assert error_of(event) == "slow: timed out while waiting for the answer"
+
+
+def test_each_of_several_goes_its_own_way(box: Outbox) -> None:
+    """Refused, away, gone and well: each with its own time, attempts and end; and nobody is sent what it has."""
+    replies = {
+        "refuses": [answers(500, b"no", retry_after="60"), answers()],
+        "is-away": [answers(503, b"later", retry_after="7200"), answers()],
+        "is-gone": [answers(410, b"never again")],
+        "is-well": [answers()],
+    }
+    with ExitStack() as ending:
+        receivers = {name: ending.enter_context(Receiver(*each)) for name, each in replies.items()}
+        for name, receiver in receivers.items():
+            webhook = Webhook(name, receiver.url)
+            ending.callback(webhook.close)
+            box.registry.add(webhook)
+
+        def sent() -> list[int]:
+            return [len(receiver.requests) for receiver in receivers.values()]
+
+        event = emit_one()
+        box.process_pending_events()
+        row = stored(event)
+        assert (row.status, sent()) == (PENDING, [1, 1, 1, 1])
+        assert {name: entry["state"] for name, entry in row.progress.items()} == {
+            "refuses": "waiting",
+            "is-away": "waiting",
+            "is-gone": FAILED,
+            "is-well": DELIVERED,
+        }
+        assert [row.progress[name].get("attempts", 0) for name in ("refuses", "is-away")] == [1, 0]
+        assert sorted(error_of(event).split("; ")) == [
+            "is-away: HTTP 503 Whatever: later",
+            "is-gone: HTTP 410 Whatever: never again",
+            "refuses: HTTP 500 Whatever: no",
+        ]
+        assert timedelta(seconds=50) < row.next_attempt_at - row.updated_at < timedelta(seconds=70)
+
+        let_pass(seconds=70)
+        box.process_pending_events()
+        row = stored(event)
+        assert (row.status, sent()) == (PENDING, [2, 1, 1, 1])
+        assert row.progress["refuses"] == {"state": DELIVERED, "attempts": 2}
+        assert "refuses" not in error_of(event)
+
+        let_pass(hours=2)
+        box.process_pending_events()
+        row = stored(event)
+        assert (row.status, sent()) == (FAILED, [2, 2, 1, 1])
+        assert row.progress["is-away"] == {"state": DELIVERED, "attempts": 1}
+        assert error_of(event) == "is-gone: HTTP 410 Whatever: never again"
 
 
 def test_what_is_confidential_is_neither_logged_nor_stored(
