@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager
 from typing import Generic, TypeVar
 
-from outbox.transport import Answer, Request
+from outbox.transport import Answer, NotReached, Request
 from outbox.transport.sender import Sender
 
 K = TypeVar("K")
@@ -70,8 +70,15 @@ class Crew(Generic[K]):
     def _hand_over(self, request: tuple[K, Request], under_way: int) -> None:
         if under_way == len(self._threads):
             thread = threading.Thread(target=self._work, name=f"outbox-send-{self._name}", daemon=True)
-            thread.start()
-            self._threads.append(thread)
+            try:
+                thread.start()
+            except RuntimeError as error:  # no room for one more
+                self._most = len(self._threads)
+                if not self._threads:
+                    self._answers.put((request[0], NotReached(f"not sent: {error}")))
+                    return
+            else:
+                self._threads.append(thread)
         self._requests.put(request)
 
     def _work(self) -> None:

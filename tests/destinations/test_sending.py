@@ -131,6 +131,33 @@ class TestThreads:
             assert deliver(make_webhook(receiver.url), [], at_once=8) == []
             assert receiver.connections == 0
 
+    @pytest.mark.parametrize("room", [0, 1, 2])
+    def test_without_room_for_all_of_them_those_that_there_are_do_it(
+        self, make_webhook: MakeWebhook, monkeypatch: pytest.MonkeyPatch, room: int
+    ) -> None:
+        started: list[threading.Thread] = []
+        start = threading.Thread.start
+
+        def limited(thread: threading.Thread) -> None:
+            if thread.name == "outbox-send-hook":
+                if len(started) == room:
+                    raise RuntimeError("can't start new thread")
+                started.append(thread)
+            start(thread)
+
+        def take_a_moment(exchange: Exchange) -> None:
+            exchange.line.pause(0.02)
+            answers()(exchange)
+
+        with Receiver(take_a_moment) as receiver:
+            monkeypatch.setattr(threading.Thread, "start", limited)
+            outcomes = deliver(make_webhook(receiver.url), [sample() for _ in range(6)], at_once=4)
+        if room:
+            assert outcomes == [DELIVERED] * 6
+            assert receiver.most_at_once == room
+        else:
+            assert [unavailable(outcome) for outcome in outcomes] == ["not sent: can't start new thread"] * 6
+
     def test_two_batches_at_once_get_their_own_answers(self, make_webhook: MakeWebhook) -> None:
         with Receiver() as receiver:
             webhook = make_webhook(receiver.url)
