@@ -3,14 +3,20 @@
 import http.client
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from threading import Barrier
 from typing import Any
 
+import psycopg
+from psycopg import sql
+
+from tests.conftest import is_postgres
 from tests.processes import Program, Stage
 from tests.receiver import LOOPBACK
 from tests.servers import PATIENCE_SECONDS
+from tests.table import becomes_true, sessions_waiting
 
 
 def serve(stage: Stage, server: str, app: str, *, port: int = 0, **environment: str) -> Program:
@@ -38,13 +44,27 @@ def post(port: int, path: str, body: bytes, headers: Mapping[str, str]) -> tuple
         connection.close()
 
 
-def at_the_same_moment(count: int, call: Callable[[], Any]) -> list[Any]:
-    """Call it in so many threads, all released together."""
+def at_the_same_moment(count: int, call: Callable[[], Any], *, url: str, table: str) -> list[Any]:
+    """Call it in so many threads. On PostgreSQL none gets to write to the table before all have got as far as they can;
+    on SQLite they are released together.
+    """
     barrier = Barrier(count, timeout=PATIENCE_SECONDS)
 
     def run(_: int) -> Any:
         barrier.wait()
         return call()
 
-    with ThreadPoolExecutor(count) as threads:
-        return list(threads.map(run, range(count), timeout=PATIENCE_SECONDS))
+    with ThreadPoolExecutor(count) as threads, _held_up(url, table) as all_wait:
+        answers = [threads.submit(run, number) for number in range(count)]
+        all_wait(count)
+    return [answer.result(PATIENCE_SECONDS) for answer in answers]
+
+
+@contextmanager
+def _held_up(url: str, table: str) -> Iterator[Callable[[int], None]]:
+    if not is_postgres(url):
+        yield lambda count: None
+        return
+    with psycopg.connect(url) as connection:
+        connection.execute(sql.SQL("LOCK TABLE {} IN SHARE MODE").format(sql.Identifier(table)))
+        yield lambda count: becomes_true(lambda: sessions_waiting(url) == count)

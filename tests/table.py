@@ -124,6 +124,15 @@ def locking(url: str, id: UUID) -> Iterator[None]:
         yield
 
 
+def sessions_waiting(url: str) -> int:
+    """How many of the database's sessions wait for another, on PostgreSQL."""
+    with psycopg.connect(url) as connection:
+        query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        row = connection.execute(query).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
 @contextmanager
 def impatient(box: Outbox) -> Iterator[None]:
     """A statement that waits for a lock, on PostgreSQL, fails instead of waiting for ever."""

@@ -23,6 +23,7 @@ class Api:
             stage, "flask", "examples.commands.api", OUTBOX_DATABASE_URL=url, OUTBOX_DISPATCH="off"
         )
         self.port = port_of(self.program)
+        self.url = url
         self.database: Any = open_database(url)
 
     def start(self, name: str, command_id: object) -> tuple[int, Any]:
@@ -52,7 +53,7 @@ def api(url: str, tmp_path: Path) -> Iterator[Api]:
 
 @pytest.mark.parametrize("times", [3, 20])
 def test_a_command_that_is_sent_several_times_at_once_starts_one_workflow(api: Api, times: int) -> None:
-    answers = at_the_same_moment(times, lambda: api.start("import", "c-1"))
+    answers = at_the_same_moment(times, lambda: api.start("import", "c-1"), url=api.url, table="workflow")
     ((workflow, command_id, name),) = api.started()
     assert Counter(answers) == {(201, workflow): 1, (200, workflow): times - 1}
     assert (command_id, name) == ("c-1", "import")
@@ -66,7 +67,7 @@ def test_one_that_is_sent_again_later_is_told_of_the_same_workflow(api: Api) -> 
 
 def test_commands_of_their_own_start_workflows_of_their_own(api: Api) -> None:
     ids = iter([f"c-{number}" for number in range(10)])
-    answers = at_the_same_moment(10, lambda: api.start("import", next(ids)))
+    answers = at_the_same_moment(10, lambda: api.start("import", next(ids)), url=api.url, table="workflow")
     assert {status for status, _ in answers} == {201}
     assert len({workflow for _, workflow in answers}) == len(api.events()) == 10
 

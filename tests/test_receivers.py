@@ -1,7 +1,7 @@
 """The examples of receivers, as they stand: real servers, and an outbox that delivers to them."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,9 @@ class Ledger:
             LEDGER_SECRET=SECRET,
         )
         self.port = port_of(self.program)
+        self.url = url
         self.database: Any = open_database(url)
+        self.close: Callable[[], None] = lambda: None
 
     def balances(self) -> dict[str, int]:
         with self.database.connection_context():
@@ -44,8 +46,12 @@ class Ledger:
         with self.database.connection_context():
             return list(self.database.execute_sql("SELECT message_id, handler_name FROM inbox").fetchall())
 
-    def webhook(self, secret: str = SECRET) -> outbox.Webhook:
-        return outbox.Webhook("ledger", f"http://127.0.0.1:{self.port}/events", secret=secret, events=["entry.*"])
+    def subscribe(self, secret: str = SECRET) -> None:
+        """From now on the outbox delivers to it."""
+        url = f"http://127.0.0.1:{self.port}/events"
+        webhook = outbox.Webhook("ledger", url, secret=secret, events=["entry.*"])
+        outbox.add_destination(webhook)
+        self.close = webhook.close
 
     def post(self, body: bytes, headers: dict[str, str]) -> int:
         return post(self.port, "/events", body, headers)[0]
@@ -65,6 +71,7 @@ def ledger(request: pytest.FixtureRequest, emitter: Outbox, url: str, tmp_path: 
     with Stage(tmp_path, database_url=f"sqlite:///{tmp_path / 'stage.sqlite3'}", redis_url=None) as stage:
         ledger = Ledger(stage, request.param, other)
         yield ledger
+        ledger.close()
         ledger.database.close_all()
         assert "database is locked" not in ledger.program.said()
 
@@ -90,7 +97,7 @@ def written(account: str = "ada", cents: int = 100) -> bytes:
 
 
 def test_an_event_that_is_delivered_twice_is_entered_once(emitter: Outbox, ledger: Ledger) -> None:
-    outbox.add_destination(ledger.webhook())
+    ledger.subscribe()
     events = [entry("ada", 1_250), entry("ada", -50), entry("blaise", 7)]
     for _ in range(2):
         emitter.process_pending_events()
@@ -101,7 +108,7 @@ def test_an_event_that_is_delivered_twice_is_entered_once(emitter: Outbox, ledge
 
 
 def test_one_that_fails_is_answered_5xx_and_entered_when_it_comes_again(emitter: Outbox, ledger: Ledger) -> None:
-    outbox.add_destination(ledger.webhook())
+    ledger.subscribe()
     debit = entry("ada", -100)  # an account can't be overdrawn
     emitter.process_pending_events()
     assert (stored(debit).status, stored(debit).attempts) == ("pending", 1)
@@ -115,7 +122,7 @@ def test_one_that_fails_is_answered_5xx_and_entered_when_it_comes_again(emitter:
 
 
 def test_another_secret_is_answered_401_and_nothing_is_entered(emitter: Outbox, ledger: Ledger) -> None:
-    outbox.add_destination(ledger.webhook(ANOTHER))
+    ledger.subscribe(ANOTHER)
     event = entry("ada", 100)
     emitter.process_pending_events()
     assert stored(event).status == "pending"
@@ -154,6 +161,7 @@ def test_what_is_no_json_is_answered_400_and_forgotten(ledger: Ledger) -> None:
 
 def test_twenty_of_the_same_request_at_once_are_entered_once(ledger: Ledger) -> None:
     headers = signed(written())
-    assert at_the_same_moment(20, lambda: ledger.post(written(), headers)) == [204] * 20
+    answers = at_the_same_moment(20, lambda: ledger.post(written(), headers), url=ledger.url, table="ledger_account")
+    assert answers == [204] * 20
     assert ledger.balances() == {"ada": 100}
     assert ledger.remembered() == [(headers["Webhook-Id"], "ledger")]

@@ -8,7 +8,6 @@ from functools import partial
 from threading import Event as Gate
 from typing import Any
 
-import psycopg
 import pytest
 
 import outbox
@@ -18,7 +17,7 @@ from tests.conftest import Note
 from tests.crowd import at_once, processes_at_once
 from tests.inbox.traces import note_taker, notes, remembered
 from tests.program import ROOT, environment
-from tests.table import becomes_true, on_postgres, passes
+from tests.table import becomes_true, on_postgres, passes, sessions_waiting
 
 MESSAGE = {"id": "m-1"}
 CROWD = 20
@@ -91,7 +90,7 @@ class TestTheOneThatComesSecond:
             first = threads.submit(read, MESSAGE, "first")
             passes(entered)
             second = threads.submit(read, MESSAGE, "second")
-            becomes_true(lambda: waiting(postgres_url) == 1)
+            becomes_true(lambda: sessions_waiting(postgres_url) == 1)
             assert not second.done()
             leave.set()
             outcome = "noted" if first.exception() is None else "failed"
@@ -105,15 +104,6 @@ class TestTheOneThatComesSecond:
             take_note(MESSAGE)
             others = [lambda: take_note({"id": "m-2"}), lambda: note_taker("another")(MESSAGE)]
             assert at_once(box.database, others) == ["noted", "noted"]
-
-
-def waiting(url: str) -> int:
-    """How many of the database's sessions wait for another."""
-    with psycopg.connect(url) as connection:
-        query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-        row = connection.execute(query).fetchone()
-    assert row is not None
-    return int(row[0])
 
 
 DYING = """
