@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -18,6 +18,7 @@ import peewee
 
 from outbox.admin import audit
 from outbox.admin.filters import Condition, Filter
+from outbox.admin.queries import COUNT_CAP, Count
 from outbox.identifier import as_uuid
 from outbox.models import DELIVERED, OutboxEvent
 from outbox.retry import OTHERS, WAITING, clean
@@ -48,7 +49,7 @@ def apply(
     who: str | None = None,
     limit: int | None = None,
     per_second: float | None = None,
-) -> Iterator[int]:
+) -> Generator[int]:
     """Do it to all that match now, oldest first; yields after each batch how many that were so far.
 
     `who` is written down, with the filter and the number; None for what the application does itself.
@@ -80,6 +81,14 @@ def total(box: Outbox, action: Action, which: Filter) -> int:
     query = OutboxEvent.select(OutboxEvent.id).where(*which.conditions(box.database), *action.state())
     with box.dialect.connection():
         return int(query.count(box.database))
+
+
+def count(box: Outbox, action: Action, which: Filter, cap: int = COUNT_CAP) -> Count:
+    """The same up to a cap, for those who can't wait."""
+    query = OutboxEvent.select(OutboxEvent.id).where(*which.conditions(box.database), *action.state())
+    with box.dialect.connection():
+        number = int(query.limit(cap + 1).count(box.database))
+    return Count(min(number, cap), at_least=number > cap)
 
 
 def retry_failed_events(

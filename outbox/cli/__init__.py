@@ -11,7 +11,9 @@ from outbox.cli.change import delete, fail, replay, retry
 from outbox.cli.cleanup import cleanup
 from outbox.cli.completion import completion
 from outbox.cli.consume import consume
+from outbox.cli.dashboard import dashboard
 from outbox.cli.deliver import deliver
+from outbox.cli.doctor import doctor
 from outbox.cli.emit import emit
 from outbox.cli.init import init
 from outbox.cli.list import list_
@@ -32,8 +34,10 @@ def cli() -> None:
 cli.add_command(cleanup)
 cli.add_command(completion)
 cli.add_command(consume)
+cli.add_command(dashboard)
 cli.add_command(delete)
 cli.add_command(deliver)
+cli.add_command(doctor)
 cli.add_command(emit)
 cli.add_command(fail)
 cli.add_command(init)

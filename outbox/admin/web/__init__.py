@@ -1,0 +1,23 @@
+"""The operator's web page: an ASGI application, a thin skin over the queries and actions of `outbox.admin`.
+
+`outbox dashboard` serves it. To have it inside an application, mount what `make_app` returns:
+
+    Mount("/outbox", make_app(authenticate=scope_user))
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from outbox.errors import SettingsError
+
+_missing = [name for name in ("jinja2", "starlette") if find_spec(name) is None]
+if _missing:
+    raise SettingsError(
+        f"The dashboard needs {', '.join(_missing)}, not installed here: pip install 'dramatiq-outbox[ui]'"
+    )
+
+from outbox.admin.web.access import Basic, Local, scope_user  # noqa: E402
+from outbox.admin.web.app import make_app  # noqa: E402
+
+__all__ = ["Basic", "Local", "make_app", "scope_user"]

@@ -1,0 +1,89 @@
+"""What is wrong, and what to do about it: the overview's first lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from outbox.admin.overview import Overview
+from outbox.admin.story import duration
+from outbox.publish import UP, WORKER
+
+BAD, WARN = "bad", "warn"
+LATE = timedelta(minutes=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    level: str
+    title: str
+    text: str
+    command: str | None = None
+    # Where the events in question are listed.
+    events: dict[str, str] = field(default_factory=dict)
+
+
+def hints(view: Overview) -> list[Hint]:
+    """The worst first."""
+    return sorted(_hints(view), key=lambda hint: hint.level != BAD)
+
+
+def _hints(view: Overview) -> Iterator[Hint]:
+    waiting = view.backlog.unfinished
+    if not view.workers:
+        text = "Nothing is delivered until one runs." if waiting.number else "Nothing waits at the moment."
+        yield Hint(
+            BAD if waiting.number else WARN,
+            "No worker is running",
+            f"{text} Start one, or several:",
+            command="dramatiq jobs your.module",
+            events={"status": "pending"} if waiting.number else {},
+        )
+    if not view.schedulers:
+        yield Hint(
+            WARN,
+            "No scheduler is running",
+            "Retries that come due, and events whose worker died, wait for its sweeps; old events are not deleted.",
+            command="python -m scheduler",
+        )
+    for name, breaker in view.breakers.items():
+        if breaker["open"]:
+            yield Hint(
+                BAD,
+                f"{name} can't be reached",
+                f"It is left alone, and tried with one event from time to time; nothing fails meanwhile. "
+                f"Last error: {breaker['error']}",
+                events={"destination": name},
+            )
+    yield from _late(view)
+    yield from _disagreement(view)
+
+
+def _late(view: Overview) -> Iterator[Hint]:
+    since = view.backlog.oldest_due_at
+    if since is not None and view.workers and view.now - since > LATE:
+        yield Hint(
+            WARN,
+            f"Events have been due for {duration(view.now - since)}",
+            "The workers don't keep up, or are held up by a slow destination: see their log, or start more.",
+            events={"status": "pending"},
+        )
+    if view.backlog.expired.number:
+        yield Hint(
+            WARN,
+            f"{view.backlog.expired} of a worker that fell silent",
+            "Their leases have run out. The next sweep gives them to another worker, one at a time.",
+            events={"status": "sending"},
+        )
+
+
+def _disagreement(view: Overview) -> Iterator[Hint]:
+    sets = {frozenset(each.details.get("destinations", {})) for each in view.alive if each.kind in (WORKER, UP)}
+    if len(sets) > 1:
+        differing = sorted(frozenset.union(*sets) - frozenset.intersection(*sets))
+        yield Hint(
+            WARN,
+            "Workers disagree about the destinations",
+            f"Not all of them know {', '.join(differing)}. Start all workers with the same modules.",
+        )

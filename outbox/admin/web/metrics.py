@@ -1,0 +1,18 @@
+"""`/metrics`: what Prometheus reads, if its client is installed."""
+
+from __future__ import annotations
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+
+from outbox.admin.web.dashboard import dashboard_of
+
+
+async def metrics(request: Request) -> Response:
+    try:
+        from outbox.metrics import exposition
+    except ImportError:
+        return PlainTextResponse("Metrics need prometheus-client: pip install 'dramatiq-outbox[metrics]'\n", 404)
+    body, content_type = await run_in_threadpool(exposition, dashboard_of(request).box)
+    return Response(body, headers={"Content-Type": content_type})

@@ -1,0 +1,93 @@
+"""`outbox dashboard`: the operator's web page."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+import click
+
+import outbox
+from outbox.cli.options import modules_option
+from outbox.errors import SettingsError
+from outbox.settings import Settings
+
+if TYPE_CHECKING:
+    from outbox.admin.web.access import Authenticate
+
+STOP_SECONDS = 5
+
+
+@click.command(short_help="Serve the operator's web page.")
+@click.option("--host", help="The address to listen on.  [default: OUTBOX_DASHBOARD_HOST]")
+@click.option(
+    "--port", type=click.IntRange(0, 65_535), help="The port; 0 is any that is free.  [default: OUTBOX_DASHBOARD_PORT]"
+)
+@click.option("--read-only", is_flag=True, help="Show everything, change nothing.")
+@modules_option
+def dashboard(host: str | None, port: int | None, read_only: bool) -> None:
+    """Serve the web page: how things stand, which events failed and why, and what can be done about it.
+
+    Without a password it is for this machine alone. On any other address it needs OUTBOX_DASHBOARD_USER and
+    OUTBOX_DASHBOARD_PASSWORD. Stop it with Ctrl-C or SIGTERM.
+    """
+    if find_spec("uvicorn") is None:
+        raise SettingsError("The dashboard needs uvicorn, not installed here: pip install 'dramatiq-outbox[ui]'")
+    import uvicorn
+
+    from outbox.admin.web import make_app
+    from scheduler.process import stop_signal
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    settings = outbox.loaded_settings()
+    host = settings.dashboard_host if host is None else host
+    authenticate = doorkeeper(host, settings)
+    app = make_app(authenticate=authenticate, read_only=True if read_only else None)
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        log_level=logging.WARNING,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,  # what a client says about itself opens no door
+        timeout_graceful_shutdown=STOP_SECONDS,
+    )
+    with _listen(host, settings.dashboard_port if port is None else port) as listening:
+        outbox.current()  # an address of a database that can't be right is said now, not with the first page
+        stop_signal()  # uvicorn ends by itself, and hands the signal on: it must not kill
+        click.echo(f"The dashboard is running on {_address(listening)}")
+        uvicorn.Server(config).run(sockets=[listening])
+
+
+def doorkeeper(host: str, settings: Settings) -> Authenticate:
+    """A password, if there is one; else whoever is at this machine, if nobody else can come."""
+    from outbox.admin.web.access import Local, is_loopback
+    from outbox.admin.web.app import credentials
+
+    password = credentials(settings)
+    if password is not None:
+        return password
+    if is_loopback(host):
+        return Local()
+    raise SettingsError(
+        f"On {host} everybody who reaches it could read and change events: set OUTBOX_DASHBOARD_USER and "
+        "OUTBOX_DASHBOARD_PASSWORD, or stay on 127.0.0.1."
+    )
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family)
+    except OSError as error:
+        raise SettingsError(
+            f"The dashboard can't listen on {host}, port {port}: {error.strerror or error}. Choose another with "
+            "--host and --port, or with OUTBOX_DASHBOARD_HOST and OUTBOX_DASHBOARD_PORT."
+        ) from None
+
+
+def _address(listening: socket.socket) -> str:
+    host, port = listening.getsockname()[:2]
+    return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
