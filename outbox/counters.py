@@ -26,14 +26,15 @@ class Counters:
     """Counts that many threads add to.
 
     claimed, delivered, retried, failed, fenced, released: events, or outcomes, of deliveries. emitted, duplicates:
-    what emit stored, and what it found to be there. skipped: messages that the inbox knew. `outcomes` are counted by
-    destination and outcome; `latency` and, by destination, `send` are times.
+    what was committed, and what emit found to be there. skipped: messages that the inbox knew. `outcomes` are counted
+    by destination and outcome; `latency` and, by destination, `send` are times.
     """
 
     def __init__(self) -> None:
-        self._start_afresh()
+        self.start_afresh()
 
-    def _start_afresh(self) -> None:
+    def start_afresh(self) -> None:
+        """Also what a fork leaves behind: what the parent has counted, the parent publishes."""
         self._lock = threading.Lock()
         self._counts: Counter[Series] = Counter()
         self._taken: Counter[Series] = Counter()
@@ -79,14 +80,8 @@ class Counters:
             return dict(self._counts)
 
     def take(self) -> dict[Series, float]:
-        """What has come since the last time."""
+        """What has come since the last time; whoever takes it answers for it."""
         with self._lock:
             new = {series: count - self._taken[series] for series, count in self._counts.items()}
             self._taken = self._counts.copy()
         return {series: count for series, count in new.items() if count}
-
-    def give_back(self, taken: Mapping[Series, float]) -> None:
-        """It could not be used: it comes along the next time."""
-        with self._lock:
-            for series, count in taken.items():
-                self._taken[series] -= count  # type: ignore[assignment]

@@ -176,10 +176,12 @@ INBOX_DELETE = "DELETE FROM inbox WHERE {row} {among}({old} {skip_locked}){close
 INBOX_COUNT = "SELECT count(*) FROM ({old}) AS old"
 
 # What processes publish about themselves, every few seconds. The counts are one parameter, a JSON list, written in
-# the order of the keys: two processes that publish at once wait for each other in the same order.
+# the order of the keys: two processes that publish at once wait for each other in the same order. A parcel of counts
+# that the row knows already has arrived: no row is hit.
 PROCESS_SEEN = """
 INSERT INTO outbox_process (id, kind, host, pid, started_at, seen_at, details) VALUES (?, ?, ?, ?, {now}, {now}, ?)
 ON CONFLICT (id) DO UPDATE SET seen_at = EXCLUDED.seen_at, details = EXCLUDED.details
+WHERE COALESCE({parcel}, 0) < ?
 """
 PROCESS_GONE = "DELETE FROM outbox_process WHERE id = ?"
 TOTALS = """
@@ -281,6 +283,7 @@ POSTGRES = _write_out(
         "headers": "headers::text",
         "progress": "progress::text",
         "row": "ctid",
+        "parcel": "(outbox_process.details->>'parcel')::bigint",
         "counts": "json_to_recordset(?) AS item (name text, labels text, value float8)",
         "minute": "date_trunc('minute', statement_timestamp())",
         "skip_locked": "FOR UPDATE SKIP LOCKED",
@@ -308,6 +311,7 @@ SQLITE = _write_out(
         "headers": "headers",
         "progress": "progress",
         "row": "rowid",
+        "parcel": "json_extract(outbox_process.details, '$.parcel')",
         "counts": """(SELECT json_extract(value, '$.name') AS name, json_extract(value, '$.labels') AS labels,
             json_extract(value, '$.value') AS value FROM json_each(?)) AS item""",
         "minute": "strftime('%Y-%m-%d %H:%M:00.000000+00:00', 'now')",

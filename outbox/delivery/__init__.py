@@ -5,11 +5,13 @@ The same code serves every path: a Dramatiq actor, a sweep, inline, the command 
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
+from outbox import logs
 from outbox.delivery.batch import Batch
 from outbox.delivery.claim import claim
 from outbox.delivery.dispatch import dispatch
@@ -18,6 +20,8 @@ from outbox.errors import TransactionOpen
 
 if TYPE_CHECKING:
     from outbox.core import Outbox
+
+logger = logging.getLogger("outbox")
 
 # A drain that has gone on for this long hands over to another, so that workers and queues breathe.
 DRAIN_SECONDS = 10.0
@@ -40,14 +44,37 @@ def _deliver(box: Outbox, size: int, recruit: Callable[[], None] | None) -> Batc
             box.solitude.flight(lambda suspects: claim(box, size, suspects=suspects), box.bell.ring)
         )
         if batch is None:
+            logger.debug("nothing is due")
             return None
-        flight.callback(close, box, batch)
+        flight.callback(_land, box, batch)
         flight.enter_context(box.leases.keeping(batch))
         if batch.full and recruit is not None:
             recruit()
         landing = dispatch(box, batch, hurried=recruit is not None)
         landing.then(flight.pop_all().close)
     return batch
+
+
+def _land(box: Outbox, batch: Batch) -> None:
+    """Give back what has not begun, settle the rest, and say what became of the batch."""
+    close(box, batch)
+    if box.bell.is_elsewhere:
+        box.publisher.start()
+    counts = dict.fromkeys(("delivered", "retried", "failed", "released", "fenced"), 0) | batch.tally()
+    seconds = time.monotonic() - batch.started_at
+    logger.info(
+        "batch: %d claimed, %s in %.3f s",
+        len(batch.events),
+        ", ".join(f"{count} {name}" for name, count in counts.items() if count),
+        seconds,
+        extra=logs.fields(
+            lease_id=batch.lease_id,
+            claimed=len(batch.events),
+            seconds=round(seconds, 6),
+            suspect=batch.suspect,
+            **counts,
+        ),
+    )
 
 
 def process_pending_events(box: Outbox, batch_size: int) -> dict[str, int]:

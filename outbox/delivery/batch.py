@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from uuid import UUID
@@ -70,6 +71,7 @@ class Batch:
         self._begun: dict[UUID, Delivery] = {}
         self._lost: set[UUID] = set()
         self._finished: list[Delivery] = []
+        self._tally: Counter[str] = Counter()
         self._done = 0
         self._done_at = self.started_at
 
@@ -129,6 +131,15 @@ class Batch:
         """How many were worked on to the end, and how long that took."""
         with self._lock:
             return self._done, self._done_at - self.started_at
+
+    def count(self, **counts: int) -> None:
+        """What became of some of its events."""
+        with self._lock:
+            self._tally.update(counts)
+
+    def tally(self) -> dict[str, int]:
+        with self._lock:
+            return dict(self._tally)
 
     def held(self) -> list[UUID]:
         """What still needs the lease."""

@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from outbox import retry, timestamp
+from outbox import logs, retry, timestamp
 from outbox.database import CONNECTION_ERRORS
 from outbox.delivery.batch import Batch, Delivery
 from outbox.models import DELIVERED, FAILED, PENDING
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from outbox.database import Row
 
 logger = logging.getLogger("outbox")
+
+Settled = tuple[Delivery, retry.Verdict]
 
 RETRY_SECONDS = 0.2
 # What is due within this time this process keeps in mind; sweeps find the rest.
@@ -34,19 +37,20 @@ def settle(box: Outbox, batch: Batch) -> None:
     if not finished:
         return
     verdicts = [(delivery, retry.verdict(delivery.standings)) for delivery in finished]
-    plain, rows = [], []
+    plain: list[Settled] = []
+    other: list[Settled] = []
     for delivery, verdict in verdicts:
-        if verdict.status == DELIVERED and verdict.attempts == delivery.event.claims:
-            plain.append(delivery.event.id)
-        else:
-            rows.append(_row(box, batch, delivery, verdict))
-    hit = 0
+        is_plain = verdict.status == DELIVERED and verdict.attempts == delivery.event.claims
+        (plain if is_plain else other).append((delivery, verdict))
     if plain:
-        parameters = (box.dialect.ids(plain), box.dialect.id(batch.lease_id))
-        hit += persist(box, batch, lambda: int(box.dialect.run(box.dialect.statements.delivered, parameters).rowcount))
-    if rows:
-        hit += persist(box, batch, lambda: box.dialect.settle_rows(rows))
-    _account(box, batch, verdicts, hit)
+        ids = box.dialect.ids([delivery.event.id for delivery, _ in plain])
+        parameters = (ids, box.dialect.id(batch.lease_id))
+        hit = persist(box, batch, lambda: int(box.dialect.run(box.dialect.statements.delivered, parameters).rowcount))
+        _account(box, batch, plain, hit)
+    if other:
+        rows = [_row(box, batch, delivery, verdict) for delivery, verdict in other]
+        hit = persist(box, batch, lambda: box.dialect.settle_rows(rows))
+        _account(box, batch, other, hit)
     _remember(box, batch, verdicts)
 
 
@@ -64,7 +68,7 @@ def give_back(box: Outbox, batch: Batch) -> int:
         return 0
     parameters = (box.dialect.ids([event.id for event in unbegun]), box.dialect.id(batch.lease_id))
     hit = persist(box, batch, lambda: int(box.dialect.run(box.dialect.statements.released, parameters).rowcount))
-    box.counters.add(released=hit, fenced=len(unbegun) - hit)
+    _count(box, batch, released=hit, fenced=len(unbegun) - hit)
     return hit
 
 
@@ -102,7 +106,7 @@ def _row(box: Outbox, batch: Batch, delivery: Delivery, verdict: retry.Verdict) 
     )
 
 
-def _remember(box: Outbox, batch: Batch, verdicts: list[tuple[Delivery, retry.Verdict]]) -> None:
+def _remember(box: Outbox, batch: Batch, verdicts: list[Settled]) -> None:
     """What is due again before long, somebody should look at then: the next sweep may be too early, or late."""
     now = batch.clock.now()
     for _, verdict in verdicts:
@@ -112,25 +116,33 @@ def _remember(box: Outbox, batch: Batch, verdicts: list[tuple[Delivery, retry.Ve
                 box.bell.ring_in(seconds)
 
 
-def _account(box: Outbox, batch: Batch, verdicts: list[tuple[Delivery, retry.Verdict]], hit: int) -> None:
-    statuses = [verdict.status for _, verdict in verdicts]
-    fenced = len(verdicts) - hit
-    box.counters.add(
-        delivered=statuses.count(DELIVERED),
-        retried=statuses.count(PENDING),
-        failed=statuses.count(FAILED),
+def _account(box: Outbox, batch: Batch, settled: list[Settled], hit: int) -> None:
+    """Count and tell what was written. Of those that were not, another worker tells: which they are is not known."""
+    statuses = Counter(verdict.status for _, verdict in settled[:hit])
+    fenced = len(settled) - hit
+    _count(
+        box,
+        batch,
+        delivered=statuses[DELIVERED],
+        retried=statuses[PENDING],
+        failed=statuses[FAILED],
         fenced=fenced,
     )
-    delivered_at = batch.clock.now()
-    box.counters.observe(
-        "latency",
-        [delivery.event.waited(delivered_at) for delivery, verdict in verdicts if verdict.status == DELIVERED],
-    )
+    if statuses[DELIVERED]:
+        now = batch.clock.now()
+        delivered = [delivery for delivery, verdict in settled[:hit] if verdict.status == DELIVERED]
+        box.counters.observe("latency", [delivery.event.waited(now) for delivery in delivered])
     if fenced:
-        logger.warning("fenced: %d of %d outcomes came after lease %s was lost", fenced, len(verdicts), batch.lease_id)
-    for delivery, verdict in verdicts:
+        logger.warning(
+            "fenced: %d of %d outcomes came after lease %s was lost",
+            fenced,
+            len(settled),
+            batch.lease_id,
+            extra=logs.fields(lease_id=batch.lease_id, fenced=fenced),
+        )
+    for delivery, verdict in settled:
         if verdict.status == FAILED:
-            logger.error("failed: %s: %s", delivery.event, verdict.error)
+            logger.error("failed: %s: %s", delivery.event, verdict.error, extra=_fields(delivery, verdict))
         elif verdict.status == PENDING and verdict.error is not None:
             untried = delivery.deferred and not delivery.begun
             logger.log(
@@ -141,4 +153,28 @@ def _account(box: Outbox, batch: Batch, verdicts: list[tuple[Delivery, retry.Ver
                 delivery.event.max_attempts,
                 delivery.event,
                 verdict.error,
+                extra=_fields(delivery, verdict),
             )
+
+
+def _count(box: Outbox, batch: Batch, **counts: int) -> None:
+    box.counters.add(**counts)
+    batch.count(**counts)
+
+
+def _fields(delivery: Delivery, verdict: retry.Verdict) -> dict[str, object]:
+    event = delivery.event
+    unfinished = {name: standing for name, standing in delivery.standings.items() if standing.state != DELIVERED}
+    return logs.fields(
+        event_id=event.id,
+        event_type=event.event_type,
+        aggregate_type=event.aggregate_type,
+        aggregate_id=event.aggregate_id,
+        tenant_id=event.tenant_id,
+        correlation_id=event.correlation_id,
+        destinations=sorted(unfinished),
+        attempts=verdict.attempts,
+        max_attempts=event.max_attempts,
+        next_attempt_at=verdict.next_attempt_at,
+        error=verdict.error,
+    )

@@ -1,0 +1,474 @@
+"""What processes publish: every count once, whatever happens to them, and nobody else comes to harm by it."""
+
+import contextlib
+import gc
+import logging
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import peewee
+import psycopg
+import pytest
+from playhouse.pool import PooledDatabase
+
+import outbox
+from outbox import publish
+from outbox.admin.records import Process, Total
+from outbox.connect import open_database
+from outbox.core import Outbox
+from outbox.destinations.handler import Handler
+from outbox.private_connection import can_have_one
+from outbox.publish import SCHEDULER, WORKER, labels_as_text, labels_from_text
+from outbox.settings import Settings
+from tests.conftest import Configure, Note
+from tests.crowd import at_once
+from tests.processes import MakeStage, Stage, make_stage, stage
+from tests.program import run_python
+from tests.table import another, becomes_true, emit, emit_one, on_postgres, stored
+
+__all__ = ["make_stage", "stage"]
+
+TABLES = ("outbox_process", "outbox_total", "outbox_minute")
+
+
+def totals(box: Outbox) -> dict[str, float]:
+    """What all processes together have counted, without labels."""
+    with box.dialect.connection():
+        return {row.name: row.value for row in Total.select().where(Total.labels == "").execute(box.database)}
+
+
+def processes(box: Outbox) -> list[Process]:
+    with box.dialect.connection():
+        return list(Process.select().execute(box.database))
+
+
+@contextlib.contextmanager
+def publishing(box: Outbox, kind: str = WORKER) -> Iterator[None]:
+    """The thread is there, and is stopped at the end."""
+    box.publisher.start(kind)
+    try:
+        yield
+    finally:
+        box.publisher.stop()
+
+
+class TestCounts:
+    def test_of_several_processes_add_up(self, box: Outbox) -> None:
+        rival = another(box)
+        for each, number in ((box, 2), (rival, 3), (box, 4)):
+            each.counters.add(delivered=number)
+            each.counters.add_labelled("outcomes", {(("destination", "a"), ("outcome", "retry")): number})
+            each.publisher.publish()
+        assert totals(box) == {"delivered": 9}
+        (row,) = Total.select().where(Total.name == "outcomes").execute(box.database)
+        assert (labels_from_text(row.labels), row.value) == ((("destination", "a"), ("outcome", "retry")), 9)
+
+    def test_that_many_processes_publish_at_once_add_up(self, box: Outbox) -> None:
+        boxes = [another(box) for _ in range(6)]
+
+        def publish_often(each: Outbox, number: int) -> None:
+            names = ["delivered", "failed", "emitted", "retried"]
+            for _ in range(10):
+                each.counters.add(**dict.fromkeys(names[number % 4 :] + names[: number % 4], 1))
+                each.counters.observe("latency", [0.1, 7.0, 100.0])
+                each.publisher.publish()
+
+        calls = [lambda each=each, number=number: publish_often(each, number) for number, each in enumerate(boxes)]
+        assert at_once(box.database, calls) == [None] * 6
+        assert totals(box) | {"latency_sum": 0} == {
+            "delivered": 60,
+            "failed": 60,
+            "emitted": 60,
+            "retried": 60,
+            "latency_sum": 0,
+        }
+
+    def test_whose_commit_nobody_heard_of_are_counted_once(self, box: Outbox) -> None:
+        whole = box.dialect.all_or_nothing
+
+        @contextlib.contextmanager
+        def unheard() -> Iterator[None]:
+            with whole():
+                yield
+            raise peewee.OperationalError("server closed the connection unexpectedly")
+
+        box.counters.add(delivered=1)
+        with mock.patch.object(box.dialect, "all_or_nothing", unheard), pytest.raises(peewee.OperationalError):
+            box.publisher.publish()
+        assert totals(box) == {"delivered": 1}
+        box.counters.add(delivered=10)
+        box.publisher.publish()
+        assert totals(box) == {"delivered": 11}
+
+    def test_that_could_not_be_written_come_along_the_next_time(self, box: Outbox) -> None:
+        whole = box.dialect.all_or_nothing
+
+        @contextlib.contextmanager
+        def lost() -> Iterator[None]:
+            with whole():
+                yield
+                raise peewee.OperationalError("server closed the connection unexpectedly")
+
+        for _ in range(3):
+            box.counters.add(delivered=1)
+            with mock.patch.object(box.dialect, "all_or_nothing", lost), pytest.raises(peewee.OperationalError):
+                box.publisher.publish()
+        assert totals(box) == {}
+        box.publisher.publish()
+        assert totals(box) == {"delivered": 3}
+
+    def test_are_kept_while_the_tables_are_missing_and_delivery_goes_on(
+        self, configure: Configure, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level(logging.INFO, logger="outbox")
+        box = configure(publish_seconds=0.01)
+        for table in TABLES:
+            box.dialect.run(f"ALTER TABLE {table} RENAME TO {table}_gone")
+        outbox.handler("*", name="h")(lambda event: None)
+        event = emit_one()
+        with publishing(box):
+            becomes_true(lambda: "could not be published" in caplog.text)
+            box.process_pending_events()
+            assert stored(event).status == "delivered"
+            for table in TABLES:
+                box.dialect.run(f"ALTER TABLE {table}_gone RENAME TO {table}")
+            becomes_true(lambda: totals(box).get("delivered") == 1)
+        assert totals(box)["emitted"] == 1
+        assert caplog.text.count("could not be published") == 1
+
+    @pytest.mark.parametrize(
+        "name",
+        ["a\0b", "\ud800", "ä" * 1000, '"\\' * 500, "\x01" * 500],
+        ids=["nul", "surrogate", "long", "escaped", "longer escaped"],
+    )
+    def test_of_a_destination_with_any_name_are_published(self, box: Outbox, name: str) -> None:
+        box.counters.observe("send", [1.0], destination=name)
+        box.counters.add_labelled("outcomes", {(("destination", name), ("outcome", "unavailable")): 1})
+        box.publisher.publish()
+        assert Total.select().count(box.database) == 3
+
+    def test_of_destinations_whose_names_begin_alike_are_added_up(self, box: Outbox) -> None:
+        names = ["x" * 300 + end for end in "ab"]
+        box.counters.add_labelled("outcomes", {(("destination", name),): 1 for name in names})
+        box.publisher.publish()
+        assert [row.value for row in Total.select().execute(box.database)] == [2]
+
+    def test_of_what_is_rolled_back_are_none(self, box: Outbox) -> None:
+        with contextlib.suppress(ZeroDivisionError), box.database.atomic():
+            emit(3)
+            raise ZeroDivisionError
+        with box.database.atomic():
+            emit(2)
+            emit_one()
+            assert box.counters["emitted"] == 0
+        assert box.counters["emitted"] == 3
+
+    def test_of_what_was_emitted_inside_manual_commit_are_there_at_once(self, box: Outbox) -> None:
+        with box.dialect.connection(), box.database.manual_commit():
+            box.database.begin()
+            emit_one()
+            box.database.commit()
+        assert box.counters["emitted"] == 1
+
+    def test_labels_survive_being_kept(self) -> None:
+        labels = (("a", "1"), ("b", 'x"y'))
+        assert labels_from_text(labels_as_text(labels)) == labels
+        assert labels_from_text(labels_as_text(())) == ()
+
+
+class TestAProcess:
+    def test_is_there_while_it_publishes_and_gone_when_it_has_stopped(self, configure: Configure) -> None:
+        box = configure(publish_seconds=3600)
+        with publishing(box, SCHEDULER):
+            becomes_true(lambda: [process.kind for process in processes(box)] == [SCHEDULER])
+            box.counters.add(delivered=7)
+        assert processes(box) == []
+        assert totals(box) == {"delivered": 7}
+
+    def test_that_emits_begins_with_the_first_event_and_writes_nothing_before_its_time(
+        self, configure: Configure
+    ) -> None:
+        box = configure(publish_seconds=3600, dispatch="dramatiq")
+        emit(1)
+        assert box.publisher.kind == "application"
+        assert processes(box) == []
+        box.publisher.stop()
+        assert totals(box)["emitted"] == 1
+
+    def test_that_stops_and_starts_again_publishes_again(self, configure: Configure) -> None:
+        box = configure(publish_seconds=3600)
+        for number in (1, 2):
+            with publishing(box):
+                box.counters.add(delivered=1)
+            assert totals(box) == {"delivered": number}
+
+    def test_whose_outbox_is_dropped_publishes_the_rest(self, database: peewee.Database, url: str) -> None:
+        box = Outbox(Settings(dispatch="off", publish_seconds=3600), database=open_database(url))
+        watching = Outbox(Settings(dispatch="off"), database=database)
+        box.publisher.start(WORKER)
+        becomes_true(lambda: len(processes(watching)) == 1)
+        box.counters.add(delivered=1)
+        del box
+        gc.collect()
+        becomes_true(lambda: totals(watching) == {"delivered": 1})
+        becomes_true(lambda: processes(watching) == [])
+
+    @on_postgres
+    def test_that_is_frozen_while_it_publishes_holds_up_nobody_for_long(self, configure: Configure, url: str) -> None:
+        box = configure()
+        box.counters.add(delivered=1)
+        box.publisher.publish()
+        with frozen(url, box):
+            box.counters.add(delivered=1)
+            with mock.patch.object(publish, "LOCK_SECONDS", 0.1), pytest.raises(peewee.OperationalError):
+                box.publisher.publish()
+        box.publisher.publish()
+        assert totals(box) == {"delivered": 2}
+
+
+@contextlib.contextmanager
+def frozen(url: str, box: Outbox) -> Iterator[None]:
+    """Another process is in the middle of publishing."""
+    with psycopg.connect(url) as connection:
+        connection.execute("SELECT FROM outbox_total FOR UPDATE")
+        yield
+
+
+class TestTheApplication:
+    def test_keeps_its_pool_to_itself(self, configure: Configure) -> None:
+        box = configure(publish_seconds=0.01)
+        assert isinstance(box.database, PooledDatabase)
+        box.database._max_connections = 1
+        with box.dialect.connection(), publishing(box):
+            before = (box.database._connections.copy(), dict(box.database._in_use))
+            assert len(before[1]) == 1
+            for number in (1, 2, 3):
+                box.counters.add(delivered=1)
+                becomes_true(lambda number=number: totals(box) == {"delivered": number})
+            assert (box.database._connections, box.database._in_use) == before
+
+    @on_postgres
+    def test_has_no_connection_open_on_our_account(self, configure: Configure, url: str) -> None:
+        box = configure(publish_seconds=0.01)
+        with publishing(box):
+            becomes_true(lambda: len(processes(box)) == 1)
+        box.database.close()
+        box.close()
+        with psycopg.connect(url, autocommit=True) as watching:
+            others = (
+                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid != pg_backend_pid()"
+            )
+            becomes_true(lambda: watching.execute(others).fetchone() == (0,))
+
+    def test_has_its_transaction_to_itself(self, configure: Configure) -> None:
+        box = configure(publish_seconds=0.01)
+        with box.database.atomic() as transaction:
+            Note.create(text="rolled back")
+            with publishing(box) if box.dialect.name == "postgres" else contextlib.nullcontext():
+                box.counters.add(delivered=1)
+            assert box.database.in_transaction()
+            transaction.rollback()
+        assert Note.select().count() == 0
+        assert totals(box) == ({"delivered": 1} if box.dialect.name == "postgres" else {})
+
+    def test_may_share_one_connection_among_its_threads_which_is_then_left_alone(self, url: str) -> None:
+        class Shared(peewee.SqliteDatabase):
+            pass
+
+        database = Shared(
+            ":memory:" if url.startswith("postgres") else url.removeprefix("sqlite:///"), thread_safe=False
+        )
+        assert not can_have_one(database)
+        box = Outbox(Settings(dispatch="off"), database=database)
+        box.publisher.start(WORKER)
+        assert box.publisher._thread is None
+
+    def test_may_remove_its_file_which_is_not_made_again(self, sqlite_url: str) -> None:
+        box = Outbox(Settings(dispatch="off", publish_seconds=3600), database=open_database(sqlite_url))
+        box.create_tables()
+        box.close()
+        file = Path(box.database.database)
+        with publishing(box):
+            becomes_true(lambda: len(processes(box)) == 1)
+            box.database.close()
+            box.close()
+            for path in file.parent.glob(f"{file.name}*"):
+                path.unlink()
+        assert not file.exists()
+
+    def test_waits_for_no_hanging_redis(self, configure: Configure) -> None:
+        with silent_server() as address:
+            box = configure(redis_url=f"redis://{address}/0")
+            box.gates.of(Handler(lambda event: None, ["*"], "h"))
+            in_transaction = []
+            report = box.gates.report
+
+            def looking() -> Any:
+                in_transaction.append(box.dialect.in_transaction)
+                return report()
+
+            with mock.patch.object(box.gates, "report", looking):
+                box.publisher.publish()
+        assert in_transaction == [False]
+        assert len(processes(box)) == 1
+
+
+@contextlib.contextmanager
+def silent_server() -> Iterator[str]:
+    """It takes connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        host, port = server.getsockname()
+        yield f"{host}:{port}"
+
+
+# Real processes
+
+EMIT = """
+import os, outbox
+def emit(number):
+    for _ in range(number):
+        with outbox.current().database.atomic():
+            outbox.emit("Thing", "1", "test.emitted", idempotency_key=outbox.UNIQUE)
+    outbox.current().database.close()
+"""
+
+
+@pytest.fixture
+def watching(url: str) -> Iterator[Outbox]:
+    box = Outbox(Settings(dispatch="off"), database=open_database(url))
+    box.create_tables()
+    yield box
+    box.database.close_all()  # type: ignore[attr-defined]
+
+
+def test_a_process_that_is_soon_over_publishes_at_its_end(watching: Outbox, url: str) -> None:
+    run_python(EMIT + "emit(3)", database_url=url)
+    assert totals(watching) == {"emitted": 3}
+    assert processes(watching) == []
+
+
+def test_a_fork_publishes_its_own_counts_and_none_of_its_parent(watching: Outbox, url: str) -> None:
+    code = """
+emit(3)
+outbox.current().database.close_all()
+children = []
+for _ in range(3):
+    pid = os.fork()
+    if pid == 0:
+        emit(2)
+        raise SystemExit
+    children.append(pid)
+for pid in children:
+    assert os.waitpid(pid, 0)[1] == 0
+emit(1)
+"""
+    run_python(EMIT + code, database_url=url)
+    assert totals(watching) == {"emitted": 10}
+    assert processes(watching) == []
+
+
+def test_forks_while_the_parent_publishes_all_the_time_lose_and_double_nothing(watching: Outbox, url: str) -> None:
+    code = """
+emit(1)
+for _ in range(10):
+    outbox.current().database.close_all()
+    pid = os.fork()
+    if pid == 0:
+        emit(1)
+        raise SystemExit
+    emit(1)
+    assert os.waitpid(pid, 0)[1] == 0
+"""
+    run_python(EMIT + code, database_url=url, publish_seconds=0.002)
+    assert totals(watching) == {"emitted": 21}
+    assert processes(watching) == []
+
+
+@pytest.mark.parametrize("how", ["fork", "spawn"])
+def test_a_child_of_multiprocessing_publishes_at_its_end(watching: Outbox, url: str, how: str, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    code = f"""
+if __name__ == "__main__":
+    import multiprocessing
+    emit(1)
+    outbox.current().database.close_all()
+    child = multiprocessing.get_context({how!r}).Process(target=emit, args=(2,))
+    child.start()
+    child.join()
+    assert child.exitcode == 0
+"""
+    program.write_text(EMIT + code)
+    run_python(f"import runpy; runpy.run_path({str(program)!r}, run_name='__main__')", database_url=url)
+    assert totals(watching) == {"emitted": 3}
+
+
+def test_counts_of_workers_add_up_exactly_when_they_have_stopped(make_stage: MakeStage) -> None:
+    stage = make_stage(publish_seconds=0.2, lease_seconds=30)
+    workers = [stage.worker(processes=2, threads=4) for _ in range(2)]
+    for _ in range(20):
+        stage.emit(50)
+        stage.wake()
+    stage.emit(3, do="fail", times=1, max_attempts=1)
+    stage.wake()
+    stage.wait_until_all("delivered", "failed")
+    seen = {process.pid for process in processes(stage.box)}
+    assert seen == {pid for worker in workers for pid in worker.children()} - helpers(workers)
+    for worker in workers:
+        worker.signal(signal.SIGTERM)
+    assert [worker.wait() for worker in workers] == [0, 0]
+    counted = totals(stage.box)
+    assert (counted["delivered"], counted["failed"]) == (1000, 3)
+    assert counted["claimed"] == 1003 + counted.get("retried", 0) + counted.get("released", 0)
+    assert outcomes(stage) == {"delivered": 1000, "retry": 3}
+    assert buckets(stage, "latency_bucket") == 1000
+    assert buckets(stage, "send_bucket") == 1003
+    assert processes(stage.box) == []
+
+
+def helpers(workers: list[Any]) -> set[int]:
+    """Processes that multiprocessing starts for itself."""
+    return {pid for worker in workers for pid in worker.children() if b"resource_tracker" in _command(pid)}
+
+
+def _command(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+def outcomes(stage: Stage) -> dict[str, float]:
+    with stage.box.dialect.connection():
+        rows = Total.select().where(Total.name == "outcomes").execute(stage.box.database)
+        return {dict(labels_from_text(row.labels))["outcome"]: row.value for row in rows}
+
+
+def buckets(stage: Stage, name: str) -> float:
+    with stage.box.dialect.connection():
+        return sum(float(row.value) for row in Total.select().where(Total.name == name).execute(stage.box.database))
+
+
+def test_a_worker_that_is_killed_loses_no_more_than_it_had_not_published(make_stage: MakeStage) -> None:
+    stage = make_stage(publish_seconds=0.05)
+    worker = stage.worker()
+    stage.emit(200)
+    stage.wake()
+    stage.wait_for(lambda: totals(stage.box).get("delivered") == 200, "200 are published")
+    worker.kill()
+    assert totals(stage.box)["delivered"] == 200
+    assert outcomes(stage) == {"delivered": 200}
+
+
+def test_a_worker_publishes_when_its_database_is_back(make_stage: MakeStage) -> None:
+    """Counts are kept through an outage of the tables, in a real process."""
+    stage = make_stage(publish_seconds=0.05)
+    worker = stage.worker()
+    with stage.box.dialect.connection():
+        stage.box.dialect.run("ALTER TABLE outbox_total RENAME TO elsewhere")
+        stage.emit(10)
+        stage.wake()
+        stage.wait_until_all("delivered")
+        stage.wait_for(lambda: "could not be published" in worker.said(), "it says so")
+        stage.box.dialect.run("ALTER TABLE elsewhere RENAME TO outbox_total")
+    stage.wait_for(lambda: totals(stage.box).get("delivered") == 10, "all are published")
