@@ -135,13 +135,16 @@ def _findings(check: Check, context: Context) -> list[Finding]:
             found.extend(check.look(context))
     except Exception as error:  # whatever it is, it must not keep the other checks from their work
         found.append(
-            problem(
-                f"This could not be looked at: {_one_line(describe(error))}",
-                "See to that, and run `outbox doctor` again; a statement that took too long waits for a lock on the "
-                "table, which `SELECT pg_blocking_pids(pid), pid FROM pg_stat_activity` traces.",
-            )
+            problem(f"This could not be looked at: {_one_line(describe(error))}", _advice(context, str(error)))
         )
     return found
+
+
+def _advice(context: Context, error: str) -> str:
+    again = "See to that, and run `outbox doctor` again"
+    if "statement timeout" in error:
+        return f"{again}; `SELECT pid, pg_blocking_pids(pid) FROM pg_stat_activity` shows who keeps whom waiting."
+    return f"{again}." if context.on_postgres else f"{again}; with `--thorough` it says whether the file is intact."
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,7 +33,10 @@ def integrity(context: Context) -> Iterator[Finding]:
             "Whether the file is intact was not looked at.", "Run `outbox doctor --thorough`: it reads all of it."
         )
         return
-    wrong = [row[0] for row in context.rows(f"PRAGMA quick_check({MOST_TOLD})") if row[0] != "ok"]
+    try:
+        wrong = [row[0] for row in context.rows(f"PRAGMA quick_check({MOST_TOLD})") if row[0] != "ok"]
+    except (peewee.DatabaseError, sqlite3.DatabaseError) as error:  # too damaged to be looked through
+        wrong = [str(error)]
     if wrong:
         yield problem(
             f"The file is damaged: {'; '.join(wrong)}.",
@@ -55,8 +59,13 @@ def _journal(context: Context) -> Iterator[Finding]:
 
 
 def _writing(context: Context) -> Iterator[Finding]:
+    (version,) = context.rows("PRAGMA user_version")[0]
     try:
         context.rows("BEGIN IMMEDIATE")
+        try:
+            context.rows(f"PRAGMA user_version = {version}")  # a read-only file lets one begin
+        finally:
+            context.rows("ROLLBACK")
     except peewee.OperationalError as error:
         if "locked" in str(error):
             yield warning(
@@ -69,8 +78,6 @@ def _writing(context: Context) -> Iterator[Finding]:
                 f"The file can't be written to: {error}.",
                 f"Give this user the right to write to it and to its folder: `ls -ld {_folder(context)}`.",
             )
-    else:
-        context.rows("ROLLBACK")
 
 
 def _space(context: Context) -> Iterator[Finding]:

@@ -1,0 +1,215 @@
+"""What keeps PostgreSQL from cleaning up."""
+
+import struct
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import Any
+
+import peewee
+import psycopg
+import pytest
+from psycopg import pq
+
+from outbox.admin.doctor import NOTE, OK, PROBLEM, WARNING
+from outbox.connect import open_database
+from outbox.core import Outbox
+from outbox.settings import Settings
+from tests.doctor.consultation import advice_of, commands_in, finding_of, findings_of
+from tests.servers import PostgresServer
+from tests.table import becomes_true, emit, on_postgres
+
+
+def execute(box: Outbox, statement: str) -> Any:
+    with box.dialect.connection():
+        return box.database.execute_sql(statement)
+
+
+def pid_of(connection: psycopg.Connection[Any]) -> int:
+    return connection.info.backend_pid
+
+
+# Transactions
+
+
+@on_postgres
+def test_without_open_transactions_all_is_well(box: Outbox) -> None:
+    assert finding_of(box, "transactions").level == OK
+
+
+@on_postgres
+def test_a_snapshot_held_open_is_told_with_its_process_and_never_with_its_query(box: Outbox, url: str) -> None:
+    with closing(psycopg.connect(url, application_name="nightly-report")) as connection:
+        connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        connection.execute("SELECT 'a secret in a query'")
+        assert finding_of(box, "transactions").level == OK  # not yet for long
+        found = finding_of(box, "transactions", open_seconds=0)
+        assert found.level == WARNING
+        assert f"process {pid_of(connection)} (nightly-report, idle in transaction)" in found.what
+        assert "vacuum can't clean up" in found.what
+        assert "a secret in a query" not in repr(found)
+        assert finding_of(box, "transactions", open_seconds=0, open_too_long_seconds=0).level == PROBLEM
+        execute(box, commands_in(found)[0])
+        becomes_true(lambda: finding_of(box, "transactions", open_seconds=0).level == OK)
+
+
+@on_postgres
+def test_one_that_holds_no_snapshot_may_still_hold_locks(box: Outbox, url: str) -> None:
+    with psycopg.connect(url) as connection:
+        connection.execute("LOCK TABLE note IN ACCESS SHARE MODE")
+        found = finding_of(box, "transactions", open_seconds=0)
+        assert (found.level, "whatever it has locked stays locked" in found.what) == (WARNING, True)
+
+
+@on_postgres
+def test_one_in_another_database_does_no_harm(box: Outbox, url: str) -> None:
+    with psycopg.connect(f"{url.rpartition('/')[0]}/postgres") as connection:
+        connection.execute("SELECT txid_current()")
+        assert finding_of(box, "transactions", open_seconds=0).level == OK
+
+
+@pytest.fixture(scope="module")
+def own_server() -> Iterator[PostgresServer]:
+    with PostgresServer(max_prepared_transactions="2") as server:
+        yield server
+
+
+@pytest.fixture
+def own_box(own_server: PostgresServer) -> Iterator[Outbox]:
+    box = Outbox(Settings(dispatch="off"), database=open_database(own_server.create_database("own")))
+    box.create_tables()
+    yield box
+    box.database.close_all()  # type: ignore[attr-defined]
+
+
+def test_a_prepared_transaction_that_was_forgotten_is_a_problem(own_box: Outbox) -> None:
+    with own_box.dialect.connection():
+        own_box.database.execute_sql("BEGIN")
+        own_box.database.execute_sql("CREATE TABLE forgotten (id integer)")
+        own_box.database.execute_sql("PREPARE TRANSACTION 'transfer-7'")
+    assert finding_of(own_box, "transactions").level == OK
+    found = finding_of(own_box, "transactions", open_seconds=0)
+    assert (found.level, "'transfer-7'" in found.what) == (PROBLEM, True)
+    execute(own_box, next(each for each in commands_in(found) if each.startswith("ROLLBACK")))
+    assert finding_of(own_box, "transactions", open_seconds=0).level == OK
+
+
+@contextmanager
+def standby(url: str, slot: str | None) -> Iterator[psycopg.Connection[Any]]:
+    """One that says, as a standby with a long query does, that it needs everything since the beginning."""
+    connection = psycopg.connect(url, autocommit=True, replication="true", application_name="standby")
+    with closing(connection):
+        raw = connection.pgconn
+        where = f"SLOT {slot} " if slot else ""
+        (position,) = (connection.execute("IDENTIFY_SYSTEM").fetchone() or ())[2:3]
+        raw.send_query(f"START_REPLICATION {where}PHYSICAL {position.decode()}".encode())
+        result = raw.get_result()
+        assert result is not None
+        assert result.status == pq.ExecStatus.COPY_BOTH
+        oldest = 3  # the first transaction there is
+        raw.put_copy_data(b"h" + struct.pack(">qIIII", int(time.time() * 1e6), oldest, 0, 0, 0))
+        raw.flush()
+        yield connection
+
+
+def test_a_slot_whose_standby_lags_is_a_warning_whether_or_not_it_is_in_use(own_box: Outbox, own_server: Any) -> None:
+    execute(own_box, "SELECT pg_create_physical_replication_slot('lagging', true)")
+    assert finding_of(own_box, "transactions", snapshot_age=1).level == OK
+    with standby(own_server.url, "lagging"):
+        becomes_true(lambda: finding_of(own_box, "transactions", snapshot_age=1).level == WARNING)
+        assert "'lagging', which is in use" in finding_of(own_box, "transactions", snapshot_age=1).what
+        assert finding_of(own_box, "transactions").level == OK  # not many transactions have been since
+    becomes_true(lambda: "is not in use" in finding_of(own_box, "transactions", snapshot_age=1).what)
+    command = commands_in(finding_of(own_box, "transactions", snapshot_age=1))[0]
+    becomes_true(lambda: can_be_run(own_box, command))
+    assert finding_of(own_box, "transactions", snapshot_age=1).level == OK
+
+
+def can_be_run(box: Outbox, command: str) -> bool:
+    try:
+        execute(box, command)
+    except peewee.OperationalError:  # it is still being used
+        return False
+    return True
+
+
+def test_a_long_query_on_a_standby_without_a_slot_is_a_warning(own_box: Outbox, own_server: Any) -> None:
+    with standby(own_server.url, None):
+        becomes_true(lambda: finding_of(own_box, "transactions", snapshot_age=1).level == WARNING)
+        found = finding_of(own_box, "transactions", snapshot_age=1)
+        assert "A query on the standby standby" in found.what
+        assert "hot_standby_feedback" in advice_of(found)
+        assert finding_of(own_box, "transactions").level == OK
+    becomes_true(lambda: finding_of(own_box, "transactions", snapshot_age=1).level == OK)
+
+
+def test_sessions_of_other_roles_can_t_be_looked_at_without_a_grant(own_box: Outbox, own_server: Any) -> None:
+    database = own_box.database.database
+    execute(own_box, "CREATE ROLE limited LOGIN PASSWORD 'limited-word'")
+    execute(own_box, "GRANT USAGE ON SCHEMA public TO limited")
+    execute(own_box, "GRANT SELECT ON ALL TABLES IN SCHEMA public TO limited")
+    address = f"postgresql://limited:limited-word@127.0.0.1:{own_server.port}/{database}"
+    limited = Outbox(Settings(dispatch="off"), database=open_database(address))
+    with psycopg.connect(f"{own_server.url.rpartition('/')[0]}/{database}") as other:
+        other.execute("SELECT txid_current()")
+        found = findings_of(limited, "transactions", open_seconds=0)
+        assert [each.level for each in found] == [NOTE, OK]
+        assert "can't be looked at" in found[0].what
+        execute(own_box, commands_in(found[0])[0])
+        limited.database.close_all()  # type: ignore[attr-defined]
+        assert finding_of(limited, "transactions", open_seconds=0).level == WARNING
+    limited.database.close_all()  # type: ignore[attr-defined]
+    execute(own_box, "DROP OWNED BY limited")
+    execute(own_box, "DROP ROLE limited")
+
+
+# Vacuum
+
+
+@on_postgres
+def test_a_table_that_is_looked_after_is_fine(box: Outbox) -> None:
+    assert finding_of(box, "vacuum").level == OK
+
+
+@on_postgres
+def test_autovacuum_switched_off_for_the_table_is_a_problem_and_the_advice_mends_it(box: Outbox) -> None:
+    execute(box, "ALTER TABLE outbox_event SET (autovacuum_enabled = off)")
+    found = finding_of(box, "vacuum")
+    assert (found.level, "switched off for outbox_event" in found.what) == (PROBLEM, True)
+    execute(box, commands_in(found)[0])
+    assert finding_of(box, "vacuum").level == OK
+
+
+@pytest.mark.parametrize("switch", ["autovacuum", "track_counts"])
+def test_autovacuum_switched_off_for_all_is_a_problem_and_the_advice_mends_it(own_box: Outbox, switch: str) -> None:
+    execute(own_box, f"ALTER SYSTEM SET {switch} = off")
+    execute(own_box, "SELECT pg_reload_conf()")
+    becomes_true(lambda: finding_of(own_box, "vacuum").level == PROBLEM)
+    found = finding_of(own_box, "vacuum")
+    assert f"{switch} is off" in found.what
+    for command in commands_in(found):
+        execute(own_box, command)
+    becomes_true(lambda: finding_of(own_box, "vacuum").level == OK)
+
+
+@on_postgres
+@pytest.mark.parametrize("change_it", ["SET (fillfactor = 90)", "RESET (fillfactor)"])
+def test_another_fillfactor_is_a_warning_and_the_advice_mends_it(box: Outbox, change_it: str) -> None:
+    execute(box, f"ALTER TABLE outbox_event {change_it}")
+    found = finding_of(box, "vacuum")
+    assert (found.level, "fillfactor of outbox_event" in found.what) == (WARNING, True)
+    execute(box, commands_in(found)[0])
+    assert finding_of(box, "vacuum").level == OK
+
+
+@on_postgres
+def test_more_dead_rows_than_live_ones_are_a_warning_and_the_advice_mends_it(box: Outbox) -> None:
+    emit(40)
+    execute(box, "DELETE FROM outbox_event WHERE seq NOT IN (SELECT seq FROM outbox_event ORDER BY seq LIMIT 10)")
+    box.database.close_all()  # type: ignore[attr-defined]  # a session that ends tells what it did
+    becomes_true(lambda: finding_of(box, "vacuum", dead_rows=20).level == WARNING)
+    found = finding_of(box, "vacuum", dead_rows=20)
+    assert "dead rows beside" in found.what
+    assert finding_of(box, "vacuum").level == OK  # too few to matter
+    execute(box, commands_in(found)[0])
+    becomes_true(lambda: finding_of(box, "vacuum", dead_rows=20).level == OK)

@@ -1,0 +1,97 @@
+"""SQLite's file: how it is written, whether it can be, and whether it is whole."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import peewee
+import pytest
+
+from outbox.admin.doctor import NOTE, OK, PROBLEM, WARNING
+from outbox.admin.doctor.examine import examine
+from outbox.connect import open_database
+from outbox.core import Outbox
+from outbox.settings import Settings
+from tests.doctor.consultation import advice_of, commands_in, finding_of
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "events.db"
+
+
+@pytest.fixture
+def box(path: Path) -> Iterator[Outbox]:
+    box = Outbox(Settings(dispatch="off"), database=open_database(f"sqlite:///{path}"))
+    box.create_tables()
+    yield box
+    box.database.close_all()  # type: ignore[attr-defined]
+
+
+def test_a_file_as_we_open_it_is_fine(box: Outbox) -> None:
+    assert finding_of(box, "file").level == OK
+
+
+def test_another_journal_mode_than_wal_is_a_problem_and_the_advice_mends_it(path: Path) -> None:
+    database = peewee.SqliteDatabase(path, pragmas={"journal_mode": "delete"}, lock_type="IMMEDIATE")
+    box = Outbox(Settings(dispatch="off"), database=database)
+    box.create_tables()
+    found = finding_of(box, "file")
+    assert (found.level, "journal mode is delete, not wal" in found.what) == (PROBLEM, True)
+    mended = Outbox(Settings(dispatch="off"), database=peewee.SqliteDatabase(path, lock_type="IMMEDIATE"))
+    with mended.dialect.connection():
+        mended.dialect.run(commands_in(found)[0])
+    assert finding_of(mended, "file").level == OK
+
+
+def test_a_file_that_can_only_be_read_is_a_problem(box: Outbox, path: Path) -> None:
+    with box.dialect.connection():  # so that the files beside it are there
+        read_only = peewee.SqliteDatabase(f"file:{path}?mode=ro", uri=True, lock_type="IMMEDIATE")
+        found = finding_of(Outbox(Settings(dispatch="off"), database=read_only), "file")
+        assert (found.level, "can't be written to" in found.what) == (PROBLEM, True)
+        assert str(path.parent) in advice_of(found)
+        read_only.close()
+
+
+def test_somebody_who_does_not_stop_writing_is_a_warning(box: Outbox, path: Path) -> None:
+    impatient = peewee.SqliteDatabase(path, pragmas={"busy_timeout": 50}, lock_type="IMMEDIATE")
+    looking = Outbox(Settings(dispatch="off"), database=impatient)
+    with box.dialect.connection(), box.database.atomic("IMMEDIATE"):
+        found = finding_of(looking, "file")
+        assert (found.level, "nobody else could" in found.what) == (WARNING, True)
+    assert finding_of(looking, "file").level == OK
+
+
+def test_a_disk_that_is_nearly_full_is_a_problem(box: Outbox) -> None:
+    found = finding_of(box, "file", free_bytes=2**62)
+    assert (found.level, "MiB left" in found.what) == (PROBLEM, True)
+
+
+def test_whether_the_file_is_whole_is_looked_at_on_request(box: Outbox, path: Path) -> None:
+    assert finding_of(box, "integrity").level == NOTE
+    assert finding_of(box, "integrity", thorough=True).level == OK
+
+
+def test_a_damaged_file_is_a_problem(box: Outbox, path: Path) -> None:
+    with box.dialect.connection():
+        box.dialect.run("PRAGMA wal_checkpoint(TRUNCATE)")
+        size = box.dialect.run("PRAGMA page_size").fetchone()[0]
+        root = box.dialect.run("SELECT rootpage FROM sqlite_master WHERE name = 'outbox_audit'").fetchone()[0]
+    box.database.close_all()  # type: ignore[attr-defined]
+    with path.open("r+b") as file:
+        file.seek((root - 1) * size)
+        file.write(b"\xff" * size)
+    found = finding_of(box, "integrity", thorough=True)
+    assert found.level == PROBLEM
+    assert "damaged" in found.what
+
+
+def test_a_file_that_is_no_database_is_a_problem_not_a_traceback(path: Path) -> None:
+    path.write_bytes(b"no database at all" * 1000)
+    found = examine(Outbox(Settings(dispatch="off"), database=open_database(f"sqlite:///{path}")))
+    assert next(each for each in found if each.check == "database").level == PROBLEM
+
+
+def test_events_in_memory_are_a_note() -> None:
+    box = Outbox(Settings(dispatch="off"), database=peewee.SqliteDatabase(":memory:"))
+    box.create_tables()
+    assert finding_of(box, "file").level == NOTE
