@@ -79,33 +79,20 @@ def find(box: Outbox, id: UUID) -> OutboxEvent | None:
 def page(box: Outbox, which: Filter, *, after: UUID | None = None, size: int = PAGE) -> Page:
     """The newest events that match, older than `after`."""
     with box.dialect.connection():
-        older = [] if after is None else [OutboxEvent.id < after]
-        narrow = _narrow(box, which)
-        if narrow is not None:
-            conditions = [*which.conditions(box.database), *older]
-            query = OutboxEvent.select(*LISTED).where(OutboxEvent.id.in_(narrow), *conditions)
-            events = _newest(box, query, size)
-            return Page(events[:size], events[size - 1].id if len(events) > size else None)
-        return _look_through(box, which, older, after, size)
+        return _page(box, which, _narrow(box, which), after, size)
 
 
 def count(box: Outbox, which: Filter, cap: int = COUNT_CAP) -> Count:
     """How many match, looked at no further than a window reaches."""
     with box.dialect.connection():
+        return _count(box, which, _narrow(box, which), cap)
+
+
+def page_and_count(box: Outbox, which: Filter, *, after: UUID | None = None, size: int = PAGE) -> tuple[Page, Count]:
+    """Both, for less than the two apart."""
+    with box.dialect.connection():
         narrow = _narrow(box, which)
-        if narrow is not None:
-            conditions = which.conditions(box.database)
-            query = OutboxEvent.select(OutboxEvent.id).where(OutboxEvent.id.in_(narrow), *conditions)
-            return Count(_counted(box, query.limit(FEW + 1)))
-        conditions = which.conditions(box.database, in_window=True)
-        end = _end_of_window(box, which, None)
-        if end is not None:
-            conditions.append(OutboxEvent.id >= end)
-        query = OutboxEvent.select(OutboxEvent.id)
-        if conditions:
-            query = query.where(*conditions)
-        number = _counted(box, query.limit(cap + 1))
-    return Count(min(number, cap), at_least=number > cap or end is not None)
+        return _page(box, which, narrow, after, size), _count(box, which, narrow, COUNT_CAP)
 
 
 def event_types(box: Outbox) -> list[str]:
@@ -142,7 +129,32 @@ def search(box: Outbox, text: str, size: int = PAGE) -> list[OutboxEvent]:
     return [events[id] for id in sorted(events, reverse=True)][:size]
 
 
-def _narrow(box: Outbox, which: Filter) -> Any | None:
+def _page(box: Outbox, which: Filter, narrow: list[UUID] | None, after: UUID | None, size: int) -> Page:
+    older = [] if after is None else [OutboxEvent.id < after]
+    if narrow is None:
+        return _look_through(box, which, older, after, size)
+    conditions = [*which.conditions(box.database), *older]
+    events = _newest(box, OutboxEvent.select(*LISTED).where(OutboxEvent.id.in_(narrow), *conditions), size)
+    return Page(events[:size], events[size - 1].id if len(events) > size else None)
+
+
+def _count(box: Outbox, which: Filter, narrow: list[UUID] | None, cap: int) -> Count:
+    if narrow is not None:
+        conditions = which.conditions(box.database)
+        query = OutboxEvent.select(OutboxEvent.id).where(OutboxEvent.id.in_(narrow), *conditions)
+        return Count(_counted(box, query.limit(FEW + 1)))
+    conditions = which.conditions(box.database, in_window=True)
+    end = _end_of_window(box, which, None)
+    if end is not None:
+        conditions.append(OutboxEvent.id >= end)
+    query = OutboxEvent.select(OutboxEvent.id)
+    if conditions:
+        query = query.where(*conditions)
+    number = _counted(box, query.limit(cap + 1))
+    return Count(min(number, cap), at_least=number > cap or end is not None)
+
+
+def _narrow(box: Outbox, which: Filter) -> list[UUID] | None:
     """The ids of the few that an index knows, if there are few; the most telling index comes first."""
     event = OutboxEvent
     if which.ids is not None:

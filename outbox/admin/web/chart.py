@@ -32,7 +32,8 @@ class Chart:
     bars: list[Bar]
     width: float
     top: int
-    emitted: str
+    line: str
+    emitted: int
     delivered: int
     failed: int
     retried: int
@@ -50,7 +51,8 @@ def chart(activity: Sequence[Activity]) -> Chart:
         bars=bars,
         width=STEP * len(bars),
         top=top,
-        emitted=" ".join(_step(bar, top) for bar in bars),
+        line=" ".join(_step(bar, top) for bar in bars),
+        emitted=sum(each.emitted for each in activity),
         delivered=sum(each.delivered for each in activity),
         failed=sum(each.failed for each in activity),
         retried=sum(each.retried for each in activity),

@@ -30,7 +30,7 @@ DEEDS = {
         Deed(
             "retry",
             "Retry",
-            "failed",
+            "are failed",
             "put back",
             (
                 "Each becomes due at once, and its attempts are counted from 0.",
@@ -43,7 +43,7 @@ DEEDS = {
         Deed(
             "replay",
             "Replay",
-            "delivered",
+            "are delivered",
             "sent again",
             (
                 "Each is delivered again, with the same id and the same content.",
@@ -55,7 +55,7 @@ DEEDS = {
         Deed(
             "fail",
             "Give up",
-            "waiting",
+            "are waiting",
             "given up",
             (
                 "Each ends as failed, and is not tried again unless somebody retries it.",
@@ -68,7 +68,7 @@ DEEDS = {
         Deed(
             "delete",
             "Delete",
-            "ended",
+            "have ended",
             "deleted",
             (
                 "Each is gone for good, with its content. This can't be undone.",
@@ -90,7 +90,7 @@ def deeds_for(status: str | None) -> list[Deed]:
 def told(deed: Deed, number: int) -> str:
     """What has happened."""
     if number == 0:
-        return f"Nothing was {deed.done}: none of them was {deed.which} any more."
+        return f"Nothing was {deed.done}: only events that {deed.which} can be."
     return f"{events(number)} {'was' if number == 1 else 'were'} {deed.done}."
 
 

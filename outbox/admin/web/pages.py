@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -40,6 +40,7 @@ async def overview(request: Request) -> Response:
         chart=chart(view.activity),
         hints=hints(view),
         destinations=destinations(view),
+        retention=timedelta(hours=dashboard_of(request).box.settings.retention_hours),
     )
 
 
@@ -93,7 +94,7 @@ async def events(request: Request) -> Response:
             types = queries.event_types(box)
             if search:
                 return Listing(now, Page(queries.search(box, search)), None, types)
-            return Listing(now, queries.page(box, which, after=after), queries.count(box, which), types)
+            return Listing(now, *queries.page_and_count(box, which, after=after), types)
 
     listing = await run_in_threadpool(look)
     if search and len(listing.page.events) == 1 and _is_id(search):

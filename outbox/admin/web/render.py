@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
@@ -54,6 +55,14 @@ def seconds(value: float) -> str:
     return f"{value * 1000:.0f} ms" if value < 1 else f"{value:.1f} s"
 
 
+def in_code(text: str) -> Markup:
+    """What stands in backticks, as code."""
+    parts = text.split("`")
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part) if number % 2 else part for number, part in enumerate(parts)
+    )
+
+
 def pretty(value: Any) -> str:
     text = json.dumps(value, indent=2, ensure_ascii=False)
     return (
@@ -69,7 +78,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for each in (ago, utc, short_id, seconds, pretty, duration):
+    for each in (ago, utc, in_code, short_id, seconds, pretty, duration):
         made.filters[each.__name__] = each
     made.globals |= {
         "query": query_of,

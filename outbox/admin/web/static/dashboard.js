@@ -14,7 +14,7 @@
 
   // Ticks
 
-  const boxes = () => [...document.querySelectorAll('#live input[name="id"]')];
+  const boxes = () => [...document.querySelectorAll('#live input[type="checkbox"][name="id"]')];
 
   function countTicks() {
     const all = document.getElementById("tick-all");
