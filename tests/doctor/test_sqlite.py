@@ -32,12 +32,12 @@ def test_a_file_as_we_open_it_is_fine(box: Outbox) -> None:
 
 
 def test_another_journal_mode_than_wal_is_a_problem_and_the_advice_mends_it(path: Path) -> None:
-    database = peewee.SqliteDatabase(path, pragmas={"journal_mode": "delete"}, lock_type="IMMEDIATE")
+    database = peewee.SqliteDatabase(str(path), pragmas={"journal_mode": "delete"}, lock_type="IMMEDIATE")
     box = Outbox(Settings(dispatch="off"), database=database)
     box.create_tables()
     found = finding_of(box, "file")
     assert (found.level, "journal mode is delete, not wal" in found.what) == (PROBLEM, True)
-    mended = Outbox(Settings(dispatch="off"), database=peewee.SqliteDatabase(path, lock_type="IMMEDIATE"))
+    mended = Outbox(Settings(dispatch="off"), database=peewee.SqliteDatabase(str(path), lock_type="IMMEDIATE"))
     with mended.dialect.connection():
         mended.dialect.run(commands_in(found)[0])
     assert finding_of(mended, "file").level == OK
@@ -53,7 +53,7 @@ def test_a_file_that_can_only_be_read_is_a_problem(box: Outbox, path: Path) -> N
 
 
 def test_somebody_who_does_not_stop_writing_is_a_warning(box: Outbox, path: Path) -> None:
-    impatient = peewee.SqliteDatabase(path, pragmas={"busy_timeout": 50}, lock_type="IMMEDIATE")
+    impatient = peewee.SqliteDatabase(str(path), pragmas={"busy_timeout": 50}, lock_type="IMMEDIATE")
     looking = Outbox(Settings(dispatch="off"), database=impatient)
     with box.dialect.connection(), box.database.atomic("IMMEDIATE"):
         found = finding_of(looking, "file")

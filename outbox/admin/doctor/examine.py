@@ -39,6 +39,8 @@ DATABASE = ("database",)
 TABLES = ("database", "schema")
 REDIS = ("redis",)
 
+WHO_WAITS = "`SELECT pid, pg_blocking_pids(pid) FROM pg_stat_activity` shows who keeps whom waiting."
+
 # Settings that are secret for the password in them, if there is one.
 ADDRESSES = ("database_url", "redis_url")
 
@@ -143,7 +145,7 @@ def _findings(check: Check, context: Context) -> list[Finding]:
 def _advice(context: Context, error: str) -> str:
     again = "See to that, and run `outbox doctor` again"
     if "statement timeout" in error:
-        return f"{again}; `SELECT pid, pg_blocking_pids(pid) FROM pg_stat_activity` shows who keeps whom waiting."
+        return f"{again}; {WHO_WAITS}"
     return f"{again}." if context.on_postgres else f"{again}; with `--thorough` it says whether the file is intact."
 
 

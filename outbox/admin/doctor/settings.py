@@ -26,15 +26,14 @@ def look(context: Context) -> Iterator[Finding]:
 
 def deadlines(context: Context) -> Iterator[Finding]:
     """A destination's own deadline, against the longest that an event may belong to a worker."""
-    # By name: how long it may take, and how long it may hold a lease, as its workers have it.
-    longest = {name: (each["seconds"], run) for name, each, run in _known(context) if each.get("seconds") is not None}
+    known = {(name, each["seconds"], run) for name, each, run in _known(context) if each.get("seconds") is not None}
     troubles = [
         problem(
             f"A delivery to {name} may take {lasting(seconds)}, but no lease is renewed for longer than "
             f"OUTBOX_MAX_RUN_SECONDS ({run:g}): it is cut short, and tried again in vain.",
             f"Set OUTBOX_MAX_RUN_SECONDS to {seconds:.0f} or more, or give {name} a shorter `timeout`.",
         )
-        for name, (seconds, run) in longest.items()
+        for name, seconds, run in sorted(known)
         if seconds > run
     ]
     yield from troubles
@@ -175,7 +174,7 @@ RULES: tuple[Callable[[Context], Iterator[Finding]], ...] = (
 
 
 def _known(context: Context) -> Iterator[tuple[str, dict[str, Any], float]]:
-    """Every destination that is registered here, or that a worker has told of."""
+    """Every destination that is registered here, or that a worker has told of, and how long a lease lasts there."""
     own = context.box.settings.max_run_seconds
     for name, each in context.box.registry.destinations.items():
         yield name, description(each), own

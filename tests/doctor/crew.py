@@ -1,0 +1,42 @@
+"""Processes that others have published, as rows."""
+
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+from outbox.admin.overview import database_now
+from outbox.admin.records import Process
+from outbox.core import Outbox
+from outbox.publish import WORKER
+
+SETTINGS = {"queue": "outbox", "lease_seconds": 30.0, "max_run_seconds": 300.0}
+
+
+def appears(
+    box: Outbox,
+    kind: str = WORKER,
+    *,
+    host: str = "alpha",
+    pid: int = 1,
+    seen: float = 0,
+    started: float = 0,
+    settings: dict[str, Any] | None = None,
+    **details: Any,
+) -> None:
+    """A process was last seen, and was started, so many seconds ago, and told this."""
+    with box.dialect.connection():
+        now = database_now(box)
+        Process.insert(
+            id=str(uuid4()),
+            kind=kind,
+            host=host,
+            pid=pid,
+            started_at=now - timedelta(seconds=started),
+            seen_at=now - timedelta(seconds=seen),
+            details={"version": "0.1.0", "publish_seconds": 10.0, "settings": SETTINGS | (settings or {})} | details,
+        ).execute(box.database)
+
+
+def knows(**destinations: list[str] | None) -> dict[str, Any]:
+    """`knows(billing=["order.*"])`: handlers of these names, for these types."""
+    return {name: {"kind": "Handler", "seconds": None, "events": events} for name, events in destinations.items()}

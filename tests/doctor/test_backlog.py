@@ -1,0 +1,133 @@
+"""What waits too long, and what has failed."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+import outbox
+from outbox.admin.doctor import OK, PROBLEM, WARNING
+from outbox.admin.overview import database_now
+from outbox.admin.records import Minute
+from outbox.core import Outbox
+from outbox.publish import WORKER
+from tests.doctor.consultation import advice_of, finding_of
+from tests.doctor.crew import appears
+from tests.table import change, claimed, emit, let_pass
+
+
+def test_an_empty_table_is_fine(box: Outbox) -> None:
+    assert {finding_of(box, each).level for each in ("leases", "backlog", "breakers", "failed")} == {OK}
+
+
+# Leases
+
+
+@pytest.mark.parametrize(("seconds", "level"), [(0, OK), (85, OK), (200, PROBLEM)])
+def test_a_lease_that_ran_out_and_was_not_noticed_is_a_problem(box: Outbox, seconds: float, level: str) -> None:
+    emit(3)
+    claimed(box, 2)
+    let_pass(seconds=seconds)  # the lease takes 30 of them, and sweeps may take some
+    found = finding_of(box, "leases")
+    assert found.level == level
+    if level == PROBLEM:
+        assert "2 events belong to workers that died" in found.what
+        assert "python -m scheduler" in advice_of(found)
+        box.process_pending_events()
+        box.process_pending_events()
+        assert finding_of(box, "leases").level == OK
+
+
+# The backlog
+
+
+def count(box: Outbox, minutes_ago: int, **counts: int) -> None:
+    with box.dialect.connection():
+        minute = database_now(box).replace(second=0, microsecond=0) - timedelta(minutes=minutes_ago)
+        for name, value in counts.items():
+            Minute.insert(minute=minute, name=name, labels="", value=value).execute(box.database)
+
+
+@pytest.mark.parametrize(("seconds", "level"), [(200, OK), (400, PROBLEM)])
+def test_events_that_nobody_delivers_are_a_problem(box: Outbox, seconds: float, level: str) -> None:
+    emit(3)
+    let_pass(seconds=seconds)
+    found = finding_of(box, "backlog")
+    assert (found.level, "3 events are due" in found.what) == (level, True)
+
+
+@pytest.mark.parametrize(
+    ("counts", "level", "words"),
+    [
+        ({"emitted": 500, "delivered": 100}, PROBLEM, "the backlog grows"),
+        ({"emitted": 100, "delivered": 500}, WARNING, "it gets less"),
+        ({"emitted": 100, "delivered": 50, "failed": 51}, WARNING, "it gets less"),
+    ],
+)
+def test_late_events_are_told_with_whether_they_get_more(
+    box: Outbox, counts: dict[str, Any], level: str, words: str
+) -> None:
+    emit(3)
+    let_pass(hours=2)
+    count(box, 3, **counts)
+    count(box, 30, emitted=10_000, delivered=10_000)  # too long ago to count
+    found = finding_of(box, "backlog")
+    assert (found.level, words in found.what) == (level, True)
+    assert "the oldest since 2 h" in found.what
+    assert f"{counts['emitted']} were emitted" in found.what
+
+
+def test_events_that_wait_for_their_time_are_not_late(box: Outbox) -> None:
+    emit(3, deliver_after=timedelta(days=3))
+    let_pass(days=2)
+    assert finding_of(box, "backlog").level == OK
+
+
+# Destinations that are left alone
+
+
+def test_a_destination_that_is_left_alone_is_a_warning_with_its_reason(box: Outbox) -> None:
+    breaker = {"open": True, "trips": 3, "seconds": 12.5, "error": "ConnectError: refused"}
+    appears(box, destinations={"billing": {"kind": "Webhook"}}, breakers={"billing": breaker})
+    found = finding_of(box, "breakers")
+    assert (found.level, "billing can't be reached" in found.what) == (WARNING, True)
+    assert "ConnectError: refused" in found.what
+
+
+def test_one_that_can_t_be_reached_for_real_is_told(box: Outbox) -> None:
+    @outbox.handler("*", name="billing")
+    def refuse(event: outbox.Event) -> None:
+        raise outbox.Unavailable("no route")
+
+    emit(20)
+    for _ in range(20):
+        box.process_pending_events(1)
+    box.publisher.kind = WORKER
+    box.publisher.publish()
+    found = finding_of(box, "breakers")
+    assert (found.level, "no route" in found.what) == (WARNING, True)
+
+
+# What failed
+
+
+def test_failed_events_are_a_warning_with_their_number_and_the_top_cause(box: Outbox) -> None:
+    @outbox.handler("*", name="billing")
+    def refuse(event: outbox.Event) -> None:
+        raise outbox.Reject("no such account" if event.aggregate_id != "0" else "something else")
+
+    emit(3)
+    box.process_pending_events()
+    found = finding_of(box, "failed")
+    assert found.level == WARNING
+    assert "3 events have failed" in found.what
+    assert "most often at billing: Reject: no such account" in found.what
+    assert "outbox list --status failed" in advice_of(found)
+    outbox.retry_failed_events()
+    assert finding_of(box, "failed").level == OK
+
+
+def test_a_failed_event_without_progress_is_told_as_well(box: Outbox) -> None:
+    emit(1)
+    change(status="failed", next_attempt_at=None, error_message="by hand")
+    assert "at no destination: by hand" in finding_of(box, "failed").what

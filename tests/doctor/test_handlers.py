@@ -1,0 +1,106 @@
+"""Somebody for every event that waits."""
+
+import pytest
+
+import outbox
+from outbox.admin.doctor import NOTE, OK, PROBLEM
+from outbox.core import Outbox
+from outbox.publish import WORKER
+from tests.doctor.consultation import advice_of, finding_of, findings_of
+from tests.doctor.crew import appears, knows
+from tests.table import emit, let_pass
+
+
+def test_where_nothing_waits_nobody_is_missed(box: Outbox) -> None:
+    assert finding_of(box, "handlers").level == OK
+
+
+def test_where_nobody_has_told_what_it_wants_that_is_a_note(box: Outbox) -> None:
+    emit(1)
+    found = finding_of(box, "handlers")
+    assert (found.level, "outbox doctor -m" in advice_of(found)) == (NOTE, True)
+
+
+def test_a_type_that_no_worker_wants_is_a_problem(box: Outbox) -> None:
+    emit(3, "order.placed")
+    emit(2, "user.created")
+    appears(box, destinations=knows(billing=["order.*"]))
+    (found,) = findings_of(box, "handlers")
+    assert found.level == PROBLEM
+    assert "2 events of the type 'user.created'" in found.what
+    assert "outbox.ignore('user.created')" in advice_of(found)
+
+
+def test_one_that_is_wanted_anywhere_is_fine(box: Outbox) -> None:
+    emit(1, "order.placed")
+    emit(1, "user.created")
+    appears(box, pid=1, destinations=knows(billing=["order.*"]))
+    appears(box, pid=2, destinations=knows(mail=["user.created"]))
+    assert finding_of(box, "handlers").level == OK
+
+
+def test_a_destination_that_does_not_say_what_it_wants_may_want_anything(box: Outbox) -> None:
+    emit(1)
+    appears(box, destinations=knows(own=None))
+    assert finding_of(box, "handlers").level == OK
+
+
+def test_a_type_that_is_ignored_is_fine_as_a_real_worker_publishes_it(box: Outbox) -> None:
+    emit(1, "order.placed")
+    outbox.handler("user.*", name="mail")(lambda event: None)
+    box.publisher.kind = WORKER
+    box.publisher.publish()
+    outbox._registry.clear()
+    assert finding_of(box, "handlers").level == PROBLEM
+    outbox.handler("user.*", name="mail")(lambda event: None)
+    outbox.ignore("order.*")
+    box.publisher.publish()
+    outbox._registry.clear()
+    assert finding_of(box, "handlers").level == OK
+
+
+def test_handlers_of_the_modules_given_are_taken_into_account(box: Outbox) -> None:
+    emit(1, "order.placed")
+    outbox.handler("user.*", name="mail")(lambda event: None)
+    assert finding_of(box, "handlers").level == PROBLEM
+    outbox.handler("order.*", name="billing")(lambda event: None)
+    assert finding_of(box, "handlers").level == OK
+
+
+@pytest.fixture
+def stranded(box: Outbox) -> Outbox:
+    """A worker with another module has tried."""
+    outbox.handler("user.*", name="mail")(lambda event: None)
+    emit(2, "order.placed")
+    box.process_pending_events()
+    outbox._registry.clear()
+    outbox.handler("*", name="everything")(lambda event: None)
+    return box
+
+
+def test_events_that_a_worker_knew_nobody_for_are_a_problem_until_they_are_delivered(stranded: Outbox) -> None:
+    found = finding_of(stranded, "handlers")
+    assert (found.level, "knew nobody" in found.what) == (PROBLEM, True)
+    assert "2 of the type 'order.placed'" in found.what
+    let_pass(hours=1)
+    stranded.process_pending_events()
+    assert finding_of(stranded, "handlers").level == OK
+
+
+def test_events_that_wait_for_a_destination_that_a_worker_lacks_are_a_problem(box: Outbox) -> None:
+    outbox.handler("*", name="everything")(lambda event: None)
+
+    @outbox.handler("*", name="billing")
+    def refuse(event: outbox.Event) -> None:
+        raise outbox.RetryLater(60)
+
+    emit(1)
+    box.process_pending_events()
+    assert finding_of(box, "handlers").level == OK
+    outbox._registry.clear()
+    outbox.handler("*", name="everything")(lambda event: None)
+    let_pass(hours=1)
+    box.process_pending_events()
+    found = finding_of(box, "handlers")
+    assert (found.level, "wait for 'billing', which a worker did not know" in found.what) == (PROBLEM, True)
+    assert "name='billing'" in advice_of(found)

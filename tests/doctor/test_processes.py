@@ -1,0 +1,170 @@
+"""Who is at work, and whether they agree."""
+
+import pytest
+
+import outbox
+from outbox.admin.doctor import NOTE, OK, PROBLEM, WARNING
+from outbox.admin.records import Process
+from outbox.core import Outbox
+from outbox.publish import APPLICATION, SCHEDULER, UP, WORKER
+from tests.conftest import Configure
+from tests.doctor.consultation import advice_of, finding_of, findings_of
+from tests.doctor.crew import appears, knows
+from tests.table import another
+
+
+@pytest.fixture
+def box(configure: Configure) -> Outbox:
+    """One that would publish, as production's do; in a test nothing starts that."""
+    return configure(publish_seconds=10)
+
+
+# Alive
+
+
+def test_nobody_at_work_is_a_problem(box: Outbox) -> None:
+    assert [finding_of(box, each).level for each in ("workers", "scheduler")] == [PROBLEM] * 2
+    assert "dramatiq jobs your.module" in advice_of(finding_of(box, "workers"))
+    assert "python -m scheduler" in advice_of(finding_of(box, "scheduler"))
+
+
+def test_an_application_is_neither(box: Outbox) -> None:
+    appears(box, APPLICATION)
+    assert [finding_of(box, each).level for each in ("workers", "scheduler")] == [PROBLEM] * 2
+
+
+def test_a_worker_and_a_scheduler_are_named(box: Outbox) -> None:
+    appears(box, WORKER, host="alpha", pid=7)
+    appears(box, SCHEDULER, host="beta", pid=8)
+    found = [finding_of(box, each) for each in ("workers", "scheduler")]
+    assert [each.level for each in found] == [OK, OK]
+    assert ("alpha:7" in found[0].what, "beta:8" in found[1].what) == (True, True)
+
+
+def test_everything_in_one_process_is_both(box: Outbox) -> None:
+    box.publisher.kind = UP
+    box.publisher.publish()
+    assert [finding_of(box, each).level for each in ("workers", "scheduler", "silent")] == [OK] * 3
+
+
+def test_where_nobody_publishes_it_can_t_be_known(configure: Configure) -> None:
+    found = finding_of(configure(publish_seconds=0), "workers")
+    assert (found.level, "can't be known" in found.what) == (WARNING, True)
+    assert "OUTBOX_PUBLISH_SECONDS" in advice_of(found)
+
+
+def test_who_delivers_inline_needs_no_worker_to_begin_with(configure: Configure) -> None:
+    assert finding_of(configure(dispatch="inline", publish_seconds=10), "workers").level == NOTE
+
+
+@pytest.mark.parametrize(("seen", "level"), [(25, OK), (60, WARNING)])
+def test_a_process_that_falls_silent_is_named(box: Outbox, seen: float, level: str) -> None:
+    appears(box, WORKER, host="gamma", pid=9, seen=seen, started=1000)
+    found = finding_of(box, "silent")
+    assert found.level == level
+    if level == WARNING:
+        assert "worker gamma:9 was last heard of 1 min ago" in found.what
+        assert "ps -p 9" in advice_of(found)
+        assert finding_of(box, "workers").level == PROBLEM
+
+
+def test_one_that_was_replaced_since_is_not_mourned(box: Outbox) -> None:
+    appears(box, WORKER, pid=9, seen=600, started=1000)
+    appears(box, WORKER, pid=10, started=900)  # was there all the time
+    assert finding_of(box, "silent").level == WARNING
+    appears(box, WORKER, pid=11, started=300)
+    assert finding_of(box, "silent").level == OK
+
+
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
+def test_sqlite_on_several_hosts_is_a_problem(box: Outbox) -> None:
+    appears(box, WORKER, host="alpha")
+    assert finding_of(box, "hosts").level == OK
+    appears(box, APPLICATION, host="beta")
+    found = finding_of(box, "hosts")
+    assert (found.level, "alpha, beta" in found.what) == (PROBLEM, True)
+
+
+# Agreement
+
+
+def test_workers_that_know_the_same_destinations_are_fine(box: Outbox) -> None:
+    for pid in (1, 2):
+        appears(box, pid=pid, destinations=knows(billing=["order.*"], mail=["*"]))
+    appears(box, SCHEDULER, pid=3, destinations={})  # delivers nothing
+    assert finding_of(box, "destinations").level == OK
+
+
+def test_a_worker_that_lacks_a_destination_is_a_problem_that_names_it_and_who_has_it(box: Outbox) -> None:
+    appears(box, pid=1, destinations=knows(billing=["order.*"], mail=["*"]))
+    appears(box, pid=2, destinations=knows(mail=["*"]))
+    (found,) = findings_of(box, "destinations")
+    assert found.level == PROBLEM
+    assert "alpha:2 does not know billing, which alpha:1 knows" in found.what
+    assert "dramatiq jobs your.module" in advice_of(found)
+
+
+def test_one_that_is_silent_is_not_asked(box: Outbox) -> None:
+    appears(box, pid=1, destinations=knows(mail=["*"]))
+    appears(box, pid=2, seen=600, destinations={})
+    assert finding_of(box, "destinations").level == OK
+
+
+@pytest.mark.parametrize(
+    "other", [knows(mail=["order.*"]), {"mail": {"kind": "Webhook", "seconds": 20, "events": ["*"]}}]
+)
+def test_a_name_that_means_different_things_is_a_problem(box: Outbox, other: dict[str, object]) -> None:
+    appears(box, pid=1, destinations=knows(mail=["*"]))
+    appears(box, pid=2, destinations=other)
+    found = finding_of(box, "destinations")
+    assert (found.level, "different things by the destination mail" in found.what) == (PROBLEM, True)
+
+
+def test_what_a_worker_publishes_agrees_with_what_is_registered_here(box: Outbox) -> None:
+    outbox.handler("order.*", name="mail")(lambda event: None)
+    outbox.add_destination(outbox.Webhook("billing", "http://127.0.0.1/", events=["order.placed"]))
+    box.publisher.kind = WORKER
+    box.publisher.publish()
+    assert [each.level for each in findings_of(box, "destinations")] == [OK]
+
+
+def test_what_this_command_was_not_told_of_is_a_warning(box: Outbox) -> None:
+    outbox.handler("*", name="mail")(lambda event: None)
+    appears(box, pid=1, destinations=knows(mail=["*"], billing=["order.*"]))
+    found = finding_of(box, "destinations")
+    assert (found.level, "this command does not know billing" in found.what) == (WARNING, True)
+    assert "outbox doctor -m" in advice_of(found)
+
+
+def test_several_versions_at_work_are_a_warning(box: Outbox) -> None:
+    appears(box, pid=1)
+    assert finding_of(box, "versions").level == OK
+    appears(box, pid=2, version="0.0.9")
+    found = finding_of(box, "versions")
+    assert (found.level, "0.0.9 (alpha:2)" in found.what) == (WARNING, True)
+
+
+@pytest.mark.parametrize("kind", [WORKER, SCHEDULER])
+def test_settings_that_differ_are_a_warning(box: Outbox, kind: str) -> None:
+    appears(box, pid=1)
+    assert finding_of(box, "agreement").level == OK
+    appears(box, kind, pid=2, settings={"lease_seconds": 7.0})
+    found = finding_of(box, "agreement")
+    assert (found.level, "OUTBOX_LEASE_SECONDS is not the same" in found.what) == (WARNING, True)
+    assert "7.0 (alpha:2)" in found.what
+
+
+def test_settings_of_this_command_that_differ_from_the_workers_are_a_warning(configure: Configure) -> None:
+    box = configure(publish_seconds=10)
+    box.publisher.kind = WORKER
+    box.publisher.publish()
+    assert finding_of(another(box), "agreement").level == OK
+    assert finding_of(configure(queue="another"), "agreement").level == WARNING
+
+
+def test_details_of_another_release_are_no_trouble(box: Outbox) -> None:
+    appears(box)
+    with box.dialect.connection():
+        Process.update(details={}).execute(box.database)
+    levels = {finding_of(box, each).level for each in ("workers", "destinations", "agreement", "handlers", "deadlines")}
+    assert levels == {OK}

@@ -1,0 +1,101 @@
+"""Settings that one may come to regret."""
+
+from typing import Any
+
+import pytest
+
+import outbox
+from outbox.admin.doctor import OK, PROBLEM, WARNING
+from outbox.admin.doctor.settings import retries_hours
+from outbox.core import Outbox
+from outbox.settings import Settings
+from tests.conftest import Configure
+from tests.doctor.consultation import advice_of, finding_of, findings_of
+from tests.doctor.crew import appears
+
+once = pytest.mark.parametrize("url", ["sqlite"], indirect=True)
+DEFAULTS: dict[str, Any] = {"publish_seconds": 10}
+
+UNSAFE: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    ("OUTBOX_RETENTION_HOURS", {"retention_hours": 71}, {"retention_hours": 72}),
+    (
+        "OUTBOX_RETENTION_HOURS",
+        {"retention_hours": 23, "max_age_hours": 1},
+        {"retention_hours": 24, "max_age_hours": 1},
+    ),
+    (
+        "OUTBOX_RETENTION_HOURS",
+        {"retention_hours": 100, "max_attempts": 200},
+        {"retention_hours": 200, "max_attempts": 200},
+    ),
+    ("OUTBOX_LEASE_SECONDS", {"lease_seconds": 4, "sweep_seconds": 1}, {"lease_seconds": 5, "sweep_seconds": 1}),
+    ("OUTBOX_SWEEP_SECONDS", {"sweep_seconds": 31}, {"sweep_seconds": 30}),
+    ("OUTBOX_BATCH_SIZE", {"batch_size": 9}, {"batch_size": 10}),
+    ("OUTBOX_MAX_PAYLOAD_BYTES", {"batch_size": 2049}, {"batch_size": 2048}),
+    ("OUTBOX_MAX_ATTEMPTS", {"max_attempts": 1}, {"max_attempts": 2}),
+    ("OUTBOX_MAX_AGE_HOURS", {"max_age_hours": 0.9}, {"max_age_hours": 1}),
+    ("OUTBOX_UNHANDLED", {"unhandled": "deliver"}, {"unhandled": "fail"}),
+    ("OUTBOX_PUBLISH_SECONDS", {"publish_seconds": 0}, {"publish_seconds": 60}),
+    (
+        "OUTBOX_WEBHOOK_SECRET",
+        {"webhook_url": "https://example.com/"},
+        {"webhook_url": "https://example.com/", "webhook_secret": outbox.webhooks.new_secret()},
+    ),
+    (
+        "OUTBOX_DASHBOARD_PASSWORD",
+        {"dashboard_host": "0.0.0.0", "dashboard_user": "ops"},  # noqa: S104  (nothing listens)
+        {"dashboard_host": "0.0.0.0", "dashboard_user": "ops", "dashboard_password": "a word"},  # noqa: S104
+    ),
+]
+
+
+@once
+def test_the_defaults_are_fine(configure: Configure) -> None:
+    assert finding_of(configure(**DEFAULTS), "settings").level == OK
+
+
+@once
+@pytest.mark.parametrize(("variable", "unsafe", "safe"), UNSAFE, ids=[f"{each[0]}-{each[1]}" for each in UNSAFE])
+def test_what_is_unsafe_is_a_warning_that_names_the_setting_and_what_is_just_safe_is_fine(
+    configure: Configure, variable: str, unsafe: dict[str, Any], safe: dict[str, Any]
+) -> None:
+    (found,) = findings_of(configure(**DEFAULTS | unsafe), "settings")
+    assert (found.level, variable in advice_of(found)) == (WARNING, True)
+    assert finding_of(configure(**DEFAULTS | safe), "settings").level == OK
+
+
+def test_how_long_retries_go_on_is_the_sum_of_the_waits_or_the_longest_outage() -> None:
+    five: dict[str, Any] = {
+        "max_attempts": 5,
+        "backoff_base_seconds": 60.0,
+        "backoff_cap_seconds": 3600.0,
+        "max_age_hours": 0.0,
+    }
+    assert retries_hours(Settings(**five, backoff_jitter=False)) == (60 + 120 + 240 + 480) / 3600
+    assert retries_hours(Settings(**five)) == 1.25 * (60 + 120 + 240 + 480) / 3600
+    assert retries_hours(Settings(**five | {"max_age_hours": 72.0})) == 72
+    capped = five | {"max_attempts": 1000, "backoff_cap_seconds": 60.0}
+    assert retries_hours(Settings(**capped, backoff_jitter=False)) == 999 * 60 / 3600
+
+
+# Deadlines
+
+
+def test_a_destination_that_may_take_longer_than_a_lease_lasts_is_a_problem(configure: Configure) -> None:
+    box = configure(max_run_seconds=60)
+    outbox.add_destination(outbox.Webhook("billing", "http://127.0.0.1/", timeout=55))
+    assert finding_of(box, "deadlines").level == OK
+    outbox.add_destination(outbox.Webhook("slow", "http://127.0.0.1/", timeout=56))
+    (found,) = findings_of(box, "deadlines")
+    assert (found.level, "A delivery to slow may take 1 min" in found.what) == (PROBLEM, True)
+    assert "Set OUTBOX_MAX_RUN_SECONDS to 61 or more" in advice_of(found)
+
+
+def test_one_that_only_a_worker_knows_is_measured_by_that_workers_settings(box: Outbox) -> None:
+    slow = {"slow": {"kind": "Webhook", "seconds": 100.0, "events": ["*"]}}
+    appears(box, destinations=slow)
+    assert finding_of(box, "deadlines").level == OK
+    appears(box, pid=2, destinations=slow, settings={"max_run_seconds": 90.0})
+    appears(box, pid=3, destinations=slow)
+    found = finding_of(box, "deadlines")
+    assert (found.level, "OUTBOX_MAX_RUN_SECONDS (90)" in found.what) == (PROBLEM, True)
