@@ -1,0 +1,102 @@
+"""What the doctor says is documented, and what it advises can be done."""
+
+import ast
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import fields
+from importlib.util import find_spec
+from pathlib import Path
+
+import click
+import pytest
+
+import outbox
+from outbox.admin import doctor
+from outbox.admin.doctor import NOTE, OK, note, ok
+from outbox.admin.doctor.examine import CHECKS
+from outbox.cli import cli
+from outbox.settings import PREFIX, Settings
+from tests.program import ROOT
+
+SOURCES = sorted(Path(doctor.__file__).parent.glob("*.py"))
+PAGE = ROOT / "docs" / "doctor.md"
+
+
+def texts(source: Path) -> Iterator[str]:
+    """Every text in it, with what is filled in left out."""
+    for node in ast.walk(ast.parse(source.read_text())):
+        if isinstance(node, ast.JoinedStr):
+            yield "".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+SAID = [text for source in SOURCES for text in texts(source)]
+COMMANDS = sorted({command for text in SAID for command in re.findall(r"`(outbox [^`]*)`", text)})
+
+
+def test_there_is_something_to_look_at() -> None:
+    assert {"outbox init", "outbox list --status failed", "outbox retry", "outbox doctor -m your.module"} <= set(
+        COMMANDS
+    )
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_that_is_advised_exists_with_its_options(command: str) -> None:
+    _, name, *arguments = shlex.split(command)
+    found: click.Command = cli.commands[name]
+    found.make_context(name, arguments, resilient_parsing=False)
+
+
+def test_every_setting_that_is_named_exists() -> None:
+    known = {PREFIX + field.name.upper() for field in fields(Settings)}
+    named = {name for text in SAID for name in re.findall(r"OUTBOX_[A-Z_]*[A-Z]\b", text)}
+    assert len(named) > 10
+    assert named <= known
+
+
+def test_every_function_that_is_advised_exists() -> None:
+    named = {name for text in SAID for name in re.findall(r"`outbox\.([a-z_.]+)\(", text)}
+    assert {"ignore", "webhooks.new_secret"} <= named
+    for name in named:
+        found: object = outbox
+        for part in name.split("."):
+            found = getattr(found, part)
+        assert callable(found)
+
+
+def test_the_programs_that_are_advised_exist() -> None:
+    assert any("dramatiq jobs your.module" in text for text in SAID)
+    assert any("python -m scheduler" in text for text in SAID)
+    assert None not in (find_spec("dramatiq.__main__"), find_spec("jobs"), find_spec("scheduler.__main__"))
+
+
+@pytest.mark.parametrize("check", [check.name for check in CHECKS])
+def test_every_check_is_documented(check: str) -> None:
+    assert PAGE.read_text().count(f"\n### `{check}`\n") == 1
+
+
+def test_nothing_else_is_documented() -> None:
+    assert set(re.findall(r"^### `(\w+)`$", PAGE.read_text(), re.MULTILINE)) == {check.name for check in CHECKS}
+
+
+def test_every_setting_that_is_looked_at_has_a_row() -> None:
+    from tests.doctor.test_settings import UNSAFE
+
+    for variable in {variable for variable, _, _ in UNSAFE}:
+        assert f"`{variable}`" in PAGE.read_text() or variable == "OUTBOX_MAX_PAYLOAD_BYTES"
+
+
+def test_what_a_check_needs_comes_before_it() -> None:
+    names = [check.name for check in CHECKS]
+    assert len(set(names)) == len(names)
+    for number, check in enumerate(CHECKS):
+        assert set(check.needs) <= set(names[:number])
+
+
+def test_only_good_news_come_without_advice() -> None:
+    assert [ok("").level, note("").level] == [OK, NOTE]
+    for kind in (doctor.warning, doctor.problem):
+        with pytest.raises(TypeError):
+            kind("something is wrong")  # type: ignore[call-arg]
