@@ -7,12 +7,13 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from outbox.admin.web.dashboard import dashboard_of
+from outbox.errors import SettingsError
 
 
 async def metrics(request: Request) -> Response:
     try:
         from outbox.metrics import exposition
-    except ImportError:
-        return PlainTextResponse("Metrics need prometheus-client: pip install 'dramatiq-outbox[metrics]'\n", 404)
+    except SettingsError as error:  # what it needs is not installed
+        return PlainTextResponse(f"{error}\n", 404)
     body, content_type = await run_in_threadpool(exposition, dashboard_of(request).box)
     return Response(body, headers={"Content-Type": content_type})

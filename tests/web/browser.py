@@ -1,0 +1,88 @@
+"""What a browser without scripts does with a page: reads it, follows its links, fills in its forms."""
+
+import re
+from html.parser import HTMLParser
+from typing import Any
+from urllib.parse import urlencode
+
+from httpx import Response
+
+from tests.web.client import Client
+
+VOID = {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"}
+
+
+class Form:
+    """Its fields as they are sent if nobody touches them, and its buttons."""
+
+    def __init__(self, attributes: dict[str, str]) -> None:
+        self.action = attributes.get("action", "")
+        self.method = attributes.get("method", "get").lower()
+        self.fields: list[tuple[str, str]] = []
+        self.buttons: list[tuple[str, str]] = []
+
+
+class Document(HTMLParser):
+    """A page: its text, its tags, its links and forms."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str]]] = []
+        self.links: dict[str, str] = {}
+        self.forms: list[Form] = []
+        self._text: list[str] = []
+        self._link: str | None = None
+        self._link_text = ""
+        self.feed(html)
+        self.text = re.sub(r"\s+", " ", " ".join(self._text)).strip()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        attributes = {name: "" if value is None else value for name, value in attrs}
+        self.tags.append((tag, attributes))
+        if tag == "a":
+            self._link, self._link_text = attributes.get("href"), ""
+        elif tag == "form":
+            self.forms.append(Form(attributes))
+        elif self.forms and tag == "input" and attributes.get("name"):
+            kind = attributes.get("type", "text")
+            if kind not in ("checkbox", "radio") or "checked" in attributes:
+                self.forms[-1].fields.append((attributes["name"], attributes.get("value", "")))
+        elif self.forms and tag == "button" and "name" in attributes:
+            self.forms[-1].buttons.append((attributes["name"], attributes["value"]))
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "a" and self._link is not None:
+            self.links[re.sub(r"\s+", " ", self._link_text).strip()] = self._link
+            self._link = None
+
+    def handle_data(self, data: str) -> None:
+        self._text.append(data)
+        if self._link is not None:
+            self._link_text += data
+
+
+class Browser:
+    """Follows redirects, keeps cookies, and refuses to be shown an error unless it was expected."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+
+    def get(self, path: str, status: int = 200, **parameters: Any) -> Document:
+        return self._read(self.client.get(path, params=parameters or None), status)
+
+    def submit(self, form: Form, *added: tuple[str, str], status: int = 200, without: tuple[str, ...] = ()) -> Document:
+        fields = [(name, value) for name, value in form.fields if name not in without] + list(added)
+        if form.method == "get":
+            return self._read(self.client.get(f"{form.action}?{urlencode(fields)}"), status)
+        body = urlencode(fields)
+        kind = {"Content-Type": "application/x-www-form-urlencoded"}
+        return self._read(self.client.post(form.action, content=body, headers=kind), status)
+
+    def _read(self, response: Response, status: int) -> Document:
+        assert response.status_code == status, response.text
+        return Document(response.text)
+
+
+def form_to(page: Document, path: str) -> Form:
+    (found,) = [form for form in page.forms if form.action.endswith(path)][:1]
+    return found

@@ -1,0 +1,21 @@
+"""The dashboard as a browser on the same machine sees it, without the network."""
+
+import pytest
+
+from outbox.admin.web import Local, make_app
+from outbox.core import Outbox
+from tests.processes import make_stage, stage
+from tests.web.browser import Browser
+from tests.web.client import Client
+
+__all__ = ["make_stage", "stage"]
+
+
+@pytest.fixture
+def client(box: Outbox) -> Client:
+    return Client(make_app(box, authenticate=Local()))
+
+
+@pytest.fixture
+def browser(client: Client) -> Browser:
+    return Browser(client)

@@ -1,0 +1,223 @@
+"""Who may come in: this machine, a password, or whom the application around it lets in; and what browsers are told."""
+
+from base64 import b64encode
+from typing import Any
+
+import pytest
+from starlette.applications import Starlette
+from starlette.authentication import AuthCredentials, AuthenticationBackend, BaseUser, SimpleUser
+from starlette.middleware import Middleware
+from starlette.middleware.authentication import AuthenticationMiddleware
+from starlette.requests import HTTPConnection
+from starlette.routing import Mount
+
+from outbox.admin.web import Basic, Local, make_app, scope_user
+from outbox.admin.web.access import is_loopback
+from outbox.cli.dashboard import doorkeeper
+from outbox.core import Outbox
+from outbox.errors import SettingsError
+from outbox.settings import Settings
+from tests.conftest import Configure
+from tests.web.browser import Browser
+from tests.web.client import Client
+
+PATHS = ["/", "/events", "/audit", "/metrics", "/static/dashboard.css", "/nowhere"]
+
+
+def basic(user: str, password: str) -> dict[str, str]:
+    return {"Authorization": "Basic " + b64encode(f"{user}:{password}".encode()).decode()}
+
+
+@pytest.fixture
+def guarded(configure: Configure) -> Client:
+    box = configure(dashboard_user="ada", dashboard_password="hush: hüsh")
+    return Client(make_app(box), base_url="https://ops.example.com", client=("203.0.113.7", 50000))
+
+
+# A password
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_nothing_is_shown_without_the_password(guarded: Client, path: str) -> None:
+    answer = guarded.get(path)
+    assert answer.status_code == 401
+    assert answer.headers["www-authenticate"].startswith("Basic ")
+    assert "hush" not in answer.text
+
+
+def test_nothing_is_changed_without_the_password(guarded: Client) -> None:
+    assert guarded.post("/act", content="action=delete&scope=all").status_code == 401
+
+
+def test_the_password_opens(guarded: Client) -> None:
+    answer = guarded.get("/", headers=basic("ada", "hush: hüsh"))
+    assert answer.status_code == 200
+    assert "as ada" in answer.text
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        basic("ada", "hush: hüs"),
+        basic("ada", "hush: hüshh"),
+        basic("ada", ""),
+        basic("Ada", "hush: hüsh"),
+        basic("", ""),
+        {"Authorization": "Basic"},
+        {"Authorization": "Basic !!!"},
+        {"Authorization": "Basic YWRhOmh1c2g"},
+        {"Authorization": "Bearer hush"},
+        {"Authorization": "Basic " + "A" * 5000},
+    ],
+)
+def test_anything_else_does_not(guarded: Client, headers: dict[str, str]) -> None:
+    assert guarded.get("/", headers=headers).status_code == 401
+
+
+def test_without_a_password_and_without_a_way_to_tell_who_asks_no_application_is_made(box: Outbox) -> None:
+    with pytest.raises(SettingsError, match="open to everybody"):
+        make_app(box)
+
+
+@pytest.mark.parametrize("given", [{"dashboard_user": "ada"}, {"dashboard_password": "hush"}])
+def test_half_of_the_credentials_are_an_error(given: dict[str, str]) -> None:
+    with pytest.raises(SettingsError, match="go together"):
+        doorkeeper("127.0.0.1", Settings.load({}, **given))
+
+
+# Addresses
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "ops.example.com", ""])  # noqa: S104  (refused)
+def test_an_address_that_others_reach_needs_a_password(host: str) -> None:
+    with pytest.raises(SettingsError, match="OUTBOX_DASHBOARD_PASSWORD"):
+        doorkeeper(host, Settings.load({}))
+    assert isinstance(doorkeeper(host, Settings.load({}, dashboard_user="ada", dashboard_password="x")), Basic)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "localhost"])
+def test_an_address_of_this_machine_needs_none(host: str) -> None:
+    assert isinstance(doorkeeper(host, Settings.load({})), Local)
+
+
+def test_a_password_that_is_set_is_asked_for_on_this_machine_too() -> None:
+    assert isinstance(doorkeeper("127.0.0.1", Settings.load({}, dashboard_user="a", dashboard_password="b")), Basic)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1.example.com", "localhost.example.com", "128.0.0.1", "0", "127.1"])
+def test_names_that_only_look_like_this_machine_are_not(host: str) -> None:
+    assert not is_loopback(host)
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example.com", "evil.example.com:8642", "127.0.0.1.evil.example.com", "[", "", "localhost@evil.com:1"]
+)
+def test_a_name_that_somebody_made_resolve_to_this_machine_is_refused(client: Client, host: str) -> None:
+    answer = client.get("/", headers={"Host": host})
+    assert answer.status_code == 403
+    assert "127.0.0.1" in answer.text
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:8642", "localhost", "LOCALHOST:1", "[::1]:8642"])
+def test_this_machine_s_own_names_are_not(client: Client, host: str) -> None:
+    assert client.get("/", headers={"Host": host}).status_code == 200
+
+
+def test_a_connection_from_elsewhere_is_refused_whatever_it_says(box: Outbox) -> None:
+    app = make_app(box, authenticate=Local())
+    elsewhere = Client(app, base_url="http://127.0.0.1", client=("203.0.113.7", 50000))
+    assert elsewhere.get("/", headers={"X-Forwarded-For": "127.0.0.1"}).status_code == 403
+
+
+# The application around it
+
+
+class ByHeader(AuthenticationBackend):
+    async def authenticate(self, conn: HTTPConnection) -> tuple[AuthCredentials, BaseUser] | None:
+        name = conn.headers.get("x-user")
+        return None if name is None else (AuthCredentials(), SimpleUser(name))
+
+
+def around(dashboard: Any) -> Starlette:
+    return Starlette(
+        routes=[Mount("/ops/outbox", dashboard)],
+        middleware=[Middleware(AuthenticationMiddleware, backend=ByHeader())],
+    )
+
+
+def test_the_application_around_it_may_know_who_asks(box: Outbox) -> None:
+    client = Client(around(make_app(box, authenticate=scope_user)))
+    assert client.get("/ops/outbox/").status_code == 403
+    answer = client.get("/ops/outbox/", headers={"X-User": "grace"})
+    assert answer.status_code == 200
+    assert "as grace" in answer.text
+
+
+def test_without_the_application_s_middleware_nobody_is_known(box: Outbox) -> None:
+    assert Client(make_app(box, authenticate=scope_user)).get("/").status_code == 403
+
+
+def test_a_coroutine_may_tell_who_asks(box: Outbox) -> None:
+    async def ask(connection: HTTPConnection) -> str | None:
+        return connection.headers.get("x-user")
+
+    client = Client(make_app(box, authenticate=ask))
+    assert client.get("/").status_code == 403
+    assert client.get("/", headers={"X-User": "grace"}).status_code == 200
+
+
+def test_every_link_form_and_script_stays_below_where_it_is_mounted(box: Outbox) -> None:
+    browser = Browser(Client(around(make_app(box, authenticate=Local()))))
+    box.emit("Order", 1, "order.placed", {})
+    event = str(next(iter(box.database.execute_sql("SELECT id FROM outbox_event").fetchone())))
+    for path in ("/", "/events", f"/events/{event}", "/audit", f"/confirm?action=fail&scope=selected&id={event}"):
+        page = browser.get(f"/ops/outbox{path}")
+        found = [
+            value
+            for _, attributes in page.tags
+            for name, value in attributes.items()
+            if name in ("href", "src", "action", "hx-get") and not value.startswith("#")
+        ]
+        assert len(found) > 8
+        assert [value for value in found if not value.startswith("/ops/outbox/")] == []
+
+
+# What browsers are told
+
+
+@pytest.mark.parametrize("path", [*PATHS, "/events/x", "/confirm"])
+def test_every_answer_forbids_what_is_not_ours(client: Client, path: str) -> None:
+    headers = client.get(path).headers
+    policy = dict(part.strip().split(" ", 1) for part in headers["content-security-policy"].split(";"))
+    assert policy == {
+        "default-src": "'none'",
+        "script-src": "'self'",
+        "style-src": "'self'",
+        "img-src": "'self' data:",
+        "connect-src": "'self'",
+        "form-action": "'self'",
+        "frame-ancestors": "'none'",
+        "base-uri": "'none'",
+    }
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["x-frame-options"] == "DENY"
+    assert headers["referrer-policy"] == "same-origin"
+    assert headers["cache-control"] == ("no-cache" if path.startswith("/static") else "no-store")
+
+
+def test_refusals_carry_the_headers_too(guarded: Client) -> None:
+    assert "content-security-policy" in guarded.get("/").headers
+
+
+@pytest.mark.parametrize("path", ["/static/../pages.py", "/static/%2e%2e/pages.py", "/static/nothing", "/static/%00"])
+def test_only_what_is_meant_to_be_served_is_served(client: Client, path: str) -> None:
+    assert client.get(path).status_code == 404
+
+
+def test_pages_have_neither_scripts_nor_styles_of_their_own(client: Client) -> None:
+    for path in ("/", "/events", "/audit"):
+        html = client.get(path).text
+        assert "style=" not in html
+        assert "<style" not in html
+        assert html.count("<script") == html.count('<script src="/static/')
+        assert " on" not in "".join(part.split(">")[0] for part in html.split("<"))

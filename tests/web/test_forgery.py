@@ -1,0 +1,116 @@
+"""Changes come from the dashboard's own forms alone."""
+
+import pytest
+
+from outbox.models import OutboxEvent
+from tests.table import change, emit_one
+from tests.web.browser import Browser, form_to
+from tests.web.client import Client
+
+FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+
+
+def failed_event() -> str:
+    event = emit_one()
+    change(event, status="failed", next_attempt_at=None)
+    return str(event.id)
+
+
+def token(browser: Browser, id: str) -> str:
+    page = browser.get("/confirm", action="retry", scope="selected", id=id)
+    return dict(form_to(page, "/act").fields)["csrf_token"]
+
+
+def post(client: Client, id: str, token: str, **headers: str) -> int:
+    body = f"action=retry&scope=selected&id={id}&csrf_token={token}"
+    names = {name.replace("_", "-"): value for name, value in headers.items()}
+    return client.post("/act", content=body, headers=FORM | names, follow_redirects=False).status_code
+
+
+def status(id: str) -> str:
+    return str(OutboxEvent.get_by_id(id).status)
+
+
+def test_the_form_that_was_shown_works(browser: Browser) -> None:
+    id = failed_event()
+    assert post(browser.client, id, token(browser, id)) == 303
+    assert status(id) == "pending"
+
+
+@pytest.mark.parametrize("wrong", ["", "x", "A" * 43])
+def test_a_wrong_token_changes_nothing(browser: Browser, wrong: str) -> None:
+    id = failed_event()
+    token(browser, id)
+    assert post(browser.client, id, wrong) == 403
+    assert status(id) == "failed"
+
+
+def test_a_token_without_the_cookie_changes_nothing(browser: Browser) -> None:
+    id = failed_event()
+    given = token(browser, id)
+    browser.client.cookies.clear()
+    assert post(browser.client, id, given) == 403
+    assert post(browser.client, id, "") == 403
+    assert status(id) == "failed"
+
+
+@pytest.mark.parametrize("cookie", ["", "x", "é" * 43], ids=["empty", "short", "foreign"])
+def test_a_cookie_that_is_none_of_ours_is_no_token(browser: Browser, cookie: str) -> None:
+    id = failed_event()
+    sent = f"outbox_csrf={cookie}".encode()
+    body = f"action=retry&scope=selected&id={id}&csrf_token={cookie}"
+    answer = browser.client.post("/act", content=body, headers={**FORM, "Cookie": sent})
+    assert answer.status_code == 403
+    assert status(id) == "failed"
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Sec_Fetch_Site": "cross-site"},
+        {"Sec_Fetch_Site": "same-site"},
+        {"Origin": "http://evil.example.com"},
+        {"Origin": "null"},
+        {"Origin": "http://127.0.0.1:9999"},
+        {"Origin": "http://["},
+        {"Sec_Fetch_Site": "cross-site", "Origin": "http://127.0.0.1:8642"},
+    ],
+)
+def test_a_browser_that_says_another_page_asked_is_believed(browser: Browser, headers: dict[str, str]) -> None:
+    id = failed_event()
+    assert post(browser.client, id, token(browser, id), **headers) == 403
+    assert status(id) == "failed"
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{"Sec_Fetch_Site": "same-origin"}, {"Origin": "http://127.0.0.1:8642"}, {"Origin": "https://127.0.0.1:8642"}],
+)
+def test_a_browser_that_says_this_page_asked_is_believed(browser: Browser, headers: dict[str, str]) -> None:
+    id = failed_event()
+    assert post(browser.client, id, token(browser, id), **headers) == 303
+
+
+def test_the_cookie_is_for_this_place_and_for_no_script(client: Client) -> None:
+    cookie = client.get("/events").headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=strict" in cookie
+    assert "Path=/" in cookie
+    assert "set-cookie" not in client.get("/events").headers
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "PATCH"])
+def test_only_a_post_changes_anything(browser: Browser, method: str) -> None:
+    id = failed_event()
+    given = token(browser, id)
+    path = f"/act?action=retry&scope=selected&id={id}&csrf_token={given}"
+    assert browser.client.request(method, path).status_code == 405
+    assert status(id) == "failed"
+
+
+def test_what_stands_in_the_address_of_a_post_is_not_heeded(browser: Browser) -> None:
+    id = failed_event()
+    given = token(browser, id)
+    path = f"/act?action=retry&scope=selected&id={id}&csrf_token={given}"
+    assert browser.client.post(path).status_code == 403
+    assert status(id) == "failed"

@@ -1,0 +1,381 @@
+"""What the pages tell."""
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+import outbox
+from outbox.admin import queries
+from outbox.admin.records import Minute, Process
+from outbox.core import Outbox
+from outbox.publish import WORKER
+from tests.conftest import Configure
+from tests.table import change, emit_one, on_postgres, statements
+from tests.web.browser import Browser, Document
+from tests.web.client import Client
+from tests.web.sample import delivered, failed, many_delivered, now, sending, waiting
+
+
+def tell(box: Outbox, **changes: Any) -> None:
+    """A process that is there."""
+    details = {"publish_seconds": 10, "destinations": {}, "breakers": {}, "version": "1"} | changes.pop("details", {})
+    row = {"id": "1", "kind": WORKER, "host": "app-1", "pid": 7, "started_at": now() - timedelta(hours=2)}
+    Process.bind(box.database)
+    Process.create(**row | {"seen_at": now(), "details": details} | changes)
+
+
+def rows(page: Document) -> list[str]:
+    """The ids on a list of events, in its order."""
+    return [
+        attributes["value"]
+        for tag, attributes in page.tags
+        if tag == "input" and attributes.get("type") == "checkbox" and attributes.get("name") == "id"
+    ]
+
+
+def ids(*events: outbox.OutboxEvent) -> list[str]:
+    return [str(event.id) for event in events]
+
+
+# Overview
+
+
+def test_the_overview_counts(browser: Browser) -> None:
+    failed(), failed(), delivered(), waiting(), sending()
+    page = browser.get("/")
+    for told in ("failed 2", "pending 1", "sending 1", "delivered 1"):
+        assert told in page.text
+
+
+def test_the_overview_tells_why_events_failed_and_links_to_those(browser: Browser) -> None:
+    one, other = failed("runner: HTTP 500"), failed("runner: HTTP 500")
+    third = failed("mailer: 100 % \\ of_it", destination="mailer")
+    page = browser.get("/")
+    assert "2 runner HTTP 500" in page.text
+    assert rows(browser.get(page.links["2"])) == ids(other, one)
+    assert rows(browser.get(page.links["1"])) == ids(third)
+
+
+def test_without_a_worker_the_overview_says_so_and_what_to_do(browser: Browser) -> None:
+    emit_one()
+    page = browser.get("/")
+    assert "No worker is running Nothing is delivered until one runs." in page.text
+    assert "dramatiq jobs your.module" in page.text
+    assert "python -m scheduler" in page.text
+
+
+def test_with_worker_and_scheduler_all_is_well(box: Outbox, browser: Browser) -> None:
+    tell(box)
+    tell(box, id="2", kind="scheduler")
+    assert "All is well" in browser.get("/").text
+
+
+def test_a_silent_worker_is_none(box: Outbox, browser: Browser) -> None:
+    tell(box, seen_at=now() - timedelta(minutes=5))
+    page = browser.get("/")
+    assert "No worker is running" in page.text
+    assert "silent" in page.text
+
+
+def test_a_destination_that_is_left_alone_comes_first(box: Outbox, browser: Browser) -> None:
+    breakers = {"billing": {"open": True, "trips": 3, "seconds": 20.0, "error": "refused"}}
+    tell(box, details={"destinations": {"a": {"kind": "X"}, "billing": {"kind": "Webhook"}}, "breakers": breakers})
+    page = browser.get("/")
+    assert "billing can't be reached" in page.text
+    assert "billing Webhook left alone refused" in page.text
+    assert page.text.index("billing Webhook") < page.text.index("a X ok")
+
+
+@pytest.mark.parametrize(
+    ("state", "told"),
+    [
+        (lambda: change(emit_one(), next_attempt_at=now() - timedelta(minutes=3)), "have been due for 3 min"),
+        (lambda: sending(seconds=-5), "1 of a worker that fell silent"),
+    ],
+)
+def test_what_is_late_is_told(box: Outbox, browser: Browser, state: Any, told: str) -> None:
+    tell(box)
+    state()
+    assert told in browser.get("/").text
+
+
+def test_workers_that_disagree_are_told(box: Outbox, browser: Browser) -> None:
+    tell(box, details={"destinations": {"a": {}, "b": {}}})
+    tell(box, id="2", details={"destinations": {"a": {}}})
+    assert "Not all of them know b." in browser.get("/").text
+
+
+def test_the_chart_has_a_bar_for_each_minute_and_says_in_words_what_it_shows(box: Outbox, client: Client) -> None:
+    minute = now().replace(second=0, microsecond=0)
+    Minute.bind(box.database)
+    for name, labels, value in (
+        ("delivered", "", 1234),
+        ("failed", "", 1),
+        ("latency_bucket", json.dumps({"le": "0.025"}, separators=(",", ":")), 10),
+    ):
+        Minute.create(minute=minute, name=name, labels=labels, value=value)
+    html = client.get("/").text
+    assert html.count('class="hover"') == 60
+    assert html.count('class="delivered" x=') == html.count('class="failed" x=') == 1
+    assert "1,234 delivered, 1 failed, 0 retried. Busiest:" in html
+    assert "2,000/min" in html
+    assert "half within</dt><dd>18 ms" in html
+
+
+def test_the_chart_says_when_there_is_nothing_to_draw(browser: Browser) -> None:
+    page = browser.get("/")
+    assert "Nothing was emitted or delivered." in page.text
+    assert "svg" not in [tag for tag, _ in page.tags]
+
+
+# Events
+
+
+def test_events_are_listed_newest_first_with_their_error(browser: Browser) -> None:
+    first, second = failed("runner: boom", tenant_id="acme"), delivered()
+    page = browser.get("/events")
+    assert rows(page) == ids(second, first)
+    assert "runner: boom" in page.text
+    assert "acme" in page.text
+    assert "2 events" in page.text
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"status": "failed"},
+        {"type": "user.created"},
+        {"aggregate": "Order:meant"},
+        {"aggregate": ":meant"},
+        {"tenant": "acme"},
+        {"destination": "billing"},
+        {"error": "100%_\\"},
+        {"key": "k-1"},
+        {"correlation": "c-1"},
+        {"since": "2100-01-01T00:00", "until": "2100-01-02"},
+        {"since": "2100-01-01T01:00+01:00"},
+    ],
+)
+def test_each_filter_finds_what_is_meant_and_nothing_else(browser: Browser, parameters: dict[str, str]) -> None:
+    meant = failed(
+        "billing: 100%_\\ wrong",
+        destination="billing",
+        event_type="user.created",
+        aggregate_id="meant",
+        tenant_id="acme",
+        idempotency_key="k-1",
+        correlation_id="c-1",
+    )
+    if "since" in parameters:
+        # Ids and times of creation go together; this one was made in the future.
+        future = outbox.OutboxEvent.get_by_id(meant.id).created_at.replace(year=2100, month=1, day=1, hour=12)
+        change(meant, created_at=future)
+        moved = queries.first_uuid7_of(future) if hasattr(queries, "first_uuid7_of") else _id_at(future)
+        outbox.OutboxEvent.update(id=moved).where(outbox.OutboxEvent.id == meant.id).execute()
+        meant.id = moved
+    delivered(), waiting()
+    page = browser.get("/events", **parameters)
+    assert rows(page) == ids(meant)
+    assert "1 event matches" in page.text
+
+
+def _id_at(moment: Any) -> Any:
+    from outbox.identifier import first_uuid7_of
+
+    return first_uuid7_of(moment)
+
+
+def test_a_filter_stays_in_the_form_and_in_the_links(browser: Browser) -> None:
+    failed(tenant_id="acme & söhne")
+    page = browser.get("/events", tenant="acme & söhne", status="failed")
+    (form,) = [form for form in page.forms if ("tenant", "acme & söhne") in form.fields and form.action == "/events"]
+    assert ("status", "failed") in form.fields
+    assert rows(browser.get(page.links["delivered"])) == []
+    assert len(rows(browser.get(page.links["failed"]))) == 1
+
+
+def test_older_events_are_a_page_away(browser: Browser) -> None:
+    events = many_delivered(2 * queries.PAGE + 1)
+    page, seen = browser.get("/events"), []
+    for _ in range(2):
+        seen += rows(page)
+        page = browser.get(page.links["Older events"])
+    seen += rows(page)
+    assert seen == ids(*sorted(events, key=lambda event: event.id, reverse=True))
+    assert "Older events" not in page.links
+    assert "To the newest" in page.links
+
+
+def test_a_window_says_how_far_it_looked_and_goes_further(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queries, "WINDOW", 10)
+    meant = delivered(tenant_id="rare")
+    many_delivered(15)
+    page = browser.get("/events", tenant="rare")
+    assert rows(page) == []
+    assert "what is older has not been looked at" in page.text
+    assert "Nothing matches" not in page.text
+    assert rows(browser.get(page.links["Look further back"])) == ids(meant)
+
+
+@pytest.mark.parametrize("text", ["k-1", " meant ", "Order:meant"])
+def test_the_search_finds_keys_and_aggregates(browser: Browser, text: str) -> None:
+    meant = delivered(aggregate_id="meant", idempotency_key="k-1")
+    delivered()
+    page = browser.get("/events", q=text)
+    assert rows(page) == ids(meant)
+    assert "1 match for" in page.text
+
+
+def test_the_search_for_an_id_leads_to_the_event(browser: Browser) -> None:
+    event = delivered(tenant_id="acme")
+    for form in (str(event.id), event.id.hex.upper(), f" {event.id} "):
+        assert "Details Id" in browser.get("/events", q=form).text
+
+
+def test_empty_lists_help(browser: Browser) -> None:
+    assert "No events yet" in browser.get("/events").text
+    assert "Nothing matches" in browser.get("/events", tenant="x").text
+    assert "Nothing found" in browser.get("/events", q="x").text
+    assert "Nothing was done by hand yet" in browser.get("/audit").text
+
+
+# One event
+
+
+def test_an_event_tells_its_story(browser: Browser) -> None:
+    event = failed("runner: HTTP 500", tenant_id="acme", correlation_id="c-1", payload={"total": 42})
+    page = browser.get(f"/events/{event.id}")
+    for told in (
+        "It is not tried again by itself",
+        "Why runner: HTTP 500",
+        "Emitted",
+        "Failed, after 5 of 5 attempts",
+        "runner failed HTTP 500 5 —",
+        "bus delivered 1 —",
+        '"total": 42',
+        f"Id {event.id}",
+        "Tenant acme",
+        "Correlation id c-1",
+    ):
+        assert told in page.text
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (delivered, "All of them took it at once."),
+        (waiting, "search waiting refused 2 in "),
+        (sending, "A worker is delivering it now"),
+        (emit_one, "None has been tried yet."),
+    ],
+)
+def test_an_event_in_any_state_says_what_comes_next(browser: Browser, make: Any, told: str) -> None:
+    assert told in browser.get(f"/events/{make().id}").text
+
+
+def test_what_sounds_like_a_secret_is_not_shown(client: Client) -> None:
+    secrets = {"password": "hush-1", "user": {"API-Key": "hush-2", "x": [{"refreshToken": {"v": "hush-3"}}]}}
+    event = delivered(payload=secrets | {"name": "Ada"}, headers={"Authorization": "hush-4", "traceparent": "00-1"})
+    html = client.get(f"/events/{event.id}").text
+    assert "hush" not in html
+    assert "Ada" in html
+    assert "traceparent" in html
+    assert "refreshToken" in html
+
+
+def test_which_keys_are_masked_is_a_setting(configure: Configure) -> None:
+    from outbox.admin.web import Local, make_app
+
+    client = Client(make_app(configure(masked_keys="iban"), authenticate=Local()))
+    event = delivered(payload={"IBAN": "hush", "password": "shown"})
+    html = client.get(f"/events/{event.id}").text
+    assert "hush" not in html
+    assert "shown" in html
+
+
+def test_a_large_payload_is_cut(client: Client) -> None:
+    event = delivered(payload={"x": "y" * 200_000})
+    html = client.get(f"/events/{event.id}").text
+    assert len(html) < 150_000
+    assert "more characters" in html
+
+
+@pytest.mark.parametrize("id", ["00000000-0000-7000-8000-000000000000", "x", "%00", "..%2f..", "é"])
+def test_an_event_that_does_not_exist_is_not_found(browser: Browser, id: str) -> None:
+    browser.get(f"/events/{id}", status=404)
+
+
+# In general
+
+
+def test_the_passwords_of_servers_are_on_no_page(configure: Configure, database: Any) -> None:
+    from outbox.admin.web import Local, make_app
+
+    box = configure(
+        database_url="postgresql://u:hush-1@h/d", redis_url="redis://:hush-2@127.0.0.1:1/0", webhook_secret="hush-3"
+    )
+    client = Client(make_app(box, authenticate=Local()))
+    event = failed()
+    for path in ("/", "/events", f"/events/{event.id}", "/audit", "/confirm?action=retry&scope=all", "/nowhere"):
+        assert "hush" not in client.get(path).text
+
+
+def test_missing_tables_are_explained(configure: Configure, browser: Browser) -> None:
+    box = outbox.current()
+    with box.dialect.connection():
+        box.dialect.run("DROP TABLE outbox_event")
+    assert "outbox init" in browser.get("/events", status=503).text
+
+
+@on_postgres
+def test_a_database_that_is_gone_is_told_without_its_words(
+    browser: Browser, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    database = outbox.current().database
+    database.close_all()
+    database.connect_params["port"] = 1
+    for path in ("/", "/events", "/audit"):
+        page = browser.get(path, status=503)
+        assert "The database does not answer" in page.text
+        assert "refused" not in page.text
+    assert "refused" in caplog.text
+
+
+def test_metrics_are_served(client: Client) -> None:
+    answer = client.get("/metrics")
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].startswith("text/plain")
+    assert "outbox_" in answer.text
+
+
+def test_a_page_asks_the_database_as_often_for_many_events_as_for_few(box: Outbox, browser: Browser) -> None:
+    def asked(path: str) -> int:
+        with statements(box.database) as seen:
+            browser.get(path)
+        return len([each for each in seen if not each.startswith(("BEGIN", "COMMIT", "ROLLBACK"))])
+
+    one = failed(aggregate_id="1")
+    paths = ("/", "/events", "/events?status=failed", "/events?type=order.placed", f"/events/{one.id}", "/audit")
+    few = {path: asked(path) for path in paths}
+    for number in range(120):
+        failed(aggregate_id=str(number))
+    assert {path: asked(path) for path in paths} == few
+    assert max(few.values()) <= 12
+
+
+def test_pages_have_landmarks_labels_and_captions(browser: Browser) -> None:
+    event = failed()
+    for path in ("/", "/events", f"/events/{event.id}", "/audit", f"/confirm?action=fail&scope=selected&id={event.id}"):
+        page = browser.get(path)
+        tags = [tag for tag, _ in page.tags]
+        assert {"header", "nav", "main", "footer"} <= set(tags)
+        assert tags.count("h1") == 1
+        assert tags.count("table") == tags.count("caption")
+        labelled = {attributes["for"] for tag, attributes in page.tags if tag == "label" and "for" in attributes}
+        for tag, attributes in page.tags:
+            if tag in ("input", "select") and attributes.get("type") not in ("hidden", "radio"):
+                assert attributes.get("id") in labelled or "aria-label" in attributes, attributes
+        given = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+        assert len(given) == len(set(given))
