@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from datetime import datetime
-from functools import cached_property
 from typing import Any, Self
 from uuid import UUID
 
@@ -15,6 +14,13 @@ from outbox.identifier import as_uuid
 
 class Event:
     """One claimed event. `body` is the emitted JSON to the byte; `payload` and `headers` are decoded on first use."""
+
+    # Thousands a second are made: no dictionary each.
+    __slots__ = (
+        "_claimed_at", "_created_at", "_due_at", "_headers", "_headers_text", "_payload", "_payload_text", "_progress",
+        "_progress_text", "aggregate_id", "aggregate_type", "attempt", "claims", "correlation_id", "event_type", "id",
+        "idempotency_key", "max_attempts", "ordering_key", "seq", "suspect", "tenant_id",
+    )  # fmt: skip
 
     def __init__(self, row: Row, *, suspect: bool) -> None:
         (
@@ -40,6 +46,11 @@ class Event:
         self.suspect = suspect
         # Counted per destination; set before each call.
         self.attempt: int = 1
+        # Of OpenTelemetry, while a destination has it and somebody traces that.
+        self.span: Any = None
+        self._payload: dict[str, Any] | None = None
+        self._headers: dict[str, Any] | None = None
+        self._progress: dict[str, Any] | None = None
 
     @classmethod
     def received(
@@ -82,18 +93,28 @@ class Event:
         """The payload exactly as it was emitted, the same at every attempt."""
         return str(self._payload_text).encode()
 
-    @cached_property
+    @property
     def payload(self) -> dict[str, Any]:
-        return dict(json.loads(self._payload_text))
+        if self._payload is None:
+            self._payload = dict(json.loads(self._payload_text))
+        return self._payload
 
-    @cached_property
+    @property
     def headers(self) -> dict[str, Any]:
-        return dict(json.loads(self._headers_text))
+        if self._headers is None:
+            self._headers = dict(json.loads(self._headers_text))
+        return self._headers
 
-    @cached_property
+    @property
+    def has_progress(self) -> bool:
+        return self._progress_text is not None
+
+    @property
     def progress(self) -> dict[str, Any]:
         """How far each destination is, from earlier attempts."""
-        return {} if self._progress_text is None else dict(json.loads(self._progress_text))
+        if self._progress is None:
+            self._progress = {} if self._progress_text is None else dict(json.loads(self._progress_text))
+        return self._progress
 
     @property
     def created_at(self) -> datetime:
@@ -106,8 +127,10 @@ class Event:
 
     def waited(self, until: datetime) -> float:
         """Seconds since it was emitted or, if it was to be delivered later than that, since it was first due."""
-        since = timestamp.from_database(self._due_at) if self.claims <= 1 else self.created_at
-        return max(0.0, (until - since).total_seconds())
+        since = self._due_at if self.claims <= 1 else self._created_at
+        if isinstance(since, str):
+            since = timestamp.from_database(since)
+        return max(0.0, float((until - since).total_seconds()))
 
     @property
     def order(self) -> tuple[Any, int]:

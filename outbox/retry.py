@@ -10,6 +10,7 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Any, Self, assert_never
 
 from outbox import timestamp
@@ -76,6 +77,15 @@ class Standing:
         )
 
 
+NEW = Standing()
+
+
+@cache
+def _has_it(attempts: int) -> Standing:
+    """The usual end, made once: attempts are few."""
+    return Standing(state=DELIVERED, attempts=attempts)
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """What is written into the event's row."""
@@ -88,10 +98,10 @@ class Verdict:
 
 def after(standing: Standing, outcome: Outcome, now: datetime, max_attempts: int, settings: Settings) -> Standing:
     """A destination's standing after one more outcome."""
+    if isinstance(outcome, Delivered):
+        return _has_it(standing.attempts + 1)
     since = standing.since if standing.since is not None else now
     match outcome:
-        case Delivered():
-            return Standing(state=DELIVERED, attempts=standing.attempts + 1)
         case Failed(error):
             return Standing(state=FAILED, attempts=standing.attempts + 1, error=clean(error))
         case Retry(error, not_before):
@@ -113,14 +123,21 @@ def after(standing: Standing, outcome: Outcome, now: datetime, max_attempts: int
 
 def verdict(standings: Mapping[str, Standing]) -> Verdict:
     """The event's own state, from its destinations'."""
+    if all(standing.state == DELIVERED for standing in standings.values()):
+        return _delivered(max((standing.attempts for standing in standings.values()), default=0))
     waiting = {name: standing for name, standing in standings.items() if standing.open}
     failed = {name: standing for name, standing in standings.items() if standing.state == FAILED}
     if waiting:
         due = [standing.not_before for standing in waiting.values() if standing.not_before is not None]
         attempts = max(standing.attempts for standing in waiting.values())
         return Verdict(PENDING, attempts, min(due), _errors(waiting | failed))
-    attempts = max((standing.attempts for standing in standings.values()), default=0)
-    return Verdict(FAILED if failed else DELIVERED, attempts, None, _errors(failed))
+    attempts = max(standing.attempts for standing in standings.values())
+    return Verdict(FAILED, attempts, None, _errors(failed))
+
+
+@cache
+def _delivered(attempts: int) -> Verdict:
+    return Verdict(DELIVERED, attempts, None, None)
 
 
 def backoff(n: int, settings: Settings) -> timedelta:

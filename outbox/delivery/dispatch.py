@@ -57,7 +57,9 @@ def _group(box: Outbox, batch: Batch) -> list[Group]:
         if not destinations:
             batch.finish(delivery)
         for destination in destinations:
-            group = groups.setdefault(destination.name, Group(box, batch, destination))
+            group = groups.get(destination.name)
+            if group is None:
+                group = groups[destination.name] = Group(box, batch, destination)
             group.deliveries.append(delivery)
     return list(groups.values())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from outbox.errors import Unavailable
 from outbox.event import Event
 from outbox.models import FAILED
 from outbox.outcome import DELIVERED, Failed, Outcome, Retry
-from outbox.retry import Standing
+from outbox.retry import NEW, Standing
 
 if TYPE_CHECKING:
     from outbox.core import Outbox
@@ -24,9 +25,13 @@ logger = logging.getLogger("outbox")
 NOBODY = "(nobody)"
 
 
-def plan(box: Outbox, event: Event, now: datetime) -> tuple[Delivery, list[Destination]]:
+def plan(box: Outbox, event: Event, now: datetime) -> tuple[Delivery, Sequence[Destination]]:
     """The event with its standings so far, and the destinations to call now."""
     destinations = box.registry.wanting(event.event_type)
+    if destinations and not event.suspect and not event.has_progress:
+        # The usual: nobody has had it yet, and everybody who wants it is here.
+        names = [destination.name for destination in destinations]
+        return Delivery(event, dict.fromkeys(names, NEW), set(names)), destinations
     standings = {name: Standing.from_json(entry) for name, entry in event.progress.items()}
     if destinations:
         standings.pop(NOBODY, None)
@@ -37,7 +42,7 @@ def plan(box: Outbox, event: Event, now: datetime) -> tuple[Delivery, list[Desti
         return delivery, []
     _decide_for_the_missing(box, delivery, destinations, now)
     for destination in destinations:
-        standings.setdefault(destination.name, standings.get(retry.OTHERS, Standing()))
+        standings.setdefault(destination.name, standings.get(retry.OTHERS, NEW))
     due = [destination for destination in destinations if standings[destination.name].is_due(now)]
     delivery.awaited = {destination.name for destination in due}
     return delivery, due
