@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal
 from uuid import UUID
 
-from outbox import timestamp
+from outbox import timestamp, tracing
 from outbox.context import in_force
 from outbox.encoding import check_text, encode_object
 from outbox.errors import DuplicateEvent, InvalidEvent, TransactionRequired
@@ -175,7 +175,7 @@ def prepare(box: Outbox, event: NewEvent, where: str = "") -> Draft:
         aggregate_id=aggregate_id,
         event_type=_event_type(event.event_type, where),
         payload=encode_object(event.payload, f"{where}payload", settings.max_payload_bytes),
-        headers=encode_object(event.headers, f"{where}headers", settings.max_payload_bytes),
+        headers=encode_object(tracing.with_context(event.headers), f"{where}headers", settings.max_payload_bytes),
         correlation_id=_optional(event.correlation_id, correlation_id, f"{where}correlation_id"),
         tenant_id=_optional(event.tenant_id, tenant_id, f"{where}tenant_id"),
         idempotency_key=_key(event.idempotency_key, id, f"{aggregate_type}:{aggregate_id}", where),

@@ -19,7 +19,7 @@ class Event:
     __slots__ = (
         "_claimed_at", "_created_at", "_due_at", "_headers", "_headers_text", "_payload", "_payload_text", "_progress",
         "_progress_text", "aggregate_id", "aggregate_type", "attempt", "claims", "correlation_id", "event_type", "id",
-        "idempotency_key", "max_attempts", "ordering_key", "seq", "suspect", "tenant_id",
+        "idempotency_key", "max_attempts", "ordering_key", "seq", "span", "suspect", "tenant_id",
     )  # fmt: skip
 
     def __init__(self, row: Row, *, suspect: bool) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from outbox import retry
+from outbox import retry, tracing
 from outbox.counters import Labels
 from outbox.database import CONNECTION_ERRORS
 from outbox.delivery.batch import Batch, Delivery
@@ -49,6 +49,8 @@ class Group:
         self.interrupted: BaseException | None = None
         self._begun: dict[int, Delivery] = {}
         self._begun_at: dict[int, float] = {}
+        self._tracer = tracing.tracer()
+        self._traced: dict[int, Event] = {}
         self._asked = False
         self._answered = 0
         self._outcomes: Counter[str] = Counter()
@@ -181,6 +183,9 @@ class Group:
             event.attempt = delivery.standings[self.name].attempts + 1
             self._begun[event.seq] = delivery
             self._begun_at[event.seq] = time.monotonic()
+            if self._tracer is not None:
+                tracing.begin(self._tracer, event, self._destination)
+                self._traced[event.seq] = event
             yield event
 
     def _lease(self, permit: Permit) -> Lease:
@@ -203,6 +208,8 @@ class Group:
         self._outcomes[type(outcome).__name__] += 1
         ended_at = time.monotonic()
         self._send_seconds.append(ended_at - self._begun_at.pop(delivery.event.seq, ended_at))
+        if self._traced:
+            tracing.end(self._traced.pop(delivery.event.seq), outcome)
         if permit is not None:
             permit.note(outcome)
         if self._left_behind and time.monotonic() - self._settled_at >= SETTLE_SECONDS:

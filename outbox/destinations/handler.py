@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from outbox import tracing
 from outbox.context import context
 from outbox.destinations import Lease
 from outbox.destinations.pattern import Pattern
@@ -56,7 +57,11 @@ class Handler:
     def call(self, event: Event) -> None:
         """Call the function, in the event's context; what it raises goes through."""
         with context(correlation_id=event.correlation_id, tenant_id=event.tenant_id):
-            self.function(event)
+            if event.span is None:
+                self.function(event)
+                return
+            with tracing.inside(event):
+                self.function(event)
 
     def outcome_of(self, event: Event, error: Exception | SystemExit) -> Outcome:
         """What it means that a call has raised."""

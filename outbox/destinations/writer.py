@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 
 import outbox
-from outbox import cloudevents, envelope
+from outbox import cloudevents, envelope, tracing
 from outbox.errors import RegistrationError
 from outbox.event import Event
 from outbox.signature import Key
@@ -69,7 +69,13 @@ FORMS: dict[str, Form] = {"json": _json, "cloudevents": _structured, "cloudevent
 
 
 def _trace(event: Event) -> Headers:
-    """The trace that the event was emitted in goes on at the receiver; a state means nothing without its parent."""
+    """The trace that the event was emitted in goes on at the receiver: as its delivery, if somebody traces that.
+
+    A state means nothing without its parent.
+    """
+    carried = tracing.outgoing(event)
+    if carried is not None:
+        return [(name, value) for name, value in carried.items() if is_value(value)]
     parent, state = event.headers.get("traceparent"), event.headers.get("tracestate")
     if not isinstance(parent, str) or not _TRACE_PARENT.fullmatch(parent):
         return []
