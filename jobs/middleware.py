@@ -14,6 +14,7 @@ from dramatiq.middleware import Middleware
 import outbox
 from jobs import stopping
 from jobs.readiness import check_ready
+from outbox import logs
 from outbox.database import CONNECTION_ERRORS
 from outbox.errors import OutboxError
 from outbox.inbox import MARK, SKIPPED
@@ -141,6 +142,7 @@ class Lifecycle(Middleware):
     """Starting with everything in place, and stopping without losing a batch."""
 
     def after_process_boot(self, broker: dramatiq.Broker) -> None:
+        logs.rewrite(outbox.loaded_settings().log_format)
         stopping.prepare()
 
     def before_worker_boot(self, broker: dramatiq.Broker, worker: dramatiq.Worker) -> None:

@@ -205,14 +205,14 @@ def labels_as_text(labels: Labels) -> str:
     """As they are kept: a JSON object, always in the same order."""
     if not labels:
         return ""
-    return json.dumps({name: _plain(value) for name, value in sorted(labels)}, separators=(",", ":"))
+    return json.dumps({name: plain(value) for name, value in sorted(labels)}, separators=(",", ":"))
 
 
 def labels_from_text(text: str) -> Labels:
     return tuple(sorted(json.loads(text).items())) if text else ()
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """What every database keeps: without NUL and lone surrogates, and not too long, escapes included."""
     text = text.replace("\0", "").encode(errors="replace").decode()[:LABEL_LENGTH]
     while len(json.dumps(text)) > 2 * LABEL_LENGTH:

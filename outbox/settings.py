@@ -136,6 +136,11 @@ class Settings:
         _number(0, 3600),
         "how often a process tells the database that it is there and what it has counted; `0`: never",
     )
+    log_format: str = _setting(
+        "text",
+        _one_of("text", "json"),
+        "how commands, scheduler and workers log: `text`, or `json`, a line for each record",
+    )
     max_payload_bytes: int = _setting(256 * 1024, _whole(2, 64 * 1024 * 1024), "the largest payload, as JSON in UTF-8")
     require_transaction: bool = _setting(False, _truth, "refuse `emit` outside a transaction")
     namespace: str = _setting("dramatiq", _text, "what Dramatiq's keys in Redis begin with")

@@ -6,15 +6,16 @@ import logging
 import sys
 
 import outbox
+from outbox import logs
 from outbox.errors import OutboxError, SettingsError
 
 
 def main() -> int:
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     # It logs a line for each tick that begins and ends.
     logging.getLogger("apscheduler").setLevel(logging.WARNING)
     try:
         settings = outbox.loaded_settings()
+        logs.set_up(settings.log_format, "%(asctime)s %(levelname)s %(name)s: %(message)s")
         if settings.redis_url is None:
             raise SettingsError(
                 "OUTBOX_REDIS_URL is not set, so this scheduler could reach no worker. "

@@ -17,6 +17,7 @@ from outbox.cli.doctor import doctor
 from outbox.cli.emit import emit
 from outbox.cli.init import init
 from outbox.cli.list import list_
+from outbox.cli.metrics import metrics
 from outbox.cli.show import show
 from outbox.cli.status import status
 from outbox.cli.up import up
@@ -42,6 +43,7 @@ cli.add_command(emit)
 cli.add_command(fail)
 cli.add_command(init)
 cli.add_command(list_)
+cli.add_command(metrics)
 cli.add_command(replay)
 cli.add_command(retry)
 cli.add_command(show)

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 import outbox
+from outbox import logs
 from outbox.cli.modules import import_modules
 
 logger = logging.getLogger("outbox")
@@ -45,7 +46,7 @@ def consume(stream: str, modules: tuple[str, ...], **options: Any) -> None:
     """
     from scheduler.process import stop_signal
 
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    logs.set_up(outbox.loaded_settings().log_format, "%(asctime)s %(levelname)s %(message)s")
     import_modules(modules)
     outbox.Consumer(stream, **options).run(stop_signal())
     logger.info("stopped")

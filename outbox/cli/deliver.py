@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 
 import click
 
 import outbox
+from outbox import logs
 from outbox.cli.modules import import_modules
 
 COUNTED = ("delivered", "retried", "failed", "released")
@@ -23,7 +23,7 @@ def deliver(modules: tuple[str, ...], batch_size: int | None) -> None:
     """
     from jobs.readiness import check_registered
 
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    logs.set_up(outbox.loaded_settings().log_format, "%(asctime)s %(levelname)s %(message)s")
     import_modules(modules)
     box = outbox.current()
     check_registered(box)

@@ -10,6 +10,7 @@ import click
 import dramatiq
 
 import outbox
+from outbox import logs
 from outbox.cli.modules import import_modules
 from outbox.publish import UP
 
@@ -29,7 +30,7 @@ def up(modules: tuple[str, ...], threads: int) -> None:
     from jobs.readiness import check_registered
     from scheduler.process import stop_signal
 
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    logs.set_up(outbox.loaded_settings().log_format, "%(asctime)s %(levelname)s %(message)s")
     for noisy in ("apscheduler", "dramatiq"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     import_modules(modules)
