@@ -145,6 +145,30 @@ def test_each_of_several_goes_its_own_way(box: Outbox) -> None:
         assert error_of(event) == "is-gone: HTTP 410 Whatever: never again"
 
 
+def test_attempts_are_counted_for_each(configure: Configure) -> None:
+    """One that used up its own leaves the other as many as it had."""
+    box = configure(max_attempts=3)
+    away, refusal = answers(503, b"later", retry_after="60"), answers(500, b"no", retry_after="60")
+    with Receiver(refusal) as refusing, Receiver(away, away, refusal, answers()) as returning, ExitStack() as ending:
+        for name, receiver in (("refuses", refusing), ("returns", returning)):
+            webhook = Webhook(name, receiver.url)
+            ending.callback(webhook.close)
+            box.registry.add(webhook)
+        event = emit_one()
+        for _ in range(3):
+            box.process_pending_events()
+            let_pass(seconds=70)
+        row = stored(event)
+        assert (row.status, row.attempts) == (PENDING, 1)
+        assert {name: (entry["state"], entry["attempts"]) for name, entry in row.progress.items()} == {
+            "refuses": (FAILED, 3),
+            "returns": ("waiting", 1),
+        }
+        box.process_pending_events()
+        assert stored(event).progress["returns"] == {"state": DELIVERED, "attempts": 2}
+        assert (len(refusing.requests), len(returning.requests)) == (3, 4)
+
+
 def test_what_is_confidential_is_neither_logged_nor_stored(
     box: Outbox, make_webhook: MakeWebhook, caplog: pytest.LogCaptureFixture
 ) -> None:
