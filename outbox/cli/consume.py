@@ -10,6 +10,7 @@ import click
 import outbox
 from outbox import logs
 from outbox.cli.modules import import_modules
+from outbox.publish import CONSUMER
 
 logger = logging.getLogger("outbox")
 
@@ -48,5 +49,8 @@ def consume(stream: str, modules: tuple[str, ...], **options: Any) -> None:
 
     logs.set_up(outbox.loaded_settings().log_format, "%(asctime)s %(levelname)s %(message)s")
     import_modules(modules)
-    outbox.Consumer(stream, **options).run(stop_signal())
+    consumer = outbox.Consumer(stream, **options)
+    outbox.current().publisher.start(CONSUMER)
+    consumer.run(stop_signal())
+    outbox.current().publisher.stop()
     logger.info("stopped")

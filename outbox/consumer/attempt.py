@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from outbox import tracing
 from outbox.consumer.entry import Entry, event_of
 from outbox.consumer.fate import Again, Done, Fate, Parked
 from outbox.consumer.outage import is_outage
@@ -48,10 +49,22 @@ class Attempts:
         if not handlers:
             logger.debug("no handler here wants %r", event)
         try:
-            outcomes = {handler.name: self._give(handler, event, entry) for handler in handlers}
+            outcomes = {handler.name: self._traced(handler, event, entry) for handler in handlers}
         except DatabaseLost as lost:
             return Again(str(lost), lost=True)
         return _fate(event, outcomes)
+
+    def _traced(self, handler: Handler, event: Event, entry: Entry) -> Outcome:
+        tracer = tracing.tracer()
+        if tracer is None:
+            return self._give(handler, event, entry)
+        outcome: Outcome = Retry("interrupted")
+        tracing.begin(tracer, event, handler)
+        try:
+            outcome = self._give(handler, event, entry)
+        finally:
+            tracing.end(event, outcome)
+        return outcome
 
     def _give(self, handler: Handler, event: Event, entry: Entry) -> Outcome:
         """One transaction for the handler's effect and for the row that says so: both, or neither."""
