@@ -10,7 +10,7 @@ COPY scheduler scheduler
 # The lock gives versions and hashes to what is installed, the tools that build it included.
 RUN uv venv /venv \
     && uv pip install --python /venv/bin/python \
-        --constraints requirements.lock --build-constraints requirements.lock ".[postgres,redis]"
+        --constraints requirements.lock --build-constraints requirements.lock ".[metrics,postgres,redis,ui]"
 
 FROM python:3.13-slim
 

@@ -14,7 +14,7 @@ from ruamel.yaml import YAML
 ROOT = Path(__file__).resolve().parent.parent
 COMPOSE = ROOT / "docker-compose.yml"
 
-OURS = ("init", "worker", "scheduler")
+OURS = ("init", "worker", "scheduler", "web")
 SERVERS = ("postgres", "redis")
 
 
@@ -85,7 +85,7 @@ def test_redis_keeps_its_messages() -> None:
     assert options["--maxmemory-policy"] == "noeviction"
 
 
-@pytest.mark.parametrize("name", [*SERVERS, "worker", "scheduler"])
+@pytest.mark.parametrize("name", [*SERVERS, "worker", "scheduler", "web"])
 def test_what_runs_for_long_is_watched_restarted_and_given_time_to_stop(name: str) -> None:
     definition = service(name)
     assert definition["healthcheck"]["test"]
@@ -99,7 +99,7 @@ def test_init_runs_once_before_the_others_and_again_only_if_it_failed() -> None:
     assert init["restart"] == "on-failure"
     assert init["healthcheck"] == {"disable": True}
     assert init["depends_on"]["postgres"]["condition"] == "service_healthy"
-    for name in ("worker", "scheduler"):
+    for name in ("worker", "scheduler", "web"):
         waits_for = service(name)["depends_on"]
         assert waits_for["init"]["condition"] == "service_completed_successfully"
         assert waits_for["redis"]["condition"] == "service_healthy"
@@ -114,19 +114,35 @@ def test_a_server_has_a_pinned_major_version_a_volume_and_no_open_port(name: str
     assert all(port.startswith("127.0.0.1:") for port in definition["ports"])
 
 
-@pytest.mark.parametrize("name", ["worker", "scheduler"])
+@pytest.mark.parametrize("name", ["worker", "scheduler", "web"])
 def test_a_container_runs_what_the_procfile_says(name: str) -> None:
     assert f"exec {service(name)['command']}" == procfile()[name]
 
 
-def test_the_procfile_has_a_worker_and_a_scheduler() -> None:
-    assert set(procfile()) == {"worker", "scheduler"}
+def test_the_procfile_has_a_worker_a_scheduler_and_the_dashboard() -> None:
+    assert set(procfile()) == {"worker", "scheduler", "web"}
+
+
+def test_the_dashboard_is_for_this_machine_and_has_a_password() -> None:
+    web = service("web")
+    assert all(port.startswith("127.0.0.1:") for port in web["ports"])
+    assert web["environment"]["OUTBOX_DASHBOARD_USER"] == "${DASHBOARD_USER:-outbox}"
+    assert web["environment"]["OUTBOX_DASHBOARD_PASSWORD"] == "${DASHBOARD_PASSWORD:-outbox}"
+
+
+def test_the_image_has_what_the_dashboard_needs() -> None:
+    (extras,) = re.findall(r'"\.\[(.*)\]"', (ROOT / "Dockerfile").read_text())
+    assert {"ui", "metrics", "postgres", "redis"} <= set(extras.split(","))
 
 
 def test_every_password_comes_from_the_environment() -> None:
     text = COMPOSE.read_text()
     assert re.findall(r"PASSWORD: (?!\$\{)", text) == []
-    assert set(re.findall(r"\$\{(\w+PASSWORD)", text)) == {"POSTGRES_PASSWORD", "REDIS_PASSWORD"}
+    assert set(re.findall(r"\$\{(\w+PASSWORD)", text)) == {
+        "POSTGRES_PASSWORD",
+        "REDIS_PASSWORD",
+        "DASHBOARD_PASSWORD",
+    }
 
 
 @pytest.mark.parametrize("name", OURS)
@@ -157,6 +173,7 @@ def test_the_image_runs_as_a_user_of_its_own_and_installs_by_the_lock() -> None:
 def test_the_example_environment_names_what_the_files_use() -> None:
     assigned = {line.split("=")[0] for line in (ROOT / ".env.example").read_text().splitlines() if "=" in line}
     assert assigned == {
-        "HANDLERS", "OUTBOX_DATABASE_URL", "OUTBOX_REDIS_URL", "POSTGRES_PASSWORD", "REDIS_PASSWORD",
+        "HANDLERS", "OUTBOX_DATABASE_URL", "OUTBOX_REDIS_URL", "POSTGRES_PASSWORD", "REDIS_PASSWORD", "DASHBOARD_USER",
+        "DASHBOARD_PASSWORD",
     }  # fmt: skip
     assert shlex.split(procfile()["worker"])[-1] == "${HANDLERS:-examples.orders.shop}"

@@ -42,6 +42,7 @@ class TestHoncho:
     @pytest.fixture
     def in_flight(self, stage: Stage) -> InFlight:
         stage.environment["HANDLERS"] = f"{HANDLERS} -p 1 -t 2"
+        stage.environment["OUTBOX_DASHBOARD_PORT"] = "0"
         command: list[str | Path] = [BIN / "honcho", "start", "-f", ROOT / "Procfile", "-d", ROOT]
         return InFlight(stage, lambda: stage.start("honcho", *command, ready="ready for action"))
 

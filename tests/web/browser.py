@@ -1,8 +1,8 @@
 """What a browser without scripts does with a page: reads it, follows its links, fills in its forms."""
 
 import re
+from collections.abc import Mapping
 from html.parser import HTMLParser
-from typing import Any
 from urllib.parse import urlencode
 
 from httpx import Response
@@ -67,19 +67,23 @@ class Browser:
     def __init__(self, client: Client) -> None:
         self.client = client
 
-    def get(self, path: str, status: int = 200, **parameters: Any) -> Document:
-        return self._read(self.client.get(path, params=parameters or None), status)
+    def get(
+        self, path: str, parameters: Mapping[str, str] | None = None, *, expect: int = 200, **more: str
+    ) -> Document:
+        return self._read(
+            self.client.get(path, params={**({} if parameters is None else parameters), **more} or None), expect
+        )
 
-    def submit(self, form: Form, *added: tuple[str, str], status: int = 200, without: tuple[str, ...] = ()) -> Document:
+    def submit(self, form: Form, *added: tuple[str, str], expect: int = 200, without: tuple[str, ...] = ()) -> Document:
         fields = [(name, value) for name, value in form.fields if name not in without] + list(added)
         if form.method == "get":
-            return self._read(self.client.get(f"{form.action}?{urlencode(fields)}"), status)
+            return self._read(self.client.get(f"{form.action}?{urlencode(fields)}"), expect)
         body = urlencode(fields)
         kind = {"Content-Type": "application/x-www-form-urlencoded"}
-        return self._read(self.client.post(form.action, content=body, headers=kind), status)
+        return self._read(self.client.post(form.action, content=body, headers=kind), expect)
 
-    def _read(self, response: Response, status: int) -> Document:
-        assert response.status_code == status, response.text
+    def _read(self, response: Response, expect: int) -> Document:
+        assert response.status_code == expect, Document(response.text).text
         return Document(response.text)
 
 

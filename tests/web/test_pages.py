@@ -9,7 +9,9 @@ import pytest
 import outbox
 from outbox.admin import queries
 from outbox.admin.records import Minute, Process
+from outbox.admin.web import Local, make_app
 from outbox.core import Outbox
+from outbox.identifier import first_uuid7_of
 from outbox.publish import WORKER
 from tests.conftest import Configure
 from tests.table import change, emit_one, on_postgres, statements
@@ -172,19 +174,13 @@ def test_each_filter_finds_what_is_meant_and_nothing_else(browser: Browser, para
         # Ids and times of creation go together; this one was made in the future.
         future = outbox.OutboxEvent.get_by_id(meant.id).created_at.replace(year=2100, month=1, day=1, hour=12)
         change(meant, created_at=future)
-        moved = queries.first_uuid7_of(future) if hasattr(queries, "first_uuid7_of") else _id_at(future)
+        moved = first_uuid7_of(future)
         outbox.OutboxEvent.update(id=moved).where(outbox.OutboxEvent.id == meant.id).execute()
         meant.id = moved
     delivered(), waiting()
-    page = browser.get("/events", **parameters)
+    page = browser.get("/events", parameters)
     assert rows(page) == ids(meant)
     assert "1 event matches" in page.text
-
-
-def _id_at(moment: Any) -> Any:
-    from outbox.identifier import first_uuid7_of
-
-    return first_uuid7_of(moment)
 
 
 def test_a_filter_stays_in_the_form_and_in_the_links(browser: Browser) -> None:
@@ -286,8 +282,6 @@ def test_what_sounds_like_a_secret_is_not_shown(client: Client) -> None:
 
 
 def test_which_keys_are_masked_is_a_setting(configure: Configure) -> None:
-    from outbox.admin.web import Local, make_app
-
     client = Client(make_app(configure(masked_keys="iban"), authenticate=Local()))
     event = delivered(payload={"IBAN": "hush", "password": "shown"})
     html = client.get(f"/events/{event.id}").text
@@ -304,17 +298,20 @@ def test_a_large_payload_is_cut(client: Client) -> None:
 
 @pytest.mark.parametrize("id", ["00000000-0000-7000-8000-000000000000", "x", "%00", "..%2f..", "é"])
 def test_an_event_that_does_not_exist_is_not_found(browser: Browser, id: str) -> None:
-    browser.get(f"/events/{id}", status=404)
+    browser.get(f"/events/{id}", expect=404)
 
 
 # In general
 
 
 def test_the_passwords_of_servers_are_on_no_page(configure: Configure, database: Any) -> None:
-    from outbox.admin.web import Local, make_app
-
     box = configure(
-        database_url="postgresql://u:hush-1@h/d", redis_url="redis://:hush-2@127.0.0.1:1/0", webhook_secret="hush-3"
+        database_url="postgresql://u:hush-1@h/d",
+        redis_url="redis://:hush-2@127.0.0.1:1/0",
+        webhook_url="https://u:hush-3@example.com/hush-4",
+        webhook_secret="whsec_hush" + "A" * 40,
+        dashboard_user="ada",
+        dashboard_password="hush-6",
     )
     client = Client(make_app(box, authenticate=Local()))
     event = failed()
@@ -326,18 +323,18 @@ def test_missing_tables_are_explained(configure: Configure, browser: Browser) ->
     box = outbox.current()
     with box.dialect.connection():
         box.dialect.run("DROP TABLE outbox_event")
-    assert "outbox init" in browser.get("/events", status=503).text
+    assert "outbox init" in browser.get("/events", expect=503).text
 
 
 @on_postgres
 def test_a_database_that_is_gone_is_told_without_its_words(
     browser: Browser, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    database = outbox.current().database
+    database: Any = outbox.current().database
     database.close_all()
     database.connect_params["port"] = 1
     for path in ("/", "/events", "/audit"):
-        page = browser.get(path, status=503)
+        page = browser.get(path, expect=503)
         assert "The database does not answer" in page.text
         assert "refused" not in page.text
     assert "refused" in caplog.text

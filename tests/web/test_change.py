@@ -1,0 +1,321 @@
+"""What is done by hand: said before, done to what was meant and is still in that state, and written down."""
+
+import threading
+from typing import Any
+
+import pytest
+
+import outbox
+from outbox.admin import actions, audit
+from outbox.admin.web import Local, change, make_app
+from outbox.core import Outbox
+from outbox.models import OutboxEvent
+from tests.conftest import Configure
+from tests.table import emit_one, error_of, statuses, stored
+from tests.web.browser import Browser, Document, form_to
+from tests.web.client import Client
+from tests.web.sample import delivered, failed, many_delivered, sending, waiting
+
+MAKE = {"retry": failed, "replay": delivered, "fail": waiting, "delete": delivered}
+
+
+def tick(page: Document, *events: OutboxEvent) -> list[tuple[str, str]]:
+    return [("id", str(event.id)) for event in events]
+
+
+def selected(browser: Browser, action: str, *events: OutboxEvent) -> Document:
+    """From the list: tick some, press a button."""
+    page = browser.get("/events")
+    return browser.submit(form_to(page, "/confirm"), *tick(page, *events), ("action", action))
+
+
+def everything(browser: Browser, action: str, **filters: str) -> Document:
+    page = browser.get("/events", filters)
+    return browser.submit(form_to(page, "/confirm"), ("scope", "all"), ("action", action), without=("scope",))
+
+
+def go(browser: Browser, confirmation: Document, *added: tuple[str, str]) -> Document:
+    return browser.submit(form_to(confirmation, "/act"), *added)
+
+
+def last(box: Outbox) -> Any:
+    return audit.latest(box)[0]
+
+
+# The story
+
+
+@pytest.mark.parametrize(
+    ("action", "question", "result", "status"),
+    [
+        ("retry", "Retry 1 event?", "1 event was put back.", "pending"),
+        ("replay", "Replay 1 event?", "1 event was sent again.", "pending"),
+        ("fail", "Give up 1 event?", "1 event was given up.", "failed"),
+    ],
+)
+def test_an_event_is_changed_from_its_page(
+    browser: Browser, action: str, question: str, result: str, status: str
+) -> None:
+    event, other = MAKE[action](), MAKE[action]()
+    before = stored(other).status
+    page = browser.get(f"/events/{event.id}")
+    form = form_to(page, "/confirm")
+    assert ("action", action) in form.buttons
+    confirmation = browser.submit(form, ("action", action))
+    assert question in confirmation.text
+    page = go(browser, confirmation)
+    assert result in page.text
+    assert f"Id {event.id}" in page.text
+    assert stored(event).status == status
+    assert stored(other).status == before
+
+
+def test_an_event_is_deleted_from_its_page(browser: Browser) -> None:
+    event = failed()
+    page = go(browser, browser.submit(form_to(browser.get(f"/events/{event.id}"), "/confirm"), ("action", "delete")))
+    assert "1 event was deleted." in page.text
+    assert statuses() == {}
+
+
+def test_asking_changes_nothing(browser: Browser) -> None:
+    event = failed()
+    for action in MAKE:
+        browser.get("/confirm", action=action, scope="selected", id=str(event.id))
+        browser.get("/confirm", action=action, scope="all")
+    assert statuses() == {"failed": 1}
+
+
+def test_those_that_were_ticked_are_meant_and_no_others(box: Outbox, browser: Browser) -> None:
+    one, two, three = failed(), failed(), failed()
+    confirmation = selected(browser, "retry", one, three)
+    assert "Retry 2 events?" in confirmation.text
+    assert "2 events were put back." in go(browser, confirmation).text
+    assert [stored(event).status for event in (one, two, three)] == ["pending", "failed", "pending"]
+    assert set(last(box).filters["ids"]) == {str(one.id), str(three.id)}
+
+
+def test_all_that_match_are_meant_beyond_the_page(box: Outbox, browser: Browser) -> None:
+    many_delivered(70, tenant_id="acme")
+    spared = delivered(tenant_id="globex")
+    confirmation = everything(browser, "delete", tenant="acme")
+    assert "Delete 70 events?" in confirmation.text
+    assert "tenant acme" in confirmation.text
+    page = go(browser, confirmation)
+    assert "70 events were deleted." in page.text
+    assert list(OutboxEvent.select()) == [spared]
+    entry = last(box)
+    assert (entry.action, entry.affected, entry.filters["tenant_id"]) == ("delete", 70, "acme")
+    assert entry.ended_at is not None
+
+
+def test_the_count_says_when_it_stopped_counting(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(actions.count, "__defaults__", (5,))
+    many_delivered(6)
+    assert "Delete 5+ events?" in everything(browser, "delete").text
+
+
+def test_what_is_emitted_while_somebody_reads_is_not_meant(browser: Browser) -> None:
+    failed()
+    confirmation = everything(browser, "retry")
+    late = failed()
+    assert "1 event was put back." in go(browser, confirmation).text
+    assert stored(late).status == "failed"
+
+
+def test_what_has_moved_on_while_somebody_reads_is_left_alone(browser: Browser) -> None:
+    event, other = failed(), failed()
+    confirmation = selected(browser, "retry", event, other)
+    outbox.retry_failed_events(ids=[event.id])
+    assert "1 event was put back." in go(browser, confirmation).text
+    page = go(browser, confirmation)
+    assert "Nothing was put back: only events that are failed can be." in page.text
+
+
+@pytest.mark.parametrize(
+    ("action", "make"),
+    [("retry", delivered), ("retry", waiting), ("replay", failed), ("fail", delivered), ("delete", waiting)],
+)
+def test_an_action_that_is_not_for_this_state_is_not_offered_and_not_done(
+    browser: Browser, action: str, make: Any
+) -> None:
+    event = make()
+    before = stored(event).status
+    assert ("action", action) not in form_to(browser.get(f"/events/{event.id}"), "/confirm").buttons
+    confirmation = selected(browser, action, event)
+    assert "Nothing to" in confirmation.text
+    assert [form for form in confirmation.forms if form.action == "/act"] == []
+    assert stored(event).status == before
+
+
+def test_one_that_is_being_delivered_is_not_given_up(browser: Browser) -> None:
+    event = sending()
+    page = go(browser, selected(browser, "fail", event))
+    assert "Nothing was given up" in page.text
+    assert stored(event).status == "sending"
+
+
+# Details of each
+
+
+def test_a_retry_starts_again_where_it_failed_and_nowhere_else(browser: Browser) -> None:
+    event = failed()
+    go(browser, selected(browser, "retry", event))
+    row = stored(event)
+    assert (row.status, row.attempts) == ("pending", 0)
+    assert row.progress == {"runner": {"state": "waiting"}, "bus": {"state": "delivered", "attempts": 1}}
+
+
+def test_giving_up_keeps_the_reason(browser: Browser) -> None:
+    event = waiting()
+    go(browser, selected(browser, "fail", event), ("reason", "the customer <left>"))
+    assert error_of(event).startswith("given up by hand: the customer <left>")
+
+
+def test_a_replay_may_be_to_one_destination(browser: Browser) -> None:
+    event = delivered()
+    confirmation = browser.get("/confirm", action="replay", scope="selected", id=str(event.id), to="bus")
+    go(browser, confirmation, ("to", "bus"))
+    assert stored(event).progress == {"bus": {"state": "waiting"}, "(others)": {"state": "delivered"}}
+
+
+def test_a_replay_to_all_forgets_what_was(browser: Browser) -> None:
+    event = delivered()
+    go(browser, selected(browser, "replay", event))
+    assert stored(event).progress is None
+
+
+def test_a_retry_wakes_a_worker(configure: Configure) -> None:
+    configure()
+    event = failed()
+    browser = Browser(Client(make_app(configure(dispatch="inline"), authenticate=Local())))
+    seen: list[outbox.Event] = []
+    outbox.handler("order.placed", name="runner")(seen.append)
+    go(browser, selected(browser, "retry", event))
+    assert [each.id for each in seen] == [event.id]
+    assert stored(event).status == "delivered"
+
+
+# Who
+
+
+def test_who_did_it_is_written_down_and_shown(configure: Configure) -> None:
+    box = configure()
+    browser = Browser(Client(make_app(box, authenticate=lambda connection: "grace <hopper>")))
+    event = failed()
+    go(browser, selected(browser, "retry", event))
+    entry = last(box)
+    assert (entry.who, entry.action, entry.affected) == ("grace <hopper>", "retry", 1)
+    page = browser.get("/audit")
+    assert "grace <hopper> retry 1" in page.text
+    assert f"/events/{event.id}" in page.links.values()
+    assert "Retry by grace <hopper>" in browser.get(f"/events/{event.id}").text
+
+
+def test_a_filter_is_shown_in_the_audit(browser: Browser) -> None:
+    failed(tenant_id="acme")
+    go(browser, everything(browser, "retry", tenant="acme", status="failed"))
+    page = browser.get("/audit")
+    assert "status failed" in page.text
+    assert "tenant_id acme" in page.text
+
+
+# Read-only
+
+
+def test_read_only_shows_everything_and_changes_nothing(configure: Configure) -> None:
+    for box, read_only in ((configure(), True), (configure(dashboard_read_only=True), None)):
+        client = Client(make_app(box, authenticate=Local(), read_only=read_only))
+        event = failed()
+        browser = Browser(client)
+        for path in ("/events", f"/events/{event.id}"):
+            page = browser.get(path)
+            assert [form for form in page.forms if form.buttons] == []
+            assert "read-only" in page.text
+        browser.get("/confirm", action="retry", scope="all", expect=403)
+        assert client.post("/act", content=f"action=retry&scope=selected&id={event.id}").status_code == 403
+        assert stored(event).status == "failed"
+
+
+# What is asked wrongly
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {},
+        {"action": "retry"},
+        {"action": "explode", "scope": "all"},
+        {"action": "retry", "scope": "selected"},
+        {"action": "retry", "scope": "none", "id": "00000000-0000-7000-8000-000000000000"},
+        {"action": "retry", "scope": "all", "status": "lost"},
+        {"action": "retry", "scope": "all", "since": "yesterday"},
+        {"action": "retry", "scope": "all", "before": "soon"},
+        {"action": "retry", "scope": "all", "tenant": "a\x00b"},
+        {"action": "retry", "scope": "all", "tenant": "x" * 501},
+    ],
+)
+def test_a_wish_that_is_not_clear_is_refused_rather_than_widened(browser: Browser, asked: dict[str, str]) -> None:
+    failed()
+    browser.get("/confirm", asked, expect=400)
+    form = form_to(selected(browser, "retry", failed()), "/act")
+    form.fields = [field for field in form.fields if field[0] == "csrf_token"]
+    browser.submit(form, *asked.items(), expect=400)
+    assert statuses() == {"failed": 2}
+
+
+def test_a_wrong_id_among_right_ones_is_refused(browser: Browser) -> None:
+    event = failed()
+    confirmation = selected(browser, "retry", event)
+    browser.submit(form_to(confirmation, "/act"), ("id", "x"), expect=404)
+    assert stored(event).status == "failed"
+
+
+@pytest.mark.parametrize("body", [b"\xff\xfe", b"&".join(b"a=1" for _ in range(5000)), b"x" * (1024 * 1024 + 1)])
+def test_a_form_that_is_none_of_ours_is_refused(client: Client, body: bytes) -> None:
+    assert client.post("/act", content=body).status_code in (400, 413)
+
+
+# What takes long
+
+
+def test_what_takes_long_goes_on_and_the_audit_tells(
+    box: Outbox, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, arrived = threading.Event(), threading.Event()
+
+    def slowly(*args: Any, **kwargs: Any) -> Any:
+        arrived.set()
+        assert gate.wait(20)
+        yield from apply(*args, **kwargs)
+
+    apply = actions.apply
+    event = failed()
+    confirmation = selected(browser, "retry", event)
+    monkeypatch.setattr(change, "PATIENCE_SECONDS", 0.01)
+    monkeypatch.setattr(actions, "apply", slowly)
+    page = go(browser, confirmation)
+    assert "Retry is still under way." in page.text
+    assert arrived.wait(20)
+    assert stored(event).status == "failed"
+    gate.set()
+    for thread in threading.enumerate():
+        if thread.name == "outbox-retry":
+            thread.join()
+    assert stored(event).status == "pending"
+
+
+def test_an_error_while_it_is_done_is_told(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+    def break_down(*args: Any, **kwargs: Any) -> Any:
+        raise outbox.SchemaError("gone: run `outbox init`")
+
+    confirmation = selected(browser, "retry", failed())
+    monkeypatch.setattr(actions, "apply", break_down)
+    assert "gone" in browser.submit(form_to(confirmation, "/act"), expect=503).text
+
+
+def test_a_link_can_not_put_words_on_the_page(browser: Browser) -> None:
+    emit_one()
+    for did, number in (("<b>", "1"), ("retry", "<b>"), ("retry", "9" * 400), ("retry", "-1"), ("retry", "٣")):
+        page = browser.get("/events", did=did, number=number)
+        assert "b" not in [tag for tag, _ in page.tags]
+        assert "9999" not in page.text
