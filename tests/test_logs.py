@@ -1,0 +1,204 @@
+"""What is logged: a line for each batch and for each failure, with fields, as JSON on request, and nothing secret."""
+
+import json
+import logging
+import signal
+import sys
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+import outbox
+from outbox import logs
+from outbox.core import Outbox
+from outbox.logs import JsonFormatter
+from outbox.webhooks import new_secret
+from tests.conftest import Configure
+from tests.processes import BIN, MakeStage, Program, make_stage
+from tests.program import run
+from tests.receiver import Receiver, answers
+from tests.table import emit, emit_one
+
+__all__ = ["make_stage"]
+
+NEVER = "never to be seen"
+
+
+@pytest.fixture
+def lines(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    caplog.set_level(logging.DEBUG, logger="outbox")
+    return caplog
+
+
+def told(lines: pytest.LogCaptureFixture, start: str) -> list[dict[str, Any]]:
+    """The records that begin so, as JSON has them."""
+    return [
+        json.loads(JsonFormatter().format(record)) for record in lines.records if record.getMessage().startswith(start)
+    ]
+
+
+class TestABatch:
+    def test_is_one_line_that_says_what_became_of_it(self, box: Outbox, lines: pytest.LogCaptureFixture) -> None:
+        @outbox.handler("order.*", name="h")
+        def handle(event: outbox.Event) -> None:
+            match event.event_type:
+                case "order.refused":
+                    raise outbox.Reject("no")
+                case "order.away":
+                    raise outbox.Unavailable("away")
+
+        emit(5)
+        emit(2, "order.refused")
+        emit(1, "order.away")
+        box.process_pending_events()
+        (line,) = told(lines, "batch: ")
+        counts = {name: line[name] for name in ("claimed", "delivered", "retried", "failed", "released", "fenced")}
+        assert counts == {"claimed": 8, "delivered": 5, "retried": 1, "failed": 2, "released": 0, "fenced": 0}
+        assert line["message"].startswith("batch: 8 claimed, 5 delivered, 1 retried, 2 failed in ")
+        assert line["level"] == "INFO"
+        assert (line["seconds"] > 0, line["suspect"]) == (True, False)
+
+    def test_that_is_empty_is_told_to_the_curious_alone(self, box: Outbox, lines: pytest.LogCaptureFixture) -> None:
+        box.process_pending_events()
+        assert [(record.levelname, record.getMessage()) for record in lines.records] == [("DEBUG", "nothing is due")]
+
+    def test_that_is_given_back_says_so(self, box: Outbox, lines: pytest.LogCaptureFixture) -> None:
+        outbox.handler("order.*", name="h")(lambda event: box.stopping.set())
+        emit(3)
+        box.process_pending_events()
+        (line,) = told(lines, "batch: ")
+        assert (line["claimed"], line["delivered"], line["released"]) == (3, 1, 2)
+
+
+class TestAFailure:
+    def test_is_one_line_with_ids(self, configure: Configure, lines: pytest.LogCaptureFixture) -> None:
+        box = configure(max_attempts=2, backoff_base_seconds=0)
+
+        @outbox.handler("order.*", name="h")
+        def handle(event: outbox.Event) -> None:
+            raise ValueError("no")
+
+        event = emit_one(payload={"card": NEVER}, headers={"x": NEVER}, tenant_id="acme", correlation_id="story")
+        for _ in range(2):
+            box.process_pending_events()
+        (put_off,), (failed,) = told(lines, "put off"), told(lines, "failed: ")
+        expected = {
+            "event_id": str(event.id),
+            "event_type": "order.placed",
+            "aggregate_type": "Order",
+            "aggregate_id": "0",
+            "tenant_id": "acme",
+            "correlation_id": "story",
+            "destinations": ["h"],
+            "max_attempts": 2,
+            "error": "h: ValueError: no",
+        }
+        assert {name: failed[name] for name in expected} == {name: put_off[name] for name in expected} == expected
+        assert (put_off["attempts"], failed["attempts"]) == (1, 2)
+        assert (put_off["level"], failed["level"]) == ("WARNING", "ERROR")
+        assert "next_attempt_at" in put_off
+        assert "next_attempt_at" not in failed
+        assert str(event.id) in failed["message"]
+        assert all(NEVER not in JsonFormatter().format(record) for record in lines.records)
+
+
+class TestJson:
+    def test_is_a_line_of_its_own_with_everything_in_it(self) -> None:
+        error = ValueError("two\nlines")
+        record = logging.LogRecord("outbox", logging.ERROR, "f", 1, "%s\nß", ("a",), (ValueError, error, None))
+        vars(record).update(logs.fields(event_id=object, message="not this", nothing=None))
+        text = JsonFormatter().format(record)
+        assert "\n" not in text
+        line = json.loads(text)
+        assert (line["message"], line["level"], line["logger"]) == ("a\nß", "ERROR", "outbox")
+        assert line["exception"].endswith("ValueError: two\nlines")
+        assert (line["event_id"], "nothing" in line) == (str(object), False)
+        assert line["time"].endswith("+00:00")
+
+    def test_names_of_fields_never_collide_with_a_records_own(self, lines: pytest.LogCaptureFixture) -> None:
+        every = {name: name for name in vars(logging.makeLogRecord({}))} | {"message": "x", "asctime": "x"}
+        logging.getLogger("outbox").info("fine", extra=logs.fields(**every))
+        assert lines.messages == ["fine"]
+
+    @pytest.mark.parametrize(("form", "expected"), [("json", JsonFormatter), ("text", logging.Formatter)])
+    def test_replaces_the_formatters_that_are_there_only_if_it_is_asked_for(
+        self, monkeypatch: pytest.MonkeyPatch, form: str, expected: type
+    ) -> None:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter())
+        monkeypatch.setattr(logging.getLogger(), "handlers", [handler])
+        logs.rewrite(form)
+        assert type(handler.formatter) is expected
+
+
+# Real processes
+
+
+def parsed(program: Program) -> list[dict[str, Any]]:
+    """Its lines, but for those of Dramatiq's main process, which loads none of our code."""
+    ours = [line for line in program.said().splitlines() if "dramatiq.MainProcess" not in line]
+    return [json.loads(line) for line in ours]
+
+
+def test_a_worker_a_scheduler_and_up_log_json(make_stage: MakeStage) -> None:
+    stage = make_stage(log_format="json")
+    scheduler = stage.scheduler()
+    worker = stage.worker(processes=2)
+    ids = stage.emit(2, do="fail", times=1, max_attempts=1)
+    stage.wake()
+    stage.wait_until_all("failed")
+    up = stage.start("up", BIN / "outbox", "up", "tests.apps.ledger", ready="up: ")
+    for program in (scheduler, worker, up):
+        program.signal(signal.SIGTERM)
+        assert program.wait() == 0
+    lines = parsed(worker)
+    assert {line["event_id"] for line in lines if line["message"].startswith("failed: ")} == {str(id) for id in ids}
+    assert sum(line["claimed"] for line in lines if line["message"].startswith("batch: ")) == 2
+    assert "scheduler stopped" in [line["message"] for line in parsed(scheduler)]
+    assert "stopped" in [line["message"] for line in parsed(up)]
+
+
+def test_text_is_the_default_and_a_wrong_format_is_one_line(make_stage: MakeStage) -> None:
+    stage = make_stage()
+    assert "INFO outbox: scheduler started" in stage.scheduler().said()
+    done = run(sys.executable, "-m", "scheduler", log_format="xml", redis_url=stage.redis_url)
+    assert (done.returncode, done.stdout) == (
+        2,
+        "outbox: OUTBOX_LOG_FORMAT must be one of text, json, not 'xml'.\n",
+    )
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_neither_payloads_nor_secrets_are_in_anything_that_a_worker_prints(make_stage: MakeStage, form: str) -> None:
+    """At its most talkative, with a webhook that refuses, a handler that raises, and a broker that it loses."""
+    secret, token = new_secret(), "token-0af7651916cd43dd"
+    with Receiver(answers(500)) as receiver:
+        place = receiver.url.removeprefix("http://")
+        stage = make_stage(
+            log_format=form,
+            publish_seconds=0.1,
+            webhook_url=f"http://user:password-b7ad6b71@{place}?token={token}",
+            webhook_secret=secret,
+        )
+        worker = stage.start(
+            "worker",
+            *(BIN / "dramatiq", "jobs", "tests.apps.ledger", "-p", "1", "-t", "2", "-v"),
+            ready="ready for action",
+        )
+        scheduler = stage.scheduler()
+        stage.emit(2, do="fail", times=9, max_attempts=2, card=NEVER)
+        stage.wake()
+        stage.wait_until_all("failed")
+        worker.signal(signal.SIGTERM)
+        assert worker.wait() == 0
+        assert receiver.requests
+    said = worker.said() + scheduler.said()
+    assert "HTTP 500" in said
+    assert "attempt 1 fails" in said
+    for hidden in (NEVER, secret, secret.removeprefix("whsec_"), token, "password-b7ad6b71"):
+        assert hidden not in said
+    password = urlsplit(stage.settings.database_url).password
+    if password is not None:
+        assert password not in said
+        assert unquote(password) not in said
