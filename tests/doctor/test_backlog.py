@@ -11,6 +11,7 @@ from outbox.admin.overview import database_now
 from outbox.admin.records import Minute
 from outbox.core import Outbox
 from outbox.publish import WORKER
+from tests.conftest import Configure
 from tests.doctor.consultation import advice_of, finding_of
 from tests.doctor.crew import appears
 from tests.table import change, claimed, emit, let_pass
@@ -36,6 +37,15 @@ def test_a_lease_that_ran_out_and_was_not_noticed_is_a_problem(box: Outbox, seco
         box.process_pending_events()
         box.process_pending_events()
         assert finding_of(box, "leases").level == OK
+
+
+@pytest.mark.parametrize(("seconds", "level"), [(300, OK), (500, PROBLEM)])
+def test_where_leases_are_long_the_doctor_has_patience(configure: Configure, seconds: float, level: str) -> None:
+    box = configure(lease_seconds=200)
+    emit(1)
+    claimed(box)
+    let_pass(seconds=seconds)
+    assert finding_of(box, "leases").level == level
 
 
 # The backlog
@@ -71,10 +81,11 @@ def test_late_events_are_told_with_whether_they_get_more(
     let_pass(hours=2)
     count(box, 3, **counts)
     count(box, 30, emitted=10_000, delivered=10_000)  # too long ago to count
+    count(box, 0, emitted=10_000, delivered=10_000)  # not over yet
     found = finding_of(box, "backlog")
     assert (found.level, words in found.what) == (level, True)
     assert "the oldest since 2 h" in found.what
-    assert f"{counts['emitted']} were emitted" in found.what
+    assert f"in the last 10 minutes {counts['emitted']} were emitted" in found.what
 
 
 def test_events_that_wait_for_their_time_are_not_late(box: Outbox) -> None:

@@ -204,12 +204,20 @@ def test_another_fillfactor_is_a_warning_and_the_advice_mends_it(box: Outbox, ch
 
 @on_postgres
 def test_more_dead_rows_than_live_ones_are_a_warning_and_the_advice_mends_it(box: Outbox) -> None:
-    emit(40)
-    execute(box, "DELETE FROM outbox_event WHERE seq NOT IN (SELECT seq FROM outbox_event ORDER BY seq LIMIT 10)")
+    emit(100)
+    execute(box, "DELETE FROM outbox_event WHERE seq IN (SELECT seq FROM outbox_event ORDER BY seq LIMIT 30)")
     box.database.close_all()  # type: ignore[attr-defined]  # a session that ends tells what it did
+    becomes_true(lambda: dead_rows(box) == 30)
+    assert finding_of(box, "vacuum", dead_rows=20).level == OK  # fewer than live ones
+    execute(box, "DELETE FROM outbox_event WHERE seq IN (SELECT seq FROM outbox_event ORDER BY seq LIMIT 60)")
+    box.database.close_all()  # type: ignore[attr-defined]
     becomes_true(lambda: finding_of(box, "vacuum", dead_rows=20).level == WARNING)
     found = finding_of(box, "vacuum", dead_rows=20)
     assert "dead rows beside" in found.what
     assert finding_of(box, "vacuum").level == OK  # too few to matter
     execute(box, commands_in(found)[0])
     becomes_true(lambda: finding_of(box, "vacuum", dead_rows=20).level == OK)
+
+
+def dead_rows(box: Outbox) -> int:
+    return int(execute(box, "SELECT pg_stat_get_dead_tuples('outbox_event'::regclass)").fetchone()[0])
