@@ -29,7 +29,8 @@ def leases(context: Context) -> Iterator[Finding]:
         return
     longest = lasting((now - min(lost)).total_seconds())
     yield problem(
-        f"{len(lost):,} events belong to workers that died, the first for {longest}, and nobody has taken them over.",
+        f"{len(lost):,}{'+' if len(lost) == COUNT_CAP else ''} events belong to workers that died, the first for "
+        f"{longest}, and nobody has taken them over.",
         "See that workers (`dramatiq jobs your.module`) and a scheduler (`python -m scheduler`) run, on the queue "
         "OUTBOX_QUEUE and the Redis OUTBOX_REDIS_URL that both share.",
     )

@@ -26,7 +26,7 @@ def missing(context: Context) -> Iterator[Finding]:
         yield ok("Every event that waits has somebody who wants it." if waiting else "No event waits.")
 
 
-def _unwanted(context: Context, waiting: Mapping[str, int]) -> Iterator[Finding]:
+def _unwanted(context: Context, waiting: Counter[str]) -> Iterator[Finding]:
     wants = list(_everybody(context))
     if not wants:
         if waiting:
@@ -35,10 +35,11 @@ def _unwanted(context: Context, waiting: Mapping[str, int]) -> Iterator[Finding]
                 "Name the modules with your handlers: `outbox doctor -m your.module`.",
             )
         return
+    more = "+" if waiting.total() >= COUNT_CAP else ""  # that many are looked at
     for event_type, events in waiting.items():
         if not any(want(event_type) for want in wants):
             yield problem(
-                f"{events:,} events of the type {event_type!r} wait, and nobody is known who wants them.",
+                f"{events:,}{more} events of the type {event_type!r} wait, and nobody is known who wants them.",
                 "Start a worker with the module that handles them: `dramatiq jobs your.module`; if nobody should, "
                 f"declare `outbox.ignore({event_type!r})`.",
             )
