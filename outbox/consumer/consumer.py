@@ -150,12 +150,7 @@ class Consumer:
         """Take over what has been pending for too long: a page of it, so that new entries need not wait for all."""
         idle_seconds, size = self._options.idle_seconds, self._options.batch
         page = self._group.silent(self._looked_until, idle_seconds, size)
-        for id in page:
-            if stopped.is_set():
-                return
-            entry = self._group.take_over(id, idle_seconds, self._options.max_deliveries)
-            if entry is not None:
-                self._work_on([entry], stopped)
+        self._take_over(page, idle_seconds, stopped)
         if len(page) == size:
             self._looked_until = page[-1]
         else:
@@ -168,9 +163,29 @@ class Consumer:
         for entry in turns:
             fate = self._attempts.attempt(entry)
             fates.append((entry, fate))
-            if isinstance(fate, Again) and fate.lost and not outage.is_over(self._box, fate.error, stopped):
-                fates += [(each, Again("not begun", begun=False)) for each in turns]
+            if isinstance(fate, Again) and fate.lost:
+                self._sit_out(fates, list(turns), stopped)
+                return
         settle(self._group, fates, self.tally)
+
+    def _sit_out(self, fates: list[tuple[Entry, Fate]], waiting: list[Entry], stopped: threading.Event) -> None:
+        """Wait for the database, then go on with what nobody has taken over.
+
+        Redis is told first: to the others an outage that lasts would look like a consumer's death, and count.
+        """
+        not_begun = [(entry, Again("not begun", begun=False)) for entry in waiting]
+        settle(self._group, [*fates, *not_begun], self.tally)
+        told_at = time.monotonic()
+        if outage.is_over(self._box, stopped):
+            self._take_over([entry.id for entry in waiting], time.monotonic() - told_at, stopped)
+
+    def _take_over(self, ids: Iterable[str], silent_seconds: float, stopped: threading.Event) -> None:
+        for id in ids:
+            if stopped.is_set():
+                return
+            entry = self._group.take_over(id, silent_seconds, self._options.max_deliveries)
+            if entry is not None:
+                self._work_on([entry], stopped)
 
     def _in_turn(self, entries: Iterable[Entry]) -> Iterator[Entry]:
         """One after the other; those that wait long for their turn stay this consumer's meanwhile."""

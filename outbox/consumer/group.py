@@ -198,4 +198,4 @@ class Group:
 
 
 def milliseconds(seconds: float) -> int:
-    return round(seconds * 1000)
+    return int(seconds * 1000)

@@ -54,9 +54,9 @@ def is_outage(error: BaseException) -> bool:
     return code is None or code.startswith(POSTGRES_OUTAGES)
 
 
-def is_over(box: Outbox, error: str, stopped: threading.Event) -> bool:
+def is_over(box: Outbox, stopped: threading.Event) -> bool:
     """Wait until the database answers; whether it did before the stop."""
-    logger.warning("the database can't be used, waiting for it: %s", error)
+    logger.warning("the database can't be used: waiting for it")
     while not stopped.wait(PAUSE_SECONDS):
         with contextlib.suppress(*CONNECTION_ERRORS):
             for dialect in {box.dialect, box.inbox.dialect}:

@@ -138,9 +138,42 @@ class TestPostgres:
         consumers.wait_until_done()
         assert [(entry.id, entry.attempt) for entry in stage.entries("began")] == [(id, 1), (id, 1)]
         assert (consumers.processed(), consumers.stream.parked()) == (1, [])
-        assert "the database can't be used, waiting for it" in process.said()
+        assert "the database can't be used: waiting for it" in process.said()
         assert "the database is back" in process.said()
         assert "Traceback" not in process.said()
+
+    def test_away_for_longer_than_a_consumer_may_be_silent_costs_no_delivery(
+        self, consumers: Consumers, own_postgres: PostgresServer
+    ) -> None:
+        stage, options = consumers.stage, ("--idle-seconds", 0.3, "--max-deliveries", 1)
+        gate = stage.gate()
+        (id,) = consumers.add(do="wait", gate=str(gate))
+        silent = consumers.start(*options)
+        stage.wait_until_begun(id)
+        own_postgres.stop()
+        gate.touch()
+        stage.wait_for(lambda: "waiting for it" in silent.said(), "the database is lost")
+        silent.signal(signal.SIGSTOP)
+        own_postgres.start()
+        consumers.start(*options)
+        consumers.wait_until_done()
+        assert [(entry.id, entry.attempt) for entry in stage.entries("began")] == [(id, 1), (id, 1)]
+        assert consumers.stream.parked() == []
+
+    def test_that_is_back_finds_the_rest_of_a_batch_gone_on_with(
+        self, consumers: Consumers, own_postgres: PostgresServer
+    ) -> None:
+        stage = consumers.stage
+        gate = stage.gate()
+        ids = consumers.add(do="wait", gate=str(gate)) + consumers.add(2)
+        process = consumers.start("--idle-seconds", 3600)
+        stage.wait_until_begun(ids[0])
+        own_postgres.restart()
+        gate.touch()
+        stage.wait_for(lambda: consumers.stream.left() == 1, "the others are acknowledged")
+        assert [(entry.id, entry.attempt) for entry in stage.entries("began")] == [(id, 1) for id in ids]
+        assert consumers.stream.pending() == [0]
+        assert process.running
 
     @pytest.mark.parametrize("immediate", [False, True], ids=["fast", "immediate"])
     def test_restarted_under_load_loses_nothing(
