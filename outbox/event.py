@@ -125,12 +125,17 @@ class Event:
         """When it was claimed, by the database's clock."""
         return timestamp.from_database(self._claimed_at)
 
-    def waited(self, until: datetime) -> float:
-        """Seconds since it was emitted or, if it was to be delivered later than that, since it was first due."""
-        since = self._due_at if self.claims <= 1 else self._created_at
+    def waited(self, since_claim: float) -> float:
+        """Seconds since it was emitted or, if it was to be delivered later than that, since it was first due.
+
+        From the claim on they are counted by the caller: both of its own moments have the same zone, and moments of
+        different zones take four times as long to compare.
+        """
+        since, claimed_at = self._due_at if self.claims <= 1 else self._created_at, self._claimed_at
         if isinstance(since, str):
-            since = timestamp.from_database(since)
-        return max(0.0, float((until - since).total_seconds()))
+            since, claimed_at = timestamp.from_database(since), timestamp.from_database(claimed_at)
+        seconds: float = (claimed_at - since).total_seconds() + since_claim
+        return seconds if seconds > 0 else 0.0
 
     @property
     def order(self) -> tuple[Any, int]:

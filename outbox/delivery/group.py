@@ -53,7 +53,7 @@ class Group:
         self._traced: dict[int, Event] = {}
         self._asked = False
         self._answered = 0
-        self._outcomes: Counter[str] = Counter()
+        self._outcomes: list[type[Outcome]] = []
         self._send_seconds: list[float] = []
         self._left_behind = False
         self._settled_at = 0.0
@@ -205,7 +205,7 @@ class Group:
         reached = retry.after(standing, outcome, now, delivery.event.max_attempts, self._box.settings)
         self._batch.answer(delivery, self.name, reached)
         self._answered += 1
-        self._outcomes[type(outcome).__name__] += 1
+        self._outcomes.append(type(outcome))
         ended_at = time.monotonic()
         self._send_seconds.append(ended_at - self._begun_at.pop(delivery.event.seq, ended_at))
         if self._traced:
@@ -219,7 +219,8 @@ class Group:
     def _count(self) -> None:
         """For whoever watches: what this destination has answered, and how long it took for each."""
         counts: dict[Labels, int] = {
-            (("destination", self.name), ("outcome", name.lower())): count for name, count in self._outcomes.items()
+            (("destination", self.name), ("outcome", kind.__name__.lower())): count
+            for kind, count in Counter(self._outcomes).items()
         }
         self._box.counters.add_labelled("outcomes", counts)
         self._box.counters.observe("send", self._send_seconds, destination=self.name)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from outbox import logs, retry, timestamp
 from outbox.database import CONNECTION_ERRORS
 from outbox.delivery.batch import Batch, Delivery
+from outbox.event import Event
 from outbox.models import DELIVERED, FAILED, PENDING
 
 if TYPE_CHECKING:
@@ -36,22 +37,27 @@ def settle(box: Outbox, batch: Batch) -> None:
     finished = batch.take_finished()
     if not finished:
         return
-    verdicts = [(delivery, retry.verdict(delivery.standings)) for delivery in finished]
-    plain: list[Settled] = []
-    other: list[Settled] = []
-    for delivery, verdict in verdicts:
-        is_plain = verdict.status == DELIVERED and verdict.attempts == delivery.event.claims
-        (plain if is_plain else other).append((delivery, verdict))
+    plain: list[Event] = []
+    others: list[Settled] = []
+    for delivery in finished:
+        verdict = retry.verdict(delivery.standings)
+        if verdict.status == DELIVERED and verdict.attempts == delivery.event.claims:
+            plain.append(delivery.event)
+        else:
+            others.append((delivery, verdict))
     if plain:
-        ids = box.dialect.ids([delivery.event.id for delivery, _ in plain])
-        parameters = (ids, box.dialect.id(batch.lease_id))
+        parameters = (box.dialect.ids([event.id for event in plain]), box.dialect.id(batch.lease_id))
         hit = persist(box, batch, lambda: int(box.dialect.run(box.dialect.statements.delivered, parameters).rowcount))
-        _account(box, batch, plain, hit)
-    if other:
-        rows = [_row(box, batch, delivery, verdict) for delivery, verdict in other]
+        _account(box, batch, len(plain), plain[:hit])
+    if others:
+        rows = [_row(box, batch, delivery, verdict) for delivery, verdict in others]
         hit = persist(box, batch, lambda: box.dialect.settle_rows(rows))
-        _account(box, batch, other, hit)
-    _remember(box, batch, verdicts)
+        # Should some not have been hit, which they are is not known.
+        statuses = Counter(verdict.status for _, verdict in others[:hit])
+        delivered = [delivery.event for delivery, verdict in others[:hit] if verdict.status == DELIVERED]
+        _account(box, batch, len(others), delivered, retried=statuses[PENDING], failed=statuses[FAILED])
+        _tell(others)
+        _remember(box, batch, others)
 
 
 def close(box: Outbox, batch: Batch) -> int:
@@ -116,45 +122,41 @@ def _remember(box: Outbox, batch: Batch, verdicts: list[Settled]) -> None:
                 box.bell.ring_in(seconds)
 
 
-def _account(box: Outbox, batch: Batch, settled: list[Settled], hit: int) -> None:
-    """Count and tell what was written. Of those that were not, another worker tells: which they are is not known."""
-    statuses = Counter(verdict.status for _, verdict in settled[:hit])
-    fenced = len(settled) - hit
-    _count(
-        box,
-        batch,
-        delivered=statuses[DELIVERED],
-        retried=statuses[PENDING],
-        failed=statuses[FAILED],
-        fenced=fenced,
-    )
-    if statuses[DELIVERED]:
-        now = batch.clock.now()
-        delivered = [delivery for delivery, verdict in settled[:hit] if verdict.status == DELIVERED]
-        box.counters.observe("latency", [delivery.event.waited(now) for delivery in delivered])
+def _account(box: Outbox, batch: Batch, answered: int, delivered: list[Event], **others: int) -> None:
+    """Count what was written; of what was not, another worker tells."""
+    fenced = answered - len(delivered) - sum(others.values())
+    _count(box, batch, delivered=len(delivered), fenced=fenced, **others)
+    since_claim = time.monotonic() - batch.started_at
+    box.counters.observe("latency", [event.waited(since_claim) for event in delivered])
     if fenced:
         logger.warning(
             "fenced: %d of %d outcomes came after lease %s was lost",
             fenced,
-            len(settled),
+            answered,
             batch.lease_id,
             extra=logs.fields(lease_id=batch.lease_id, fenced=fenced),
         )
+
+
+def _tell(settled: list[Settled]) -> None:
+    """A line for each that failed or was put off."""
     for delivery, verdict in settled:
         if verdict.status == FAILED:
             logger.error("failed: %s: %s", delivery.event, verdict.error, extra=_fields(delivery, verdict))
         elif verdict.status == PENDING and verdict.error is not None:
             untried = delivery.deferred and not delivery.begun
-            logger.log(
-                logging.DEBUG if untried else logging.WARNING,  # of those a gate tells once
-                "put off until %s after %d of %d attempts: %s: %s",
-                verdict.next_attempt_at,
-                verdict.attempts,
-                delivery.event.max_attempts,
-                delivery.event,
-                verdict.error,
-                extra=_fields(delivery, verdict),
-            )
+            level = logging.DEBUG if untried else logging.WARNING  # of those a gate tells once
+            if logger.isEnabledFor(level):
+                logger.log(
+                    level,
+                    "put off until %s after %d of %d attempts: %s: %s",
+                    verdict.next_attempt_at,
+                    verdict.attempts,
+                    delivery.event.max_attempts,
+                    delivery.event,
+                    verdict.error,
+                    extra=_fields(delivery, verdict),
+                )
 
 
 def _count(box: Outbox, batch: Batch, **counts: int) -> None:
