@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 import outbox
+from outbox import logs
 from outbox.cli.options import modules_option
 from outbox.errors import SettingsError
 from outbox.settings import Settings
@@ -40,8 +41,8 @@ def dashboard(host: str | None, port: int | None, read_only: bool) -> None:
     from outbox.admin.web import make_app
     from scheduler.process import stop_signal
 
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     settings = outbox.loaded_settings()
+    logs.set_up(settings.log_format, "%(asctime)s %(levelname)s %(message)s")
     host = settings.dashboard_host if host is None else host
     authenticate = doorkeeper(host, settings)
     app = make_app(authenticate=authenticate, read_only=True if read_only else None)
