@@ -24,7 +24,10 @@ VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 STAMP = VENV / "stamp"
 LOCK = ROOT / "requirements.lock"
+BROWSER_STAMP = VENV / "stamp-browser"
+BROWSER_LOCK = ROOT / "requirements-browser.lock"
 PYPROJECT = ROOT / "pyproject.toml"
+BROWSER = "--browser"
 
 
 def run(args: list[str]) -> None:
@@ -33,7 +36,10 @@ def run(args: list[str]) -> None:
 
 
 def test(args: list[str]) -> None:
-    """check, then run every test; with arguments, only pytest with those"""
+    """check, then run every test; with arguments, only pytest with those; --browser: those in a browser instead"""
+    if BROWSER in args:
+        set_up_browser()
+        become("-m", "pytest", "tests/browser", *(arg for arg in args if arg != BROWSER))
     if not args:
         check([])
     become("-m", "pytest", *args)
@@ -47,10 +53,12 @@ def check(args: list[str]) -> None:
 
 
 def lock(args: list[str]) -> None:
-    """write requirements.lock from pyproject.toml; --upgrade takes newer versions"""
-    what = ["--all-extras", "--group=dev", "--universal", "--python-version=3.11", "-o", LOCK.name]
-    form = ["--generate-hashes", "--no-emit-index-url", "--custom-compile-command=python3 dev.py lock", "-q"]
-    step("-m", "uv", "pip", "compile", *what, *form, *args, PYPROJECT.name)
+    """write both locks from pyproject.toml; --upgrade takes newer versions"""
+    form = ["--universal", "--python-version=3.11", "--generate-hashes", "--no-emit-index-url", "-q"]
+    form += ["--custom-compile-command=python3 dev.py lock", *args]
+    compiling = ["-m", "uv", "pip", "compile", *form, "-o"]
+    step(*compiling, LOCK.name, "--all-extras", "--group=dev", PYPROJECT.name)
+    step(*compiling, BROWSER_LOCK.name, f"--group={PYPROJECT.name}:browser")
 
 
 COMMANDS = {"run": run, "test": test, "check": check, "lock": lock}
@@ -77,6 +85,16 @@ def set_up() -> None:
     install("--require-hashes", "--only-binary=:all:", f"--requirement={LOCK}")
     install("--no-build-isolation", f"--editable={ROOT}")
     STAMP.write_text(stamp)
+
+
+def set_up_browser() -> None:
+    """What drives a browser, from a lock of its own: nothing else needs it. The browser itself is the machine's."""
+    stamp = hashlib.sha256(BROWSER_LOCK.read_bytes()).hexdigest()
+    if BROWSER_STAMP.exists() and BROWSER_STAMP.read_text() == stamp:
+        return
+    say(f"adding {BROWSER_LOCK.name} to .venv, this once")
+    install("--require-hashes", "--only-binary=:all:", f"--requirement={BROWSER_LOCK}")
+    BROWSER_STAMP.write_text(stamp)
 
 
 def install(*what: str) -> None:
