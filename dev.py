@@ -42,6 +42,8 @@ def test(args: list[str]) -> None:
         become("-m", "pytest", "tests/browser", *(arg for arg in args if arg != BROWSER))
     if not args:
         check([])
+        # Most tests wait for something: more of them at a time than there are cores.
+        args = [f"--numprocesses={max(4, os.cpu_count() or 1)}"]
     become("-m", "pytest", *args)
 
 
