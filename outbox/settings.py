@@ -16,7 +16,7 @@ from outbox.errors import SettingsError
 logger = logging.getLogger("outbox")
 
 PREFIX = "OUTBOX_"
-# Read by the project's own test suite, not by the library.
+# For the project's own tests: no settings.
 TEST_PREFIX = "OUTBOX_TEST_"
 DEFAULT_DATABASE_URL = "sqlite:///outbox.db"
 DEFAULT_MASKED_KEYS = "password,passwd,secret,token,authorization,api_key,private_key,cookie,credential"

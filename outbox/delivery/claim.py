@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from outbox import crash
 from outbox.delivery.batch import Batch
 from outbox.event import Event
 
@@ -21,6 +22,7 @@ def claim(box: Outbox, size: int, *, suspects: bool = True) -> Batch | None:
         rows, suspect = box.dialect.claim(size, lease_id, box.settings.lease_seconds, suspects=suspects)
     if not rows:
         return None
+    crash.point(crash.AFTER_CLAIM)
     events = [Event(row, suspect=suspect) for row in rows]
     events.sort(key=lambda event: event.order)
     box.counters.add(claimed=len(events))

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from outbox import retry, tracing
+from outbox import crash, retry, tracing
 from outbox.counters import Labels
 from outbox.database import CONNECTION_ERRORS
 from outbox.delivery.batch import Batch, Delivery
@@ -83,6 +83,7 @@ class Group:
         heard_by: Permit | None = permit
         try:
             for event, outcome in self._destination.deliver(events, self._lease(permit)):
+                crash.point(crash.AFTER_SEND)
                 self._record(self._taken(event), self._checked(outcome), permit)
                 del self._begun[event.seq]
             if not self._asked:

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from outbox import logs, retry, timestamp
+from outbox import crash, logs, retry, timestamp
 from outbox.database import CONNECTION_ERRORS
 from outbox.delivery.batch import Batch, Delivery
 from outbox.event import Event
@@ -37,6 +37,7 @@ def settle(box: Outbox, batch: Batch) -> None:
     finished = batch.take_finished()
     if not finished:
         return
+    crash.point(crash.BEFORE_SETTLE)
     plain: list[Event] = []
     others: list[Settled] = []
     for delivery in finished:
@@ -58,6 +59,7 @@ def settle(box: Outbox, batch: Batch) -> None:
         _account(box, batch, len(others), delivered, retried=statuses[PENDING], failed=statuses[FAILED])
         _tell(others)
         _remember(box, batch, others)
+    crash.point(crash.AFTER_SETTLE)
 
 
 def close(box: Outbox, batch: Batch) -> int:

@@ -1,0 +1,70 @@
+"""A worker dies at exactly one point between the claim and the settling, and what that costs is known beforehand."""
+
+import signal
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from outbox import crash
+from tests.processes import MakeStage
+from tests.program import run, run_python
+
+
+@pytest.mark.parametrize(
+    ("point", "events", "twice"),
+    [
+        (crash.AFTER_CLAIM, 20, 0),  # none was begun
+        (crash.AFTER_SEND, 20, 1),  # the first one was sent
+        (crash.BEFORE_SETTLE, 1, 1),  # it was sent, and nobody knows
+        (crash.AFTER_SETTLE, 1, 0),  # all is written
+    ],
+)
+def test_a_death_costs_what_was_sent_and_not_yet_settled(
+    make_stage: MakeStage, tmp_path: Path, point: str, events: int, twice: int
+) -> None:
+    stage = make_stage(lease_seconds=1)
+    stage.environment[crash.VARIABLE] = str(tmp_path)
+    (tmp_path / point).touch()
+    ids = stage.emit(events)
+    doomed = stage.worker(threads=1)
+    stage.wait_for(lambda: not doomed.running, f"the worker dies {point}")
+    (trace,) = tmp_path.glob(f"{point}.*")
+    assert int(trace.suffix[1:]) in doomed._known
+
+    stage.worker(threads=1)
+    stage.scheduler()
+    stage.wait_until_all("delivered")
+    times = Counter(stage.ended())
+    assert set(times) == set(ids)
+    assert times.total() - len(times) == twice
+    assert len({(entry.id, entry.body) for entry in stage.entries("ended")}) == events
+
+
+PASS_EVERY_POINT = """
+from outbox import crash
+
+for name in crash.POINTS:
+    crash.point(name)
+print("alive", crash.point.__name__)
+"""
+
+
+class TestTheModule:
+    def test_does_nothing_without_the_variable(self, tmp_path: Path) -> None:
+        for name in crash.POINTS:
+            (tmp_path / name).touch()
+        assert run_python(PASS_EVERY_POINT) == "alive _go_on\n"
+        assert sorted(file.name for file in tmp_path.iterdir()) == sorted(crash.POINTS)
+
+    def test_does_nothing_while_no_file_asks_for_it(self, tmp_path: Path) -> None:
+        assert run_python(PASS_EVERY_POINT, test_crash_points=tmp_path) == "alive die_if_asked\n"
+
+    @pytest.mark.parametrize("point", crash.POINTS)
+    def test_kills_whoever_takes_the_file(self, tmp_path: Path, point: str) -> None:
+        (tmp_path / point).touch()
+        done = run(sys.executable, "-c", PASS_EVERY_POINT, test_crash_points=tmp_path)
+        assert done.returncode == -signal.SIGKILL
+        assert "alive" not in done.stdout
+        assert not (tmp_path / point).exists()
