@@ -137,7 +137,6 @@ def undertake(box: Outbox, action: Action, which: Filter, who: str) -> int | Non
         try:
             for so_far in actions.apply(box, action, which, who=who):
                 done[0] = so_far
-            box.bell.flush()
         except Exception as error:
             errors.append(error)
             if late.is_set():
