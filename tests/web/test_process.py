@@ -93,7 +93,10 @@ def test_a_password_is_asked_for_and_read_only_is_kept(make_stage: MakeStage) ->
     status, _, html = ask(port, "GET", "/", Authorization=known)
     assert status == 200
     assert "read-only, as ada" in html
-    assert ask(port, "POST", "/act", "action=delete&scope=all", Authorization=known)[0] == 403
+    token = "A" * 43
+    body = f"action=delete&scope=all&csrf_token={token}"
+    status, _, html = ask(port, "POST", "/act", body, Authorization=known, Cookie=f"outbox_csrf={token}")
+    assert (status, "This dashboard is read-only" in html) == (403, True)
 
 
 def test_an_open_address_without_a_password_is_refused(sqlite_url: str) -> None:

@@ -44,7 +44,8 @@ def _hints(view: Overview) -> Iterator[Hint]:
         yield Hint(
             WARN,
             "No scheduler is running",
-            "Retries that come due, and events whose worker died, wait for its sweeps; old events are not deleted. Start one:",
+            "Retries that come due, and events whose worker died, wait for its sweeps; old events are not deleted. "
+            "Start one:",
             command="python -m scheduler",
         )
     for name, breaker in view.breakers.items():
