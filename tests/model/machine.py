@@ -1,0 +1,362 @@
+"""Everything that can be done to events, in any order, on a real table; beside it, what the model expects of them.
+
+The application's transactions run on a connection of their own: on PostgreSQL the rest goes on while one is open.
+Whoever works late does so as a worker that was paused: it does not know that time has passed.
+"""
+
+import copy
+import json
+import time
+from collections.abc import Iterable, Iterator
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, precondition, rule
+
+import outbox
+from outbox import timestamp
+from outbox.admin.actions import DELETE, RETRY, Action, apply, failing, replaying
+from outbox.admin.filters import Filter
+from outbox.core import Outbox
+from outbox.delivery import count_due
+from outbox.delivery.batch import Batch
+from outbox.delivery.claim import claim
+from outbox.delivery.dispatch import dispatch
+from outbox.delivery.settle import close, give_back
+from outbox.models import DELIVERED, FAILED, OutboxEvent
+from outbox.outcome import Delivered, Failed, Outcome, Retry
+from tests.model.life import BACKOFF, LEASE, MAX_AGE, WAITING, Life, Place
+from tests.table import _earlier, let_pass
+
+SETTINGS = {
+    "lease_seconds": LEASE * 60,
+    "max_run_seconds": LEASE * 60,
+    "backoff_base_seconds": BACKOFF * 60,
+    "backoff_cap_seconds": BACKOFF * 60,
+    "max_age_hours": MAX_AGE / 60,
+}
+# No sum of these comes near a lease, a backoff, the age or the retention: the time that the test itself takes, seconds
+# at most, decides nothing.
+STEPS = [7, 17, 25 * 60]
+RETENTION = 20 * 60
+
+DESTINATIONS = {"solo": ["one"], "pair": ["one", "two"]}
+OUTCOMES: dict[str, Outcome] = {
+    "delivered": Delivered(),
+    "retry": Retry("refused"),
+    "unavailable": outbox.Unavailable("away"),
+    "failed": Failed("never"),
+}
+
+
+class Scripted:
+    """A destination that takes so many events and answers as it was told; it remembers what it was given."""
+
+    limits = outbox.Limits(open_after=None)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.takes = 0
+        self.answers: dict[UUID, str] = {}
+        self.given: list[UUID] = []
+
+    def wants(self, event_type: str) -> bool:
+        return self.name in DESTINATIONS[event_type]
+
+    def deliver(self, events: Iterable[outbox.Event], _: outbox.Lease) -> Iterator[tuple[outbox.Event, Outcome]]:
+        for event in events:
+            self.given.append(event.id)
+            yield event, OUTCOMES[self.answers[event.id]]
+            if len(self.given) == self.takes:
+                return
+
+
+class Machine(RuleBasedStateMachine):
+    """`box` is the workers' and the operator's, `application` the one that emits."""
+
+    batches = Bundle("batches")
+
+    def __init__(self, box: Outbox, application: Outbox) -> None:
+        super().__init__()
+        self.box, self.application = box, application
+        self.destinations = {name: Scripted(name) for name in DESTINATIONS["pair"]}
+        box.registry.clear()
+        for destination in self.destinations.values():
+            box.registry.add(destination)
+        OutboxEvent.delete().execute()
+        box.counters.start_afresh()
+        self.now = 0
+        self.fenced = 0
+        self.lives: dict[UUID, Life] = {}
+        self.keys: dict[UUID, tuple[str, str]] = {}
+        self.emitted: list[UUID] = []
+        self.held: list[Batch] = []
+        # By lease and event: what a worker knows of an event that it claimed, and whether it knows that it lost it.
+        self.seen: dict[tuple[UUID, UUID], dict[str, Place]] = {}
+        self.lost: set[tuple[UUID, UUID]] = set()
+        # The application's blocks, the outermost first: what each has emitted, and when that will be due.
+        self.blocks: list[tuple[Any, dict[UUID, tuple[Life, int]]]] = []
+
+    def teardown(self) -> None:
+        while self.blocks:
+            self._leave(ValueError())
+        self.application.database.close()
+
+    # SQLite has one writer: nobody else gets a turn while the application's transaction is open.
+    is_free = precondition(lambda self: not self.blocks or self.box.dialect.name == "postgres")
+
+    # What the application does
+
+    @rule()
+    @precondition(lambda self: len(self.blocks) < 3)
+    def begin(self) -> None:
+        block = self.application.database.atomic()  # inside another: a savepoint
+        block.__enter__()
+        self.blocks.append((block, {}))
+
+    @rule(
+        event_type=st.sampled_from(sorted(DESTINATIONS)),
+        key=st.sampled_from("abc"),
+        max_attempts=st.integers(1, 3),
+        delay=st.sampled_from([0, 0, 30]),
+    )
+    def emit(self, event_type: str, key: str, max_attempts: int, delay: int) -> None:
+        later = timedelta(minutes=delay)
+        arguments: dict[str, Any] = {"idempotency_key": key, "max_attempts": max_attempts, "deliver_after": later}
+        known = [*self.lives, *(id for _, lives in self.blocks for id in lives)]
+        if (event_type, key) in {self.keys[id] for id in known}:
+            with pytest.raises(outbox.DuplicateEvent):
+                self.application.emit("Thing", 1, event_type, **arguments)
+            return
+        id = self.application.emit("Thing", 1, event_type, **arguments).id
+        life = Life({name: Place() for name in DESTINATIONS[event_type]}, max_attempts, self.now + delay)
+        self.keys[id] = (event_type, key)
+        self.emitted.append(id)
+        if self.blocks:
+            self.blocks[-1][1][id] = (life, delay)
+        else:
+            self.lives[id] = life
+
+    @rule()
+    @precondition(lambda self: self.blocks)
+    def commit(self) -> None:
+        lives = self._leave(None)
+        if self.blocks:
+            self.blocks[-1][1].update(lives)
+        else:
+            self.lives |= {id: life for id, (life, _) in lives.items()}
+            for life, delay in lives.values():
+                life.due = self.now + delay  # nobody can move the time of what nobody sees
+
+    @rule()
+    @precondition(lambda self: self.blocks)
+    def roll_back(self) -> None:
+        self._leave(ValueError())
+
+    def _leave(self, error: Exception | None) -> dict[UUID, tuple[Life, int]]:
+        block, lives = self.blocks.pop()
+        block.__exit__(None if error is None else type(error), error, None)
+        return lives
+
+    # What workers do
+
+    @rule(target=batches, size=st.integers(1, 6), suspects=st.sampled_from([True, True, False]))
+    @is_free
+    def claim(self, size: int, suspects: bool) -> Any:
+        free = {id: life for id, life in self.lives.items() if life.is_free(self.now)}
+        fresh = {id for id, life in free.items() if life.lease is None}
+        may_be = set(free) if suspects else fresh
+        batch = claim(self.box, size, suspects=suspects)
+        if batch is None:
+            assert not may_be
+            return multiple()
+        found = {event.id for event in batch.events}
+        if batch.suspect:
+            assert len(found) == 1
+            assert found <= may_be - fresh
+        else:
+            assert found <= fresh
+            assert len(batch.events) == len(found) == min(size, len(may_be))
+        for id in found:
+            self.lives[id].claimed(batch.lease_id, self.now)
+            self.seen[batch.lease_id, id] = copy.deepcopy(self.lives[id].places)
+        self.held.append(batch)
+        return batch
+
+    @rule(
+        batch=consumes(batches), takes=st.integers(1, 9), asleep=st.sampled_from([False] * 3 + [True]), data=st.data()
+    )
+    @is_free
+    def send(self, batch: Batch, takes: int, asleep: bool, data: st.DataObject) -> None:
+        """Hand it to its destinations, settle, give back what they did not take; late, if time has passed."""
+        if asleep:
+            batch.valid_until = time.monotonic()  # its own clock tells it that the lease is over
+        expected = {name: [] if asleep else self._awaits(batch, name) for name in self.destinations}
+        for name, destination in self.destinations.items():
+            destination.takes, destination.given = takes, []
+            destination.answers = {
+                event.id: data.draw(st.sampled_from(sorted(OUTCOMES)), label=f"{name}, {number}")
+                for number, event in enumerate(batch.events)
+            }
+        dispatch(self.box, batch)
+        close(self.box, batch)
+        for name, destination in self.destinations.items():
+            assert destination.given == expected[name][:takes]
+        for event in batch.events:
+            self._settle(batch, event)
+        self.held.remove(batch)
+
+    def _awaits(self, batch: Batch, name: str) -> list[UUID]:
+        """The events of the batch that the destination is to have now, unless the worker knows that it lost them.
+
+        What it does not know it sends: that is the duplicate after a lost lease, and its outcome is not heard.
+        """
+        return [
+            event.id
+            for event in batch.events
+            if (batch.lease_id, event.id) not in self.lost
+            and not _is_spent(event)
+            and self.seen[batch.lease_id, event.id].get(name, Place(DELIVERED)).is_due(self.now)
+        ]
+
+    def _settle(self, batch: Batch, event: outbox.Event) -> None:
+        life = self.lives.get(event.id)
+        begun = [name for name, destination in self.destinations.items() if event.id in destination.given]
+        if life is None or life.lease != batch.lease_id:
+            self.fenced += (batch.lease_id, event.id) not in self.lost or _is_spent(event)
+            return
+        places = life.places.items()
+        if _is_spent(event):
+            for _, place in places:
+                if place.state == WAITING:
+                    place.state, place.attempts = FAILED, life.attempts - 1
+        elif not begun:
+            life.given_back()
+            return
+        for name, place in places:
+            if name in begun:
+                place.answered(self.destinations[name].answers[event.id], self.now, life.max_attempts)
+            elif place.not_before is None:
+                place.not_before = self.now  # its turn did not come: it is still due
+        life.settled(self.now)
+
+    @rule(batch=batches)
+    @is_free
+    def renew(self, batch: Batch) -> None:
+        if batch not in self.held:
+            return
+        self.box.leases.renew([batch])
+        for event in batch.events:
+            life = self.lives.get(event.id)
+            if life is not None and life.lease == batch.lease_id:
+                life.lease_ends = self.now + LEASE
+            else:
+                self.lost.add((batch.lease_id, event.id))
+
+    @rule(batch=consumes(batches))
+    @is_free
+    def give_back(self, batch: Batch) -> None:
+        give_back(self.box, batch)
+        for event in batch.events:
+            life = self.lives.get(event.id)
+            if life is not None and life.lease == batch.lease_id:
+                life.given_back()
+            else:
+                self.fenced += (batch.lease_id, event.id) not in self.lost
+        self.held.remove(batch)
+
+    # What operators and the scheduler do
+
+    which = st.none() | st.integers(0, 5)
+
+    @rule(which=which)
+    @is_free
+    def retry_by_hand(self, which: int | None) -> None:
+        for life in self._do(RETRY, which, lambda life: life.status == FAILED):
+            life.places = {name: place if place.state == DELIVERED else Place() for name, place in life.places.items()}
+            life.begin_again(self.now)
+
+    @rule(which=which)
+    @is_free
+    def fail_by_hand(self, which: int | None) -> None:
+        for life in self._do(
+            failing("tired"), which, lambda life: life.due is not None and not life.is_leased(self.now)
+        ):
+            life.end(FAILED, self.now)
+
+    @rule(which=which, destination=st.sampled_from([None, "one"]))
+    @is_free
+    def replay(self, which: int | None, destination: str | None) -> None:
+        for life in self._do(replaying(destination), which, lambda life: life.status == DELIVERED):
+            life.places = {
+                name: Place() if destination in (None, name) else Place(state=DELIVERED) for name in life.places
+            }
+            life.begin_again(self.now)
+
+    @rule(which=which)
+    @is_free
+    def delete(self, which: int | None) -> None:
+        for life in self._do(DELETE, which, lambda life: life.due is None):
+            self._forget(life)
+
+    @rule()
+    @is_free
+    def clean_up(self) -> None:
+        old = [life for life in self.lives.values() if life.ended is not None and self.now - life.ended > RETENTION]
+        assert self.box.cleanup_delivered_events(RETENTION / 60) == {"deleted": len(old), "remaining": 0}
+        for life in old:
+            self._forget(life)
+
+    def _do(self, action: Action, which: int | None, is_meant: Any) -> list[Life]:
+        ids = self.emitted if which is None else self.emitted[which : which + 1]
+        meant = [self.lives[id] for id in ids if id in self.lives and is_meant(self.lives[id])]
+        done = max(apply(self.box, action, Filter(ids=tuple(ids)), who="operator"), default=0)
+        assert done == len(meant)
+        return meant
+
+    def _forget(self, life: Life) -> None:
+        self.lives = {id: other for id, other in self.lives.items() if other is not life}
+
+    @rule(minutes=st.sampled_from(STEPS))
+    @is_free
+    def let_pass(self, minutes: int) -> None:
+        """By the timestamps of the rows, and of what workers have read of them."""
+        self.now += minutes
+        with self.box.database.atomic():
+            let_pass(minutes=minutes)
+        for event in (event for batch in self.held for event in batch.events):
+            if event.has_progress:
+                event._progress_text = json.dumps(_earlier(event.progress, timedelta(minutes=minutes)))
+                event._progress = None
+
+    # What must be true at any time
+
+    @invariant()
+    def the_table_is_as_expected(self) -> None:
+        found = {row.id: row for row in OutboxEvent.select()}
+        assert {id: self._summary(row) for id, row in found.items()} == {
+            id: self._expected(life) for id, life in self.lives.items()
+        }
+        assert count_due(self.box) == sum(life.is_free(self.now) for life in self.lives.values())
+        assert self.box.counters["fenced"] == self.fenced
+
+    def _expected(self, life: Life) -> tuple[Any, ...]:
+        due = None if life.due is None else max(0, life.due - self.now)
+        return life.status, life.attempts, life.lease, due, life.lease is not None, life.status == DELIVERED
+
+    def _summary(self, row: OutboxEvent) -> tuple[Any, ...]:
+        due = None
+        if row.next_attempt_at is not None:
+            due = max(0, round((row.next_attempt_at - self._clock()) / timedelta(minutes=1)))
+        return row.status, row.attempts, row.lease_id, due, row.lease_until is not None, row.delivered_at is not None
+
+    def _clock(self) -> Any:
+        return timestamp.from_database(self.box.dialect.run(self.box.dialect.statements.now).fetchone()[0])
+
+
+def _is_spent(event: outbox.Event) -> bool:
+    """Its workers died, or lost it, as often as it may be tried: it fails unsent."""
+    return event.suspect and event.claims > max(event.max_attempts, 2)
