@@ -4,6 +4,7 @@ import json
 import logging
 import signal
 import sys
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -23,6 +24,13 @@ from tests.table import emit, emit_one
 __all__ = ["make_stage"]
 
 NEVER = "never to be seen"
+
+
+@pytest.fixture(autouse=True)
+def _peewee_as_it_was() -> Iterator[None]:
+    level = logging.getLogger("peewee").level
+    yield
+    logging.getLogger("peewee").setLevel(level)
 
 
 @pytest.fixture
@@ -130,6 +138,18 @@ class TestJson:
         monkeypatch.setattr(logging.getLogger(), "handlers", [handler])
         logs.rewrite(form)
         assert type(handler.formatter) is expected
+
+
+def test_what_peewee_tells_at_debug_is_not_told_where_we_set_up_logging(
+    box: Outbox, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    emit_one(payload={"card": NEVER})
+    assert NEVER in caplog.text
+    caplog.clear()
+    logs.rewrite("text")
+    emit_one(payload={"card": NEVER})
+    assert NEVER not in caplog.text
 
 
 # Real processes
