@@ -54,6 +54,16 @@ def check(args: list[str]) -> None:
     step("-m", "mypy", *args)
 
 
+def bench(args: list[str]) -> None:
+    """measure the speed, beside its limits; --help tells its options"""
+    become("-m", "benchmarks", *args)
+
+
+def mutants(args: list[str]) -> None:
+    """break one thing at a time and see that a test notices: minutes; --help tells its options"""
+    become("-m", "tests.mutants", *args)
+
+
 def lock(args: list[str]) -> None:
     """write both locks from pyproject.toml; --upgrade takes newer versions"""
     form = ["--universal", "--python-version=3.11", "--generate-hashes", "--no-emit-index-url", "-q"]
@@ -63,7 +73,7 @@ def lock(args: list[str]) -> None:
     step(*compiling, BROWSER_LOCK.name, f"--group={PYPROJECT.name}:browser")
 
 
-COMMANDS = {"run": run, "test": test, "check": check, "lock": lock}
+COMMANDS = {"run": run, "test": test, "check": check, "bench": bench, "mutants": mutants, "lock": lock}
 
 
 def set_up() -> None:
@@ -148,7 +158,7 @@ def main(name: str = "", *args: str) -> None:
         fail(f"Python 3.11 or later is needed, and {sys.executable} is {sys.version.split()[0]}")
     if name not in COMMANDS:
         print("usage: python3 dev.py COMMAND [ARGUMENT ...]\n")
-        print(*(f"  {name:<6} {command.__doc__}" for name, command in COMMANDS.items()), sep="\n")
+        print(*(f"  {name:<7} {command.__doc__}" for name, command in COMMANDS.items()), sep="\n")
         sys.exit(0 if name in {"-h", "--help", "help"} else 2)
     set_up()
     COMMANDS[name](list(args))

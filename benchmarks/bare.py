@@ -1,0 +1,91 @@
+"""The limit: our own SQL through psycopg, in a loop, and nothing else.
+
+`python -m benchmarks.bare URL BATCH THREADS [REDIS]` says that it is ready, waits for a line, and claims and settles
+until nothing is due, with a connection for each thread. With the address of a Redis, each batch is added to a stream in
+between, in one round trip.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from uuid import UUID, uuid4
+
+import psycopg
+import redis
+
+from outbox.sql import POSTGRES
+
+LEASE_SECONDS = 30.0
+STREAM = "bare"
+
+
+def claim(connection: psycopg.Connection[Any], size: int, lease_id: UUID) -> list[Any]:
+    return connection.execute(POSTGRES.claim.encode(), (True, size, lease_id, LEASE_SECONDS)).fetchall()
+
+
+def settle(connection: psycopg.Connection[Any], rows: list[Any], lease_id: UUID) -> None:
+    connection.execute(POSTGRES.delivered.encode(), ([row[0] for row in rows], lease_id))
+
+
+def drain(connection: psycopg.Connection[Any], size: int, client: redis.Redis | None) -> None:
+    while True:
+        lease_id = uuid4()
+        rows = claim(connection, size, lease_id)
+        if not rows:
+            return
+        if client is not None:
+            add(client, rows)
+        settle(connection, rows, lease_id)
+
+
+def add(client: redis.Redis, rows: list[Any]) -> None:
+    """An entry with what the stream destination's has."""
+    with client.pipeline(transaction=False) as pipeline:
+        for id, _, aggregate_type, aggregate_id, event_type, _, payload, *_, created_at, _, _ in rows:
+            about = {"aggregate_type": aggregate_type, "aggregate_id": aggregate_id, "time": created_at.isoformat()}
+            entry: dict[Any, Any] = {"id": str(id), "type": event_type, **about, "data": payload}
+            pipeline.xadd(STREAM, entry)
+        pipeline.execute()
+
+
+def main(url: str, batch: int, threads: int, redis_url: str | None = None) -> None:
+    client = None if redis_url is None else redis.Redis.from_url(redis_url)
+    connections = [psycopg.connect(url, autocommit=True) for _ in range(threads)]
+    drains = [threading.Thread(target=drain, args=(connection, batch, client)) for connection in connections]
+    print("ready", flush=True)
+    sys.stdin.readline()
+    for thread in drains:
+        thread.start()
+    for thread in drains:
+        thread.join()
+
+
+@contextmanager
+def loops(processes: int, *arguments: str | int) -> Iterator[list[subprocess.Popen[str]]]:
+    """So many of these programs, ready; they begin when the block is left, and are done when this returns."""
+    command = [sys.executable, "-m", "benchmarks.bare", *map(str, arguments)]
+    with ExitStack() as stack:
+        started = [
+            stack.enter_context(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
+            for _ in range(processes)
+        ]
+        for process in started:
+            assert process.stdout is not None  # noqa: S101  (for the type checker)
+            process.stdout.readline()
+        yield started
+        for process in started:
+            assert process.stdin is not None  # noqa: S101  (for the type checker)
+            process.stdin.write("\n")
+            process.stdin.flush()
+        for process in started:
+            if process.wait() != 0:
+                raise RuntimeError("the bare loop failed")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), *sys.argv[4:])

@@ -1,0 +1,148 @@
+"""A database with the outbox's tables, events in it, and workers on it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+from urllib.parse import urlsplit
+
+import psycopg
+import redis
+from psycopg import sql
+
+from benchmarks.guard import Guard
+from outbox.connect import open_database
+from outbox.core import Outbox
+from outbox.settings import Settings
+from tests.servers import PostgresServer, RedisServer, wait_until
+
+PATIENCE_SECONDS = 600.0
+EVENT_TYPE = "order.placed"
+PAYLOAD = {"text": "x" * 289}  # 300 bytes as JSON
+WARM_UP = 300
+READY = "ready for action"
+
+# As if emitted one after another, ten microseconds apart; ids begin with the time, as UUIDv7 does.
+FILL = """
+INSERT INTO outbox_event (id, aggregate_type, aggregate_id, event_type, payload, headers, idempotency_key, status,
+    attempts, max_attempts, next_attempt_at, delivered_at, created_at, updated_at)
+SELECT (lpad(to_hex((extract(epoch FROM at) * 1000)::bigint), 12, '0') || '7' || substr(md5(n::text), 1, 3) || '8'
+        || substr(md5(n::text), 4, 15))::uuid,
+    'Order', n::text, %(type)s, %(payload)s::json, '{}', 'Order:' || %(key)s::text || n, %(status)s::text,
+    %(attempts)s, 5, CASE WHEN %(status)s::text = 'pending' THEN at END,
+    CASE WHEN %(status)s::text = 'delivered' THEN at END, at, at
+FROM (SELECT n, statement_timestamp() - (%(count)s - n) * interval '10 microseconds' AS at
+      FROM generate_series(1, %(count)s::int) AS n) AS item
+"""
+DELIVERED_PER_SECOND = """
+SELECT count(*) FILTER (WHERE delivered_at > began_at)::float8,
+       extract(epoch FROM max(delivered_at) - began_at)::float8
+FROM outbox_event, (SELECT min(delivered_at) AS began_at FROM outbox_event) AS first
+GROUP BY began_at
+"""
+
+
+class Site:
+    """Its outbox, `box`, wakes nobody."""
+
+    def __init__(self, postgres: PostgresServer, redis_server: RedisServer, folder: Path, name: str) -> None:
+        self.url = postgres.create_database(name)
+        self.redis_url = redis_server.url
+        self.folder = folder
+        self._server = postgres
+        self._boxes: list[Outbox] = []
+        self.box = self.make_box(dispatch="off")
+        self.box.create_tables()
+        with redis.Redis.from_url(self.redis_url) as client:
+            client.flushall()
+        self.connection = psycopg.connect(self.url, autocommit=True)
+
+    def close(self) -> None:
+        self.connection.close()
+        for box in self._boxes:
+            box.bell.flush()
+            database: Any = box.database
+            database.close_all()
+        with psycopg.connect(self._server.url, autocommit=True) as connection:
+            name = sql.Identifier(urlsplit(self.url).path[1:])
+            connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
+
+    def make_box(self, **settings: Any) -> Outbox:
+        box = Outbox(Settings.load(publish_seconds=0, **settings), database=open_database(self.url))
+        self._boxes.append(box)
+        return box
+
+    # Events
+
+    def fill(self, count: int, status: str = "pending", key: str = "") -> None:
+        """So many events, made by the database itself."""
+        values = {"type": EVENT_TYPE, "payload": self.payload_text, "key": key, "status": status, "count": count}
+        self.connection.execute(FILL, values | {"attempts": int(status == "delivered")})
+        self.connection.execute("VACUUM ANALYZE outbox_event")
+
+    @property
+    def payload_text(self) -> str:
+        return '{"text":"' + PAYLOAD["text"] + '"}'
+
+    def empty(self) -> None:
+        self.connection.execute("TRUNCATE outbox_event")
+
+    def wait_until_drained(self) -> None:
+        waiting = "SELECT 1 FROM outbox_event WHERE next_attempt_at IS NOT NULL LIMIT 1"
+        self.wait_for(lambda: self.connection.execute(waiting).fetchone() is None)
+
+    def wait_for(self, condition: Callable[[], bool]) -> None:
+        ends_at = time.monotonic() + PATIENCE_SECONDS
+        while not condition():
+            if time.monotonic() > ends_at:
+                raise TimeoutError(f"not all events were delivered within {PATIENCE_SECONDS:.0f} s")
+            time.sleep(0.05)
+
+    def delivered_per_second(self) -> float:
+        """From the first batch's end to the last one's, by the rows' own timestamps."""
+        row = self.connection.execute(DELIVERED_PER_SECOND).fetchone()
+        delivered, seconds = (0.0, 0.0) if row is None else row
+        return float(delivered / seconds) if seconds else 0.0
+
+    # Workers
+
+    @contextmanager
+    def worker(
+        self, module: str, processes: int = 1, variables: Mapping[str, str] = MappingProxyType({})
+    ) -> Iterator[subprocess.Popen[bytes]]:
+        """`dramatiq jobs MODULE`, ready."""
+        command = [sys.executable, "-m", "dramatiq", "jobs", module, "-p", str(processes)]
+        environment = {**os.environ, "OUTBOX_DATABASE_URL": self.url, "PYTHONUNBUFFERED": "1", **variables}
+        log = self.folder / "worker.log"
+        with log.open("wb") as file:
+            process = subprocess.Popen(command, stdout=file, stderr=file, env=environment)
+        with Guard(process.pid):
+            try:
+                wait_until(lambda: log.read_text().count(READY) >= processes or process.poll() is not None)
+                if log.read_text().count(READY) < processes:
+                    raise RuntimeError(f"the worker does not start, saying:\n{log.read_text()[-2000:]}")
+                yield process
+            finally:
+                process.send_signal(signal.SIGTERM)
+                process.wait(60)
+
+    def warm_up(self) -> None:
+        """A few events, so that connections are open, statements prepared and modules imported."""
+        self.fill(WARM_UP)
+        self.wake()
+        self.wait_until_drained()
+        self.empty()
+
+    def wake(self) -> None:
+        """As a sweep does."""
+        from jobs import wakeup
+
+        wakeup.sweep()
