@@ -131,7 +131,9 @@ def test_any_text_is_stored_as_it_is_or_refused(value: dict[str, str]) -> None:
 # What has none
 
 
-@pytest.mark.parametrize("value", [[], [{}], "{}", b"{}", 1, 1.5, True, {1}, Line, object()], ids=lambda value: type(value).__name__)
+@pytest.mark.parametrize(
+    "value", [[], [{}], "{}", b"{}", 1, 1.5, True, {1}, Line, object()], ids=lambda value: type(value).__name__
+)
 def test_what_is_not_an_object_is_refused(value: object) -> None:
     assert "payload must be a JSON object" in refusal(value)
 
