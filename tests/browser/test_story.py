@@ -116,9 +116,20 @@ def test_while_it_is_paused_nothing_is_asked_for(asked: tuple[Page, list[str]]) 
 def test_nothing_is_pulled_away_from_somebody_who_is_ticking(asked: tuple[Page, list[str]]) -> None:
     page, seen = asked
     page.locator('input[name="id"]').check()
+    page.get_by_role("heading", name="Events").click()  # the focus is elsewhere
     page.clock.run_for(60_000)
     assert seen == []
     assert page.locator('input[name="id"]').is_checked()
+
+
+def test_nothing_is_pulled_away_from_somebody_who_goes_through_it_by_keyboard(asked: tuple[Page, list[str]]) -> None:
+    page, seen = asked
+    page.get_by_role("link", name="test.emitted").focus()
+    page.clock.run_for(60_000)
+    assert seen == []
+    page.get_by_role("button", name="Pause").focus()
+    with page.expect_request("**/events"):
+        page.clock.run_for(6_000)
 
 
 def test_a_dashboard_that_is_gone_is_seen_to_be_gone(
