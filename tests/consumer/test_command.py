@@ -180,7 +180,7 @@ class TestPostgres:
         self, consumers: Consumers, own_postgres: PostgresServer, *, immediate: bool
     ) -> None:
         ids = consumers.add(500, do="work", seconds=0.002)
-        processes = [consumers.start("--idle-seconds", 0.5, "--max-deliveries", 2) for _ in range(2)]
+        processes = [consumers.start("--idle-seconds", 1) for _ in range(2)]
         consumers.stage.wait_for(lambda: len(consumers.stage.ended()) > 50, "they are at work")
         own_postgres.restart(immediate=immediate)
         consumers.stage.reconnect()
