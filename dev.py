@@ -64,6 +64,11 @@ def mutants(args: list[str]) -> None:
     become("-m", "tests.mutants", *args)
 
 
+def chaos(args: list[str]) -> None:
+    """break everything that can break, again and again, and check the account: --minutes N --seed S"""
+    become("-m", "tests.chaos", *args)
+
+
 def lock(args: list[str]) -> None:
     """write both locks from pyproject.toml; --upgrade takes newer versions"""
     form = ["--universal", "--python-version=3.11", "--generate-hashes", "--no-emit-index-url", "-q"]
@@ -73,7 +78,7 @@ def lock(args: list[str]) -> None:
     step(*compiling, BROWSER_LOCK.name, f"--group={PYPROJECT.name}:browser")
 
 
-COMMANDS = {"run": run, "test": test, "check": check, "bench": bench, "mutants": mutants, "lock": lock}
+COMMANDS = {"run": run, "test": test, "check": check, "chaos": chaos, "bench": bench, "mutants": mutants, "lock": lock}
 
 
 def set_up() -> None:

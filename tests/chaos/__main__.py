@@ -1,0 +1,77 @@
+"""`python -m tests.chaos --minutes 5 --seed 7`"""
+
+import argparse
+import random
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from tests.chaos.destinations import HANDLER, WEBHOOK
+from tests.chaos.run import run
+from tests.chaos.schedule import SHORT, schedule
+from tests.chaos.world import World
+
+PROGRESS_SECONDS = 1.0
+
+
+def say(text: str, end: str = "\n") -> None:
+    sys.stdout.write(text + end)
+    sys.stdout.flush()
+
+
+class Progress:
+    """A line about how far it is, every second: over itself on a terminal."""
+
+    def __init__(self) -> None:
+        self._over = threading.Event()
+        self._begun_at = time.monotonic()
+        self._thread: threading.Thread | None = None
+
+    def show(self, world: World) -> None:
+        self._thread = threading.Thread(target=self._show, args=(world,), daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        self._over.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _show(self, world: World) -> None:
+        while not self._over.wait(PROGRESS_SECONDS):
+            seconds = int(time.monotonic() - self._begun_at)
+            line = (
+                f"{seconds // 60:>3}:{seconds % 60:02}  {world.commits()} commits, "
+                f"{len(world.deliveries(HANDLER))} handled, {len(world.deliveries(WEBHOOK))} posted, "
+                f"{len(world.faults)} faults; now {' + '.join(list(world.now_going_on)) or 'a breath'}"
+            )
+            say(f"\r\033[K{line}", end="") if sys.stdout.isatty() else say(line)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python3 dev.py chaos", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=5.0, help="how long faults are injected (default: 5)")
+    parser.add_argument("--seed", type=int, default=None, help="what decides the faults (default: chance)")
+    parser.add_argument("--short", action="store_true", help="the fixed list of faults that the tests go through")
+    parser.add_argument("--keep", action="store_true", help="keep ledgers and logs; they are kept after a failure")
+    options = parser.parse_args()
+    seed = random.randrange(1_000_000) if options.seed is None else options.seed  # noqa: S311 - nothing secret
+    folder = Path(tempfile.mkdtemp(prefix="outbox-chaos-"))
+    say(f"seed {seed}, ledgers and logs in {folder}")
+    progress = Progress()
+    steps = SHORT if options.short else schedule(seed)
+    seconds = None if options.short else options.minutes * 60
+    try:
+        verdict = run(folder, seed, steps, seconds=seconds, breaker=not options.short, on_start=progress.show)
+    finally:
+        progress.end()
+    say("\n" + verdict.report())
+    if verdict.passed and not options.keep:
+        shutil.rmtree(folder)
+    return 0 if verdict.passed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,183 @@
+"""Whether the promises were kept: from an account to a list of violations, each with the event it is about.
+
+I5, order per key, is not promised yet and not looked at.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+from tests.chaos import faults
+from tests.chaos.account import COMMITTED, Account, Delivery, Emitted, Fault, Transaction
+from tests.chaos.destinations import HANDLER, STREAM, WEBHOOK
+
+ENDED = ("delivered", "failed")
+# What a broken connection is to Peewee. Anything else is no matter of the database being away.
+CONNECTION_ERRORS = ("OperationalError", "InterfaceError", "InternalError")
+
+# After these an event may come again, at whatever destination: a worker was gone, or could not settle.
+LOSE_LEASES = (*faults.DEATHS, faults.PAUSED, *faults.DATABASE)
+# After these, at one: it may have accepted what it could not say.
+LOSE_ANSWERS = {
+    HANDLER: (),
+    WEBHOOK: (faults.RECEIVER_KILLED, faults.ANSWERS_LOST, faults.RECEIVER_HANGS),
+    STREAM: (faults.BUS_PAUSED,),
+}
+BREAK_CONNECTIONS = (*faults.DATABASE, faults.COMMIT_CUT_BEFORE, faults.COMMIT_CUT_AFTER)
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    invariant: str
+    what: str
+    id: str | None = None
+
+
+def check(account: Account) -> list[Violation]:
+    """Everything that is wrong."""
+    checks = (committed, ends, fence, duplicates, isolation, caller)
+    return [violation for check in checks for violation in check(account)]
+
+
+def committed(account: Account) -> Iterator[Violation]:
+    """I1: nothing of a rolled-back transaction or savepoint leaves, or is even there."""
+    for delivery in account.deliveries:
+        if (why := _not_to_be(account, delivery.id)) is not None:
+            yield Violation("I1", f"the {delivery.destination} got what {why}", delivery.id)
+    for row in account.rows:
+        if (why := _not_to_be(account, row.id)) is not None:
+            yield Violation("I1", f"there is a row of what {why}", row.id)
+
+
+def _not_to_be(account: Account, id: str) -> str | None:
+    if id not in account.emitted:
+        return "nobody has emitted"
+    transaction, event = account.emitted[id]
+    if not account.happened(transaction):
+        return f"was never committed: {transaction.name} is {transaction.fate}"
+    return None if event.kept else f"was rolled back to a savepoint in {transaction.name}"
+
+
+def ends(account: Account) -> Iterator[Violation]:
+    """I2: what was committed is delivered to all, or failed and says why; of a transaction all or nothing."""
+    for transaction in account.transactions:
+        if transaction.fate == COMMITTED and transaction.name not in account.notes:
+            yield Violation(
+                "I2", f"{transaction.name} was committed, and its own row is gone", transaction.events[0].id
+            )
+        if account.happened(transaction):
+            for event in transaction.events:
+                if event.kept:
+                    yield from _end_of(account, transaction, event)
+
+
+def _end_of(account: Account, transaction: Transaction, event: Emitted) -> Iterator[Violation]:
+    row = account.row_of.get(event.id)
+    if row is None:
+        yield Violation("I2", f"lost: {transaction.name} was committed, and there is no row", event.id)
+        return
+    if row.payload != event.payload:
+        yield Violation("I2", "the row does not hold what was emitted", event.id)
+    if row.status not in ENDED:
+        yield Violation("I2", f"in limbo: it is still {row.status}", event.id)
+    elif row.status == "failed":
+        if not event.doomed:
+            yield Violation("I2", "it failed, and nothing was wrong with it", event.id)
+        if not row.error:
+            yield Violation("I2", "it failed, and does not say why", event.id)
+    elif event.doomed:
+        yield Violation("I2", "it counts as delivered, and can only have failed", event.id)
+    else:
+        for destination in event.destinations:
+            if (event.id, destination) not in account.delivered:
+                yield Violation("I2", f"lost: it counts as delivered, and the {destination} never got it", event.id)
+
+
+def fence(account: Account) -> Iterator[Violation]:
+    """I3: only the holder of the lease settles, nobody claims what is held, and what has ended stays as it is."""
+    for trespass in account.trespasses:
+        yield Violation("I3", trespass.what, trespass.id)
+
+
+def duplicates(account: Account) -> Iterator[Violation]:
+    """I4: a duplicate comes only after a crash, a lost lease or a lost answer; and is the same to the byte."""
+    for (id, destination), deliveries in account.delivered.items():
+        if len({delivery.body for delivery in deliveries}) > 1:
+            yield Violation("I4", f"the {destination} got different bytes at different times", id)
+        emitted = account.emitted.get(id)
+        for delivery in deliveries:
+            if emitted is not None and delivery.payload != emitted[1].payload:
+                yield Violation("I4", f"the {destination} got other bytes than were emitted", id)
+        for first, second in pairwise(deliveries):
+            if not _is_excused(account, first, second):
+                yield Violation("I4", f"the {destination} got it twice, without any fault in between", id)
+
+
+def _is_excused(account: Account, first: Delivery, second: Delivery) -> bool:
+    """Whatever made it come again has happened between the two, or around them."""
+    reasons = (*LOSE_LEASES, *LOSE_ANSWERS[first.destination])
+    return any(fault.what in reasons and fault.overlaps(first.at, second.at) for fault in account.faults)
+
+
+def isolation(account: Account) -> Iterator[Violation]:
+    """I6: while a destination is away, events that were committed since then get to the others.
+
+    Calls that hang do so until the fault is over: who waits behind one is not delivered in its time, however fast or
+    slow the machine is.
+    """
+    for fault in account.faults:
+        if fault.what in faults.AWAY:
+            away = faults.AWAY[fault.what]
+            for destination in (HANDLER, STREAM):
+                if destination != away and (passed := _passed(account, destination, fault)) < faults.ENOUGH:
+                    yield Violation("I6", f"{fault.what}: only {passed} new events got to the {destination} meanwhile")
+
+
+def _passed(account: Account, destination: str, fault: Fault) -> int:
+    """How many events were emitted, committed and delivered within the time of a fault."""
+    return sum(
+        delivery.destination == destination
+        and fault.begun_at <= account.emitted[delivery.id][0].intended_at
+        and delivery.at <= fault.ended_at
+        for delivery in account.deliveries
+        if delivery.id in account.emitted
+    )
+
+
+def caller(account: Account) -> Iterator[Violation]:
+    """I7: emitters see errors of the database while it is away, and no others; without Redis they go on."""
+    for error in account.errors:
+        excused = any(
+            fault.what in BREAK_CONNECTIONS and fault.overlaps(error.good_at, error.at) for fault in account.faults
+        )
+        if error.kind not in CONNECTION_ERRORS or not excused:
+            yield Violation("I7", f"an emitter got {error.kind}: {error.text.strip()}")
+    for fault in account.faults:
+        if fault.what in faults.REDIS:
+            ended = [transaction.ended_at for transaction in account.transactions if transaction.fate == COMMITTED]
+            done = sum(at is not None and fault.begun_at <= at <= fault.ended_at for at in ended)
+            if done < faults.ENOUGH:
+                yield Violation("I7", f"{fault.what}: only {done} transactions were committed meanwhile")
+
+
+def proof(account: Account) -> list[str]:
+    """What this run has not shown, although it was to: faults that have hit nothing prove nothing."""
+    missing = [
+        f"{fault.what} has hit nothing ({name})"
+        for fault in account.faults
+        for name in faults.MUST_HIT.get(fault.what, ())
+        if not fault.hits.get(name)
+    ]
+    happened = {fault.what for fault in account.faults}
+    fates = {transaction.fate for transaction in account.transactions}
+    expected = {
+        "no transaction was committed": COMMITTED in fates,
+        "no transaction was rolled back": "rolled back" in fates,
+        "no commit was left unknown": "unknown" in fates or not happened & set(faults.CUTS),
+        "no outcome was fenced": account.fenced > 0 or faults.PAUSED not in happened,
+        "no lost answer has led to a duplicate": account.duplicates[WEBHOOK] > 0 or faults.ANSWERS_LOST not in happened,
+        "no event was delivered twice at the handler, although one was taken over": account.duplicates[HANDLER] > 0
+        or faults.PAUSED not in happened,
+        "no event failed, although some can only fail": any(row.status == "failed" for row in account.rows),
+    }
+    return missing + [what for what, shown in expected.items() if not shown]

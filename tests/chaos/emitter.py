@@ -1,0 +1,111 @@
+"""An application, as a process: `python -m tests.chaos.emitter NAME SEED STOP LEDGER`, until the file STOP exists.
+
+Each transaction leaves a row of the application's own, and events. Before it ends, what it holds is in the ledger;
+after that, what became of it: committed, rolled back, or unknown, if the connection broke during COMMIT. One that has
+no such line, since its emitter was killed, is unknown as well.
+"""
+
+import random
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import outbox
+from outbox.core import Outbox
+from outbox.encoding import encode_object
+from tests.chaos.destinations import EVERYWHERE, HANDLED, POSTED, STREAMED
+from tests.chaos.ledger import Ledger, digest
+
+COMMITTED, ROLLED_BACK, UNKNOWN = "committed", "rolled back", "unknown"
+
+PAUSE_SECONDS = 0.02
+WORK_SECONDS = 0.02
+UNDONE = 0.15  # of all transactions, and of all that have a savepoint
+# Deaths of workers cost events attempts, and must not be what fails them.
+ATTEMPTS, DOOMED_ATTEMPTS = 100, 2
+KINDS = (HANDLED,) * 6 + (STREAMED,) * 2 + (POSTED, EVERYWHERE)
+DEEDS = ("pass",) * 12 + ("work",) * 4 + ("fail",) * 3 + ("doom",)
+
+
+class Undo(Exception):
+    """This is not to happen."""
+
+
+class Emitter:
+    def __init__(self, name: str, chance: random.Random, ledger: Ledger) -> None:
+        self._name, self._chance, self._ledger = name, chance, ledger
+        self._number = 0
+        self._good_at = time.time()
+
+    def transact(self) -> None:
+        """One transaction, and what became of it."""
+        self._number += 1
+        transaction = f"{self._name}-{self._number}"
+        box = outbox.current()
+        sent = False
+        try:
+            with box.dialect.connection(), box.database.atomic():
+                events = self._emit_some(transaction)
+                self._ledger.write("intended", transaction=transaction, events=events)
+                self._undo_some()
+                sent = True  # from here on it is COMMIT that fails
+            fate = COMMITTED
+        except Undo:
+            fate = ROLLED_BACK
+        except Exception as error:
+            fate = UNKNOWN if sent else ROLLED_BACK
+            self._ledger.write("error", kind=type(error).__name__, text=str(error), good_at=self._good_at)
+            box.dialect.discard_connection()
+        else:
+            self._good_at = time.time()
+        self._ledger.write("ended", transaction=transaction, fate=fate)
+
+    def _emit_some(self, transaction: str) -> list[dict[str, Any]]:
+        database = outbox.current().database
+        database.execute_sql("INSERT INTO chaos_note (transaction) VALUES (%s)", (transaction,))
+        events = [self._emit(kept=True) for _ in range(self._chance.choice((1, 1, 2, 3)))]
+        if self._chance.random() < UNDONE:
+            with database.savepoint() as savepoint:
+                events.append(self._emit(kept=False))
+                savepoint.rollback()
+        return events
+
+    def _undo_some(self) -> None:
+        if self._chance.random() < UNDONE:
+            raise Undo
+
+    def _emit(self, *, kept: bool) -> dict[str, Any]:
+        kind = self._chance.choice(KINDS)
+        deed = self._chance.choice(DEEDS) if kind == HANDLED else "pass"
+        payload: dict[str, Any] = {"do": deed, "token": self._chance.randbytes(8).hex(), "text": "Grüße 🦊"}
+        if deed == "work":
+            payload["seconds"] = WORK_SECONDS
+        return emit(outbox.current(), kind, payload, kept=kept)
+
+
+def emit(box: Outbox, kind: str, payload: dict[str, Any], *, kept: bool = True) -> dict[str, Any]:
+    """Emit it; the ledger's words for it."""
+    doomed = payload["do"] == "doom"
+    event = box.emit(
+        "Thing",
+        1,
+        kind,
+        payload,
+        idempotency_key=outbox.UNIQUE,
+        max_attempts=DOOMED_ATTEMPTS if doomed else ATTEMPTS,
+    )
+    body = digest(encode_object(payload, "payload", 10_000).encode())
+    return {"id": str(event.id), "kind": kind, "payload": body, "kept": kept, "doomed": doomed}
+
+
+def main(name: str, seed: str, stop: str, ledger: str) -> None:
+    emitter = Emitter(name, random.Random(seed), Ledger(ledger))  # noqa: S311 - nothing secret
+    print("emitting", flush=True)  # noqa: T201 - to whoever waits for it
+    while not Path(stop).exists():
+        emitter.transact()
+        time.sleep(PAUSE_SECONDS)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
