@@ -80,8 +80,8 @@ def test_a_receiver_that_reads_in_spurts(
             line.pause(0.005)
 
     with Receiver(on_connect=gulp, ssl_context=certified(authority, LOOPBACK)) as receiver:
-        webhook = make_webhook(receiver.url, ssl_context=trusting, timeout=0.5)
-        outcome = deliver_one(webhook, sample({"text": "x" * 50_000_000}))
+        webhook = make_webhook(receiver.url, ssl_context=trusting, timeout=2)
+        outcome = deliver_one(webhook, sample({"text": "x" * 20_000_000}))  # ten seconds' worth
         assert unavailable(outcome) == "timed out while sending"
         assert receiver.requests == []
 
