@@ -7,8 +7,7 @@ import shutil
 import subprocess
 import sys
 import venv
-from collections.abc import Sequence
-from functools import cached_property
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -23,42 +22,54 @@ class PeerUnavailable(Exception):
 
 
 class Environments:
-    """Made when first asked for, and kept until the versions change."""
+    """Made when first asked for, and kept until the versions change. What fails is not tried again."""
 
-    @cached_property
+    def __init__(self) -> None:
+        self._made: dict[str, Path | PeerUnavailable] = {}
+
+    @property
     def python(self) -> Path:
-        folder = FOLDER / "python"
-        program = folder / "bin" / "python"
-        if not _is_current(folder, REQUIREMENTS):
-            _ignore(FOLDER)
-            venv.create(folder, clear=True, symlinks=True, with_pip=False)
-            pip = [
-                sys.executable,
-                "-m",
-                "pip",
-                f"--python={program}",
-                "--disable-pip-version-check",
-                "--no-input",
-                "-q",
-            ]
-            _run([*pip, "install", f"--requirement={REQUIREMENTS}"])
-            _stamp(folder, REQUIREMENTS)
-        return program
+        """The environment's Python."""
+        return self._once("python", _make_python)
 
-    @cached_property
+    @property
     def node(self) -> Path:
         """The folder with its packages."""
-        folder = FOLDER / "node"
-        if shutil.which("node") is None or shutil.which("npm") is None:
-            raise PeerUnavailable("Node.js is not here")
-        if not _is_current(folder, PACKAGES):
-            _ignore(FOLDER)
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir(parents=True)
-            shutil.copy(PACKAGES, folder)
-            _run(["npm", "install", f"--prefix={folder}", "--no-audit", "--no-fund", "--silent"])
-            _stamp(folder, PACKAGES)
-        return folder
+        return self._once("node", _make_node)
+
+    def _once(self, name: str, make: Callable[[Path], Path]) -> Path:
+        if name not in self._made:
+            try:
+                self._made[name] = make(FOLDER / name)
+            except PeerUnavailable as error:
+                self._made[name] = error
+        made = self._made[name]
+        if isinstance(made, PeerUnavailable):
+            raise made
+        return made
+
+
+def _make_python(folder: Path) -> Path:
+    program = folder / "bin" / "python"
+    if not _is_current(folder, REQUIREMENTS):
+        _ignore(FOLDER)
+        venv.create(folder, clear=True, symlinks=True, with_pip=False)
+        _run([sys.executable, "-m", "uv", "pip", "install", "-q", f"--python={program}", "-r", str(REQUIREMENTS)])
+        _stamp(folder, REQUIREMENTS)
+    return program
+
+
+def _make_node(folder: Path) -> Path:
+    if shutil.which("node") is None or shutil.which("npm") is None:
+        raise PeerUnavailable("Node.js is not here")
+    if not _is_current(folder, PACKAGES):
+        _ignore(FOLDER)
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        shutil.copy(PACKAGES, folder)
+        _run(["npm", "install", f"--prefix={folder}", "--no-audit", "--no-fund", "--silent"])
+        _stamp(folder, PACKAGES)
+    return folder
 
 
 def _is_current(folder: Path, source: Path) -> bool:
