@@ -234,7 +234,12 @@ def _identity(value: object, where: str) -> str:
     """Ids are often integers or UUIDs; anything else that is not text is more likely a mistake."""
     if isinstance(value, str):
         return value
-    if isinstance(value, int | UUID) and not isinstance(value, bool):
+    if isinstance(value, int) and not isinstance(value, bool):
+        try:
+            return str(value)
+        except ValueError:  # Python writes out no number of more than some thousand digits
+            raise InvalidEvent(f"{where}aggregate_id is longer than the limit of {NAME_LENGTH} characters.") from None
+    if isinstance(value, UUID):
         return str(value)
     raise InvalidEvent(f"{where}aggregate_id must be text, an integer or a UUID, not {type(value).__name__}.")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from uuid import UUID
 
 from outbox.encoding import EMPTY
@@ -40,7 +40,7 @@ def event_of(entry: Entry, max_deliveries: int) -> Event:
             attempt=entry.deliveries,
             max_attempts=max_deliveries,
         )
-    except (ValueError, RecursionError) as error:
+    except (ValueError, OverflowError, RecursionError) as error:
         raise InvalidMessage(f"The entry can't be read as an event: {error}") from None
     return event
 
@@ -68,4 +68,4 @@ def _moment(entry: Entry, name: str) -> datetime:
     moment = datetime.fromisoformat(_text(entry, name))
     if moment.tzinfo is None:
         raise ValueError(f"{name!r} has no time zone")
-    return moment
+    return moment.astimezone(UTC)  # here rather than where it is read: at either end of the calendar there is no UTC
