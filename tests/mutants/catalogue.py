@@ -1,0 +1,378 @@
+"""What is broken, one at a time: each line is one that a promise rests on."""
+
+from tests.mutants.mutant import Mutant
+
+SQL = "outbox/sql.py"
+MODEL = "tests/model/test_life.py"
+FENCE = "tests/invariants/test_i3_fence.py"
+CLAIM = "tests/delivery/test_claim.py"
+ACTIONS = "tests/admin/test_actions.py"
+
+MUTANTS = [
+    # The fence: only the holder of the current lease is heard
+    Mutant(
+        "fence-of-delivered",
+        SQL,
+        "    progress = NULL, error_message = NULL, updated_at = {now}\nWHERE {ids} AND lease_id = ?",
+        "    progress = NULL, error_message = NULL, updated_at = {now}\nWHERE {ids} AND ? IS NOT NULL",
+        (FENCE, "tests/delivery/test_settle.py::TestTheFence", MODEL),
+    ),
+    Mutant(
+        "fence-of-settled",
+        SQL,
+        "WHERE id = ? AND lease_id = ?",
+        "WHERE id = ? AND ? IS NOT NULL",
+        (FENCE, "tests/delivery/test_settle.py::TestTheFence", MODEL),
+    ),
+    Mutant(
+        "fence-of-released",
+        SQL,
+        "attempts - 1, lease_id = NULL, lease_until = NULL, updated_at = {now}\nWHERE {ids} AND lease_id = ?",
+        "attempts - 1, lease_id = NULL, lease_until = NULL, updated_at = {now}\nWHERE {ids} AND ? IS NOT NULL",
+        (FENCE, "tests/delivery/test_settle.py::TestTheFence::test_a_late_give_back_is_a_counted_no_op", MODEL),
+    ),
+    Mutant(
+        "fence-of-renewed",
+        SQL,
+        "WHERE {ids} AND {leases} {skip_locked}",
+        "WHERE {ids} AND ({leases} OR true) {skip_locked}",
+        (FENCE, "tests/delivery/test_lease.py::TestRenewal", MODEL),
+    ),
+    Mutant(
+        "fenced-but-not-counted",
+        "outbox/delivery/settle.py",
+        "    fenced = answered - len(delivered) - sum(others.values())",
+        "    fenced = 0",
+        (FENCE, MODEL),
+    ),
+    # The lease: what another has is left alone, until it has run out
+    Mutant(
+        "lease-filter-on-postgres",
+        SQL,
+        "(lease_until IS NULL OR (%s AND lease_until <= {now}))",
+        "(lease_until IS NULL OR %s)",
+        (f"{CLAIM}::TestTheLease", MODEL),
+    ),
+    Mutant(
+        "lease-filter-on-sqlite",
+        SQL,
+        "(lease_until IS NULL OR (? AND lease_until <= {now}))",
+        "(lease_until IS NULL OR ?)",
+        (f"{CLAIM}::TestTheLease", MODEL),
+    ),
+    Mutant(
+        "lease-never-runs-out-on-postgres",
+        SQL,
+        "(%s AND lease_until <= {now})",
+        "(%s AND lease_until <= {now} AND false)",
+        (f"{CLAIM}::TestTheLease", "tests/invariants/test_i2_ends.py", MODEL),
+    ),
+    Mutant(
+        "lease-never-renewed",
+        "outbox/delivery/lease.py",
+        "            self.renew([batch for batch in ripe",
+        "            self.renew([batch for batch in ripe[:0]",
+        ("tests/delivery/test_lease.py::TestRenewal::test_a_long_handler_keeps_its_lease_and_succeeds_once",),
+    ),
+    Mutant(
+        "lost-lease-begins-all-the-same",
+        "outbox/delivery/batch.py",
+        "if self._closed or id in self._lost or time.monotonic() >= self.valid_until:",
+        "if self._closed:",
+        (f"{FENCE}::test_a_worker_that_slept_through_its_lease_begins_nothing", MODEL),
+    ),
+    Mutant(
+        "due-filter-on-postgres",
+        SQL,
+        "WHERE next_attempt_at <= {now} AND (lease_until IS NULL OR (%s",
+        "WHERE next_attempt_at IS NOT NULL AND (lease_until IS NULL OR (%s",
+        (f"{CLAIM}::TestWhatIsDue", MODEL),
+    ),
+    # Suspects: alone in their batch, alone in their process, and not for ever
+    Mutant(
+        "suspects-with-others-on-postgres",
+        SQL,
+        "THEN ARRAY(SELECT id FROM due WHERE suspect ORDER BY next_attempt_at LIMIT 1)",
+        "THEN ARRAY(SELECT id FROM due)",
+        (f"{CLAIM}::TestSuspects", MODEL),
+    ),
+    Mutant(
+        "suspects-with-others-on-sqlite",
+        "outbox/database.py",
+        "chosen = suspected[:1] if suspected else [id for id, _ in due]",
+        "chosen = [id for id, _ in due]",
+        (f"{CLAIM}::TestSuspects", MODEL),
+    ),
+    Mutant(
+        "suspects-for-ever",
+        "outbox/delivery/plan.py",
+        "if event.suspect and event.claims > max(event.max_attempts, 2):",
+        "if False:",
+        ("tests/invariants/test_i2_ends.py::TestAnEventThatKillsItsWorkers", MODEL),
+    ),
+    Mutant(
+        "solitude-of-suspects",
+        "outbox/delivery/solitude.py",
+        "            if self._suspect:\n                self._turned_away = True\n                return None\n",
+        "",
+        ("tests/delivery/test_solitude.py::TestWhileASuspectIsInFlight",),
+    ),
+    Mutant(
+        "solitude-from-others",
+        "outbox/delivery/solitude.py",
+        "            look = not self._company(place) or time",
+        "            look = True or time",
+        ("tests/delivery/test_solitude.py::TestWhileAnotherBatchIsInFlight::test_only_others_are_claimed",),
+    ),
+    # Side by side
+    Mutant(
+        "skip-locked-in-the-claim",
+        SQL,
+        "    LIMIT %s\n    FOR UPDATE SKIP LOCKED\n)",
+        "    LIMIT %s\n    FOR UPDATE\n)",
+        (f"{CLAIM}::TestOnPostgres::test_rows_that_another_transaction_has_locked_are_skipped_not_waited_for",),
+    ),
+    Mutant(
+        "skip-locked-elsewhere",
+        SQL,
+        '"skip_locked": "FOR UPDATE SKIP LOCKED",',
+        '"skip_locked": "FOR UPDATE",',
+        ("tests/invariants/test_hard_cases.py::TestALockedRow",),
+    ),
+    Mutant(
+        "flag-down-after-the-look",
+        "jobs/wakeup.py",
+        """    try:
+        flag.take_down()
+    except Exception as error:
+        logger.warning("the wake-up flag could not be taken down, it will expire: %s", error)
+    look()
+""",
+        """    look()
+    try:
+        flag.take_down()
+    except Exception as error:
+        logger.warning("the wake-up flag could not be taken down, it will expire: %s", error)
+""",
+        ("tests/jobs/test_wakeup.py::TestInEveryOrder",),
+    ),
+    Mutant(
+        "flag-left-up-when-sending-fails",
+        "jobs/wakeup.py",
+        "        with contextlib.suppress(Exception):\n            flag.take_down()\n        raise",
+        "        raise",
+        ("tests/jobs/test_wakeup.py::TestInEveryOrder",),
+    ),
+    # Emit, and the inbox
+    Mutant(
+        "emit-through-another-connection",
+        "outbox/emit.py",
+        "    stored = _store(box, draft, on_duplicate)\n    box.bell",
+        "    stored = __import__('tests.crowd', fromlist=['']).elsewhere("
+        "box.database, lambda: _store(box, draft, on_duplicate))\n    box.bell",
+        ("tests/invariants/test_i1_committed.py",),
+    ),
+    Mutant(
+        "inbox-insert",
+        "outbox/inbox.py",
+        "            first = self._insert(parameters)",
+        "            first = True",
+        ("tests/inbox/test_once.py", "tests/inbox/test_races.py"),
+    ),
+    Mutant(
+        "inbox-without-its-transaction",
+        "outbox/inbox.py",
+        "        with self.dialect.connection(), self.dialect.all_or_nothing():",
+        "        with self.dialect.connection():",
+        ("tests/inbox/test_transactions.py",),
+    ),
+    # What operators do: only to what is still in the state that it is for
+    Mutant(
+        "retry-of-what-has-not-failed",
+        SQL,
+        "WHERE id = ? AND {failed}",
+        "WHERE id = ?",
+        ("tests/admin/test_states.py::test_retrying_touches_only_what_has_failed",),
+    ),
+    Mutant(
+        "retry-of-anything",
+        SQL,
+        "WHERE id = ? AND {failed}",
+        "WHERE id = ?",
+        ("tests/admin/test_retrying.py::test_only_failed_ones_are_touched", MODEL),
+        also=(("outbox/admin/actions.py", 'Action("retry", _is_failed,', 'Action("retry", list,'),),
+    ),
+    Mutant(
+        "choice-of-what-is-retried",
+        "outbox/admin/actions.py",
+        'RETRY = Action("retry", _is_failed, _retry, rings=True)',
+        'RETRY = Action("retry", list, _retry, rings=True)',
+        ("tests/admin/test_states.py::test_what_is_counted_beforehand_is_in_that_state",),
+    ),
+    Mutant(
+        "failing-of-what-is-being-delivered",
+        SQL,
+        "WHERE {ids} AND next_attempt_at IS NOT NULL AND (lease_until IS NULL OR lease_until <= {now})",
+        "WHERE {ids} AND next_attempt_at IS NOT NULL",
+        (f"{ACTIONS}::TestFailing::test_leaves_alone_what_a_worker_is_delivering", MODEL),
+    ),
+    Mutant(
+        "failing-of-what-has-ended",
+        SQL,
+        "WHERE {ids} AND next_attempt_at IS NOT NULL AND (lease_until",
+        "WHERE {ids} AND (lease_until",
+        ("tests/admin/test_states.py::test_failing_touches_only_what_waits",),
+    ),
+    Mutant(
+        "deleting-of-what-has-not-ended",
+        SQL,
+        '"DELETE FROM outbox_event WHERE {ids} AND next_attempt_at IS NULL"',
+        '"DELETE FROM outbox_event WHERE {ids}"',
+        ("tests/admin/test_states.py::test_deleting_touches_only_what_has_ended",),
+    ),
+    Mutant(
+        "replay-of-what-was-not-delivered",
+        SQL,
+        "WHERE {ids} AND delivered_at IS NOT NULL",
+        "WHERE {ids}",
+        ("tests/admin/test_states.py::test_replaying_touches_only_what_was_delivered",),
+    ),
+    Mutant(
+        "clean-up-of-what-has-not-ended",
+        SQL,
+        'ENDED = "next_attempt_at IS NULL AND COALESCE',
+        'ENDED = "COALESCE',
+        ("tests/test_retention.py", MODEL),
+    ),
+    Mutant(
+        "audit-outside-the-transaction",
+        "outbox/admin/actions.py",
+        """                hit = action.run(box, rows) if rows else 0
+                entry.add(hit)
+                if action.rings and hit:
+                    box.bell.ring_after_commit(box.dialect)
+            done += hit
+""",
+        """                hit = action.run(box, rows) if rows else 0
+                if action.rings and hit:
+                    box.bell.ring_after_commit(box.dialect)
+            entry.add(hit)
+            done += hit
+""",
+        ("tests/admin/test_states.py::test_a_change_that_can_not_be_written_down_is_not_made",),
+    ),
+    # Safety
+    Mutant(
+        "signature-comparison",
+        "outbox/webhooks.py",
+        "            right |= hmac.compare_digest(expected, signature)",
+        "            right = True",
+        ("tests/destinations/test_verify.py::TestRefused::test_another_secret",),
+    ),
+    Mutant(
+        "signature-compared-until-one-is-right",
+        "outbox/webhooks.py",
+        "            right |= hmac.compare_digest(expected, signature)",
+        "            if hmac.compare_digest(expected, signature):\n                return True",
+        ("tests/destinations/test_verify.py::TestDiscretion",),
+    ),
+    Mutant(
+        "signature-of-any-age",
+        "outbox/webhooks.py",
+        "    if abs(age) > tolerance:",
+        "    if False:",
+        ("tests/destinations/test_verify.py::TestRefused::test_an_old_one_and_one_from_the_future",),
+    ),
+    Mutant(
+        "forged-token",
+        "outbox/admin/web/forgery.py",
+        'compare_digest(given.encode(errors="replace"), expected.encode())',
+        "True",
+        ("tests/web/test_forgery.py::test_a_wrong_token_changes_nothing",),
+    ),
+    Mutant(
+        "forged-from-another-page",
+        "outbox/admin/web/forgery.py",
+        "    if not _is_from_here(request):",
+        "    if False:",
+        ("tests/web/test_forgery.py::test_a_browser_that_says_another_page_asked_is_believed",),
+    ),
+    Mutant(
+        "password",
+        "outbox/admin/web/access.py",
+        "return self._user if compare_digest(found, self._expected) else None",
+        "return self._user",
+        ("tests/web/test_access.py::test_anything_else_does_not",),
+    ),
+    Mutant(
+        "masking",
+        "outbox/admin/masking.py",
+        "MASKED if self.hides(str(key)) else ",
+        "",
+        ("tests/web/test_masking.py",),
+    ),
+    Mutant(
+        "masking-of-the-page",
+        "outbox/admin/web/pages.py",
+        "payload=dashboard.masking.masked(found.payload),",
+        "payload=found.payload,",
+        ("tests/web/test_pages.py",),
+    ),
+    Mutant(
+        "private-addresses",
+        "outbox/transport/network.py",
+        "        if self._public_only:\n            _check(host, addresses)\n",
+        "",
+        ("tests/destinations/test_addresses.py::test_no_way_of_writing_it_leads_to_this_host",),
+    ),
+    Mutant(
+        "one-private-address-of-several",
+        "outbox/transport/network.py",
+        "    for address in addresses:\n        if not is_public",
+        "    for address in addresses[:1]:\n        if not is_public",
+        ("tests/destinations/test_addresses.py::test_one_wrong_address_is_enough_to_refuse_a_name",),
+    ),
+    Mutant(
+        "secrets-in-errors",
+        "outbox/destinations/judge.py",
+        'line = " ".join(self._confidential.hide(text).split())',
+        'line = " ".join(text.split())',
+        ("tests/destinations/test_webhook.py",),
+    ),
+    # What is shared by all workers
+    Mutant(
+        "probe-one-at-a-time",
+        "outbox/gates/state.py",
+        "    probing = replace(state, open_until=now + request.hold_seconds)",
+        "    probing = state",
+        ("tests/gates/test_state.py::TestOpen::test_nobody_gets_in_but_one_probe_at_a_time",),
+    ),
+    Mutant(
+        "probe-of-one-event",
+        "outbox/gates/state.py",
+        "    return probing, Answer(1, at_once=1, probe=True",
+        "    return probing, Answer(request.events, at_once=1, probe=True",
+        ("tests/gates/test_state.py",),
+    ),
+    Mutant(
+        "counts-lost-with-a-commit-that-failed",
+        "outbox/publish.py",
+        "        if self._unsure is not None:\n            self._send",
+        "        if False:\n            self._send",
+        ("tests/test_publish.py",),
+    ),
+    Mutant(
+        "counts-doubled-by-a-commit-unheard-of",
+        SQL,
+        "WHERE COALESCE({parcel}, 0) < ?",
+        "WHERE COALESCE({parcel}, 0) < 1000000 OR ? IS NOT NULL",
+        ("tests/test_publish.py",),
+    ),
+    Mutant(
+        "give-back-costs-an-attempt",
+        SQL,
+        "SET status = 'pending', attempts = attempts - 1, lease_id",
+        "SET status = 'pending', lease_id",
+        ("tests/delivery/test_settle.py::TestGivingBack", MODEL),
+    ),
+]

@@ -1,0 +1,28 @@
+"""The mutation check is a command of its own; here only that it would still find what it breaks."""
+
+from collections import Counter
+
+import pytest
+
+from tests.mutants.catalogue import MUTANTS
+from tests.mutants.mutant import ROOT, Mutant
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_what_a_mutant_breaks_is_there_exactly_once(mutant: Mutant) -> None:
+    assert mutant.misplaced() == []
+    assert all(old != new for _, old, new in mutant.changes)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_the_tests_that_must_notice_are_there(mutant: Mutant) -> None:
+    assert mutant.tests
+    for test in mutant.tests:
+        file, *names = test.split("::")
+        text = (ROOT / file).read_text()
+        for name in names:
+            assert f"class {name}" in text or f"def {name}(" in text
+
+
+def test_each_has_a_name_of_its_own() -> None:
+    assert max(Counter(mutant.name for mutant in MUTANTS).values()) == 1
