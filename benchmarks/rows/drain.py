@@ -6,9 +6,11 @@ worker process, with a thread for each of its batches. Both use the same batch s
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 from benchmarks import bare
+from benchmarks.cpu import family_seconds
 from benchmarks.ground import Ground
 from benchmarks.peers.catalogue import IN_PYTHON, PEERS, PeerUnavailable
 from benchmarks.row import OURS, Row, Sample, at_least
@@ -19,6 +21,8 @@ ROWS = {
     1: Row("drain, one worker process", "events/s", at_least(0.75, BARE)),
     2: Row("drain, two worker processes", "events/s", at_least(0.75, BARE)),
 }
+# All of PostgreSQL, Redis and workers together: how many cores so many events a second take.
+COST = Row("drain, one worker process: processor time", "µs/event")
 PEER_ROWS = {
     1: Row("drain, one process, beside others", "events/s", at_least(1, *IN_PYTHON)),
     2: Row("drain, two processes, beside others", "events/s", at_least(1, *IN_PYTHON)),
@@ -28,15 +32,15 @@ PEER_ROWS = {
 def measure(ground: Ground) -> Iterator[Sample]:
     for processes, row in ROWS.items():
         for side in ground.in_turn(OURS, BARE, *(PEERS if ground.peers else ())):
-            if side == BARE:
-                yield Sample(row, side, loop(ground, processes))
-            elif side == OURS:
-                rate = ours(ground, processes)
-                yield Sample(row, side, rate)
-                if ground.peers:
-                    yield Sample(PEER_ROWS[processes], side, rate)
-            else:
+            if side in PEERS:
                 yield drained_by(ground, side, processes)
+                continue
+            rate, cost = (ours if side == OURS else loop)(ground, processes)
+            yield Sample(row, side, rate)
+            if processes == 1:
+                yield Sample(COST, side, cost)
+            if ground.peers and side == OURS:
+                yield Sample(PEER_ROWS[processes], side, rate)
 
 
 def drained_by(ground: Ground, peer: str, processes: int) -> Sample:
@@ -46,18 +50,24 @@ def drained_by(ground: Ground, peer: str, processes: int) -> Sample:
         return Sample(PEER_ROWS[processes], peer, None, str(error))
 
 
-def ours(ground: Ground, processes: int) -> float:
+def ours(ground: Ground, processes: int) -> tuple[float, float]:
     with ground.site() as site, site.worker("benchmarks.handlers", processes):
         site.warm_up()
         site.fill(ground.size.events)
+        used = family_seconds(os.getpid())
         site.wake()
         site.wait_until_drained()
-        return site.delivered_per_second()
+        return site.delivered_per_second(), microseconds_each(ground, used)
 
 
-def loop(ground: Ground, processes: int) -> float:
+def loop(ground: Ground, processes: int) -> tuple[float, float]:
     settings = Settings()
     with ground.site() as site:
         with bare.loops(processes, site.url, settings.batch_size, settings.drains):
             site.fill(ground.size.events)
-        return site.delivered_per_second()
+            used = family_seconds(os.getpid())
+        return site.delivered_per_second(), microseconds_each(ground, used)
+
+
+def microseconds_each(ground: Ground, used: float) -> float:
+    return (family_seconds(os.getpid()) - used) / ground.size.events * 1e6
