@@ -6,8 +6,11 @@
 {"do": "work", "seconds": s}             returns after a while
 {"do": "abort"}                          ends the worker process without ado
 {"do": "hang"}                           never returns
+{"do": "raise", "what": name}            raises what Python calls so, whatever it is
+{"do": "forget"}                         opens a transaction, and returns
 """
 
+import builtins
 import hashlib
 import json
 import os
@@ -55,8 +58,18 @@ def behave(event: outbox.Event, payload: dict[str, Any]) -> None:
             raise ValueError(f"attempt {event.attempt} fails")
         case "work":
             time.sleep(payload["seconds"])
-        case "abort":
-            os.abort()
         case "hang":
             while True:
                 time.sleep(0.01)
+        case "abort" | "raise" | "forget":
+            misbehave(payload)
+
+
+def misbehave(payload: dict[str, Any]) -> None:
+    match payload["do"]:
+        case "abort":
+            os.abort()
+        case "raise":
+            raise getattr(builtins, payload["what"])("on purpose")
+        case "forget":
+            outbox.current().database.begin()

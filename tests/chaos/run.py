@@ -93,7 +93,7 @@ def run(
         except Stuck as error:
             stuck = f"{error} (during: {', '.join(world.now_going_on)})"
             account = world.account()
-    violations = [] if stuck is not None else check(account)
+    violations = check(account, in_the_end=stuck is None)
     return Verdict(seed, account, violations, proof(account) if stuck is None else [], stuck)
 
 

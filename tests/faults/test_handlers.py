@@ -1,0 +1,36 @@
+"""A handler that does what it should not, among a thousand events of which nothing is wrong with the others."""
+
+from typing import Any
+
+import pytest
+
+from tests.processes import Stage
+
+
+@pytest.mark.parametrize(
+    ("poison", "error"),
+    [
+        ({"do": "fail", "times": 100}, "ValueError: attempt 2 fails"),
+        ({"do": "raise", "what": "KeyboardInterrupt"}, "KeyboardInterrupt: on purpose"),
+        ({"do": "raise", "what": "BaseException"}, "BaseException: on purpose"),
+        ({"do": "raise", "what": "SystemExit"}, "SystemExit: on purpose"),
+        ({"do": "raise", "what": "MemoryError"}, "MemoryError: on purpose"),
+        ({"do": "forget"}, "a transaction was left open; it was rolled back"),
+    ],
+    ids=["raises", "interrupts", "raises BaseException", "exits", "runs out of memory", "forgets its transaction"],
+)
+def test_one_poisoned_event_fails_alone_and_costs_the_others_nothing(
+    stage: Stage, poison: dict[str, Any], error: str
+) -> None:
+    others = stage.emit(500, max_attempts=2)
+    (poisoned,) = stage.emit(1, max_attempts=2, **poison)
+    others += stage.emit(499, max_attempts=2)
+    worker = stage.worker()
+    stage.scheduler()
+    stage.wait_until_all("delivered", "failed")
+    rows = {id: tuple(rest) for id, *rest in stage.rows("id", "status", "attempts", "error_message")}
+    assert rows.pop(poisoned) == ("failed", 2, f"ledger: {error}")
+    assert rows == dict.fromkeys(others, ("delivered", 1, None))
+    assert stage.began().count(poisoned) == 2
+    assert len(stage.ended()) == len(set(stage.ended()))
+    assert worker.running

@@ -1,0 +1,104 @@
+"""A Redis that is full, or not there at all: emitters don't notice, and sweeps deliver when it is back."""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import redis
+
+import outbox
+from outbox.core import Outbox
+from outbox.settings import Settings
+from tests.processes import Emitter, MakeStage, Stage, close_all
+from tests.servers import RedisServer
+
+
+@pytest.fixture
+def own_redis() -> Iterator[RedisServer]:
+    with RedisServer() as server:
+        yield server
+
+
+def set_memory(server: RedisServer, limit: int) -> None:
+    with redis.Redis.from_url(server.url) as client:
+        client.config_set("maxmemory", limit)
+
+
+def test_out_of_memory_it_disturbs_no_emitter_and_all_is_delivered_once(
+    make_stage: MakeStage, own_redis: RedisServer
+) -> None:
+    stage = make_stage(redis_url=own_redis.url)
+    worker = stage.worker()
+    stage.scheduler()
+    emitter = Emitter(stage)
+    stage.wait_for(lambda: len(stage.ended()) > 50, "events are delivered")
+    set_memory(own_redis, 1)  # a byte: every write is refused from now on
+    with redis.Redis.from_url(own_redis.url) as client, pytest.raises(redis.exceptions.OutOfMemoryError):
+        client.set("anything", 1)
+    emitter.wait_for_more(200)
+    set_memory(own_redis, 0)
+    emitter.wait_for_more(50)
+    assert emitter.stop() == 0
+    assert "Traceback" not in emitter.program.said()
+    stage.wait_until_all("delivered")
+    assert Counter(stage.ended()) == Counter(emitter.committed())
+    assert worker.running
+
+
+def test_gone_before_anybody_came_it_is_waited_for_and_then_all_is_delivered_once(
+    make_stage: MakeStage, own_redis: RedisServer
+) -> None:
+    own_redis.kill()
+    stage = make_stage(redis_url=own_redis.url)
+    scheduler = stage.scheduler()
+    emitter = Emitter(stage)
+    emitter.wait_for_more(200)
+    own_redis.start()
+    stage.worker()
+    assert emitter.stop() == 0
+    stage.wait_until_all("delivered")
+    assert Counter(stage.ended()) == Counter(emitter.committed())
+    assert scheduler.running
+
+
+class TestAnEmitter:
+    @pytest.fixture
+    def statements(
+        self, stage: Stage, own_redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+    ) -> Iterator[tuple[Outbox, list[str]]]:
+        """An application that wakes workers, and the statements that it runs."""
+        settings = Settings.load({}, database_url=stage.settings.database_url, redis_url=own_redis.url)
+        box = Outbox(settings)
+        said: list[str] = []
+        execute: Any = box.database.execute_sql
+
+        def listen(sql: str, *args: Any, **kwargs: Any) -> Any:
+            said.append(" ".join(sql.split()))
+            return execute(sql, *args, **kwargs)
+
+        monkeypatch.setattr(box.database, "execute_sql", listen)
+        yield box, said
+        box.bell.flush()
+        close_all(box)
+
+    def test_runs_the_same_statements_with_and_without_redis(
+        self, statements: tuple[Outbox, list[str]], own_redis: RedisServer
+    ) -> None:
+        box, said = statements
+        with_redis = self.emit(box, said)
+        own_redis.pause()
+        hung = self.emit(box, said)
+        own_redis.kill()
+        gone = self.emit(box, said)
+        assert with_redis == hung == gone
+        assert sum(statement.startswith("INSERT INTO outbox_event") for statement in with_redis) == 3
+
+    @staticmethod
+    def emit(box: Outbox, said: list[str]) -> list[str]:
+        said.clear()
+        with box.dialect.connection():
+            for _ in range(3):
+                with box.database.atomic():
+                    box.emit("Thing", 1, "test.emitted", idempotency_key=outbox.UNIQUE)
+        return said.copy()
