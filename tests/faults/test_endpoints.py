@@ -1,0 +1,59 @@
+"""An endpoint that was away while events piled up: when it is back, they don't come all at once."""
+
+import json
+import math
+import socket
+import time
+
+from outbox.gates.state import RAMP_DOUBLES_EVERY, RAMP_PER_SECOND
+from tests.processes import MakeStage
+from tests.receiver import Exchange, Receiver, answers
+from tests.servers import free_port
+
+WORKERS = 2
+PER_SECOND = 40.0
+BACKLOG = 20_000
+# How many arrivals are looked at.
+SEEN = 60
+
+
+def allowed(seconds: float) -> float:
+    """How many may have arrived so long after it was back: the ramp, up to the limit, and what may go at once."""
+    steep = RAMP_DOUBLES_EVERY * math.log2(PER_SECOND / RAMP_PER_SECOND)
+    ramp = RAMP_PER_SECOND * RAMP_DOUBLES_EVERY / math.log(2) * (2 ** (min(seconds, steep) / RAMP_DOUBLES_EVERY) - 1)
+    return 1 + ramp + PER_SECOND * max(0.0, seconds - steep) + max(1.0, PER_SECOND * 0.1)
+
+
+def test_a_backlog_of_thousands_comes_no_faster_than_the_limit_and_the_ramp(make_stage: MakeStage) -> None:
+    """How many have come by when, never how fast: a machine that is slow makes them later, not sooner."""
+    arrived: list[float] = []
+
+    def note(exchange: Exchange) -> None:
+        arrived.append(time.monotonic())
+        answers()(exchange)
+
+    stage = make_stage(backoff_base_seconds=1, backoff_cap_seconds=1)
+    port = free_port()
+    hook = {"name": "hook", "url": f"http://127.0.0.1:{port}/hook", "per_second": PER_SECOND}
+    stage.environment["OUTBOX_TEST_HOOKS"] = json.dumps([hook])
+
+    # It is away: a few are tried, and then it is left alone.
+    stage.emit(100)
+    first = stage.worker("tests.apps.hooks")
+    stage.scheduler()
+    left_alone = "SELECT count(*) FROM outbox_event WHERE error_message LIKE '%%left alone%%'"
+    with stage.box.dialect.connection():
+        stage.wait_for(lambda: stage.box.dialect.run(left_alone).fetchone()[0] > 50, "it is left alone")
+    first.kill()
+
+    stage.emit(BACKLOG)
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.1", port)) != 0
+    begun_at = time.monotonic()
+    with Receiver(note, port=port):
+        for _ in range(WORKERS):
+            stage.worker("tests.apps.hooks")
+        stage.wait_for(lambda: len(arrived) >= SEEN, "it gets events again")
+    early = [number for number, at in enumerate(arrived) if number + 1 > allowed(at - begun_at)]
+    assert early == []
+    assert stage.statuses()["pending"] + stage.statuses()["sending"] > BACKLOG - 2 * SEEN
