@@ -108,6 +108,7 @@ class Exchange:
     line: Line
 
     def send(self, data: bytes) -> None:
+        self.line.receiver.answered(self)
         self.line.send(data)
 
 
@@ -185,7 +186,8 @@ class Receiver:
         self.connections = 0
         self.hung_up = 0
         self.bytes_sent = 0
-        self.under_way = self.most_at_once = 0
+        self.most_at_once = 0
+        self._under_way: list[Exchange] = []
         self.lock = threading.Lock()
         self.stopping = threading.Event()
         self._replies = list(replies) or [answers()]
@@ -266,19 +268,28 @@ class Receiver:
             with self.lock:
                 self.requests.append(request)
                 reply = self._replies[0] if len(self._replies) == 1 else self._replies.pop(0)
-            with self._counted():
-                reply(Exchange(request, line))
+            exchange = Exchange(request, line)
+            with self._counted(exchange):
+                reply(exchange)
 
     @contextlib.contextmanager
-    def _counted(self) -> Iterator[None]:
+    def _counted(self, exchange: Exchange) -> Iterator[None]:
         with self.lock:
-            self.under_way += 1
+            self._under_way.append(exchange)
             self.most_at_once = max(self.most_at_once, self.under_way)
         try:
             yield
         finally:
-            with self.lock:
-                self.under_way -= 1
+            self.answered(exchange)
+
+    @property
+    def under_way(self) -> int:
+        return len(self._under_way)
+
+    def answered(self, exchange: Exchange) -> None:
+        """It is over before the other side can know: who has an answer may send the next request."""
+        with self.lock:
+            self._under_way = [each for each in self._under_way if each is not exchange]
 
 
 def tunnels(exchange: Exchange) -> None:

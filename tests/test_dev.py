@@ -4,12 +4,12 @@ import sys
 
 from tests.program import ROOT, run
 
-EVERYTHING_ELSE = "--ignore-glob=tests/[!b]*"
+EVERYTHING_ELSE = ("--ignore-glob=tests/[!b]*", "--ignore=tests/benchmarks")
 
 
 def test_the_plain_test_command_leaves_the_browser_alone() -> None:
     collecting = (sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "no:cacheprovider")
-    plain = run(*collecting, "tests", EVERYTHING_ELSE)
+    plain = run(*collecting, "tests", *EVERYTHING_ELSE)
     assert "no tests collected" in plain.stdout
     asked = run(*collecting, "tests/browser")
     assert "tests/browser/test_story.py::" in asked.stdout
