@@ -8,13 +8,22 @@ import copy
 import json
 import time
 from collections.abc import Iterable, Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 import pytest
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, precondition, rule
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    consumes,
+    initialize,
+    invariant,
+    multiple,
+    precondition,
+    rule,
+)
 
 import outbox
 from outbox import timestamp
@@ -110,12 +119,11 @@ class Machine(RuleBasedStateMachine):
 
     # What the application does
 
-    @rule()
-    @precondition(lambda self: len(self.blocks) < 3)
-    def begin(self) -> None:
-        block = self.application.database.atomic()  # inside another: a savepoint
-        block.__enter__()
-        self.blocks.append((block, {}))
+    @initialize(events=st.lists(st.tuples(st.sampled_from(sorted(DESTINATIONS)), st.integers(1, 3)), max_size=3))
+    def emit_some(self, events: list[tuple[str, int]]) -> None:
+        """There is something to begin with."""
+        for key, (event_type, max_attempts) in zip("xyz", events, strict=False):
+            self.emit(event_type, key, max_attempts, 0)
 
     @rule(
         event_type=st.sampled_from(sorted(DESTINATIONS)),
@@ -140,21 +148,26 @@ class Machine(RuleBasedStateMachine):
         else:
             self.lives[id] = life
 
-    @rule()
-    @precondition(lambda self: self.blocks)
-    def commit(self) -> None:
+    @rule(step=st.sampled_from(["begin", "commit", "commit", "roll back"]))
+    def transact(self, step: str) -> None:
+        """Begin a transaction or, inside one, a savepoint; or end the innermost of them."""
+        if step == "begin" and len(self.blocks) < 3:
+            block = self.application.database.atomic()
+            block.__enter__()
+            self.blocks.append((block, {}))
+        elif step == "roll back" and self.blocks:
+            self._leave(ValueError())
+        elif step == "commit" and self.blocks:
+            self._commit()
+
+    def _commit(self) -> None:
         lives = self._leave(None)
         if self.blocks:
             self.blocks[-1][1].update(lives)
-        else:
-            self.lives |= {id: life for id, (life, _) in lives.items()}
-            for life, delay in lives.values():
-                life.due = self.now + delay  # nobody can move the time of what nobody sees
-
-    @rule()
-    @precondition(lambda self: self.blocks)
-    def roll_back(self) -> None:
-        self._leave(ValueError())
+            return
+        self.lives |= {id: life for id, (life, _) in lives.items()}
+        for life, delay in lives.values():
+            life.due = self.now + delay  # nobody can move the time of what nobody sees
 
     def _leave(self, error: Exception | None) -> dict[UUID, tuple[Life, int]]:
         block, lives = self.blocks.pop()
@@ -192,6 +205,8 @@ class Machine(RuleBasedStateMachine):
     @is_free
     def send(self, batch: Batch, takes: int, asleep: bool, data: st.DataObject) -> None:
         """Hand it to its destinations, settle, give back what they did not take; late, if time has passed."""
+        if batch not in self.held:
+            return
         if asleep:
             batch.valid_until = time.monotonic()  # its own clock tells it that the lease is over
         expected = {name: [] if asleep else self._awaits(batch, name) for name in self.destinations}
@@ -243,11 +258,17 @@ class Machine(RuleBasedStateMachine):
                 place.not_before = self.now  # its turn did not come: it is still due
         life.settled(self.now)
 
-    @rule(batch=batches)
+    @rule(batch=batches, step=st.sampled_from(["renew", "renew", "give back"]))
     @is_free
-    def renew(self, batch: Batch) -> None:
+    def hold_or_let_go(self, batch: Batch, step: str) -> None:
         if batch not in self.held:
             return
+        if step == "renew":
+            self._renew(batch)
+        else:
+            self._give_back(batch)
+
+    def _renew(self, batch: Batch) -> None:
         self.box.leases.renew([batch])
         for event in batch.events:
             life = self.lives.get(event.id)
@@ -256,9 +277,7 @@ class Machine(RuleBasedStateMachine):
             else:
                 self.lost.add((batch.lease_id, event.id))
 
-    @rule(batch=consumes(batches))
-    @is_free
-    def give_back(self, batch: Batch) -> None:
+    def _give_back(self, batch: Batch) -> None:
         give_back(self.box, batch)
         for event in batch.events:
             life = self.lives.get(event.id)
@@ -270,41 +289,42 @@ class Machine(RuleBasedStateMachine):
 
     # What operators and the scheduler do
 
-    which = st.none() | st.integers(0, 5)
-
-    @rule(which=which)
+    @rule(
+        what=st.sampled_from(["retry", "fail", "replay", "replay to one", "delete", "clean up"]),
+        which=st.none() | st.integers(0, 5),
+    )
     @is_free
-    def retry_by_hand(self, which: int | None) -> None:
+    def operate(self, what: str, which: int | None) -> None:
+        """On all events, or on one, in the order of their emission."""
+        match what:
+            case "retry":
+                self._retry(which)
+            case "fail":
+                self._fail(which)
+            case "replay" | "replay to one":
+                self._replay(which, "one" if what == "replay to one" else None)
+            case "delete":
+                for life in self._do(DELETE, which, lambda life: life.due is None):
+                    self._forget(life)
+            case "clean up":
+                self._clean_up()
+
+    def _retry(self, which: int | None) -> None:
         for life in self._do(RETRY, which, lambda life: life.status == FAILED):
             life.places = {name: place if place.state == DELIVERED else Place() for name, place in life.places.items()}
             life.begin_again(self.now)
 
-    @rule(which=which)
-    @is_free
-    def fail_by_hand(self, which: int | None) -> None:
-        for life in self._do(
-            failing("tired"), which, lambda life: life.due is not None and not life.is_leased(self.now)
-        ):
+    def _fail(self, which: int | None) -> None:
+        waits = self._do(failing("tired"), which, lambda life: life.due is not None and not life.is_leased(self.now))
+        for life in waits:
             life.end(FAILED, self.now)
 
-    @rule(which=which, destination=st.sampled_from([None, "one"]))
-    @is_free
-    def replay(self, which: int | None, destination: str | None) -> None:
-        for life in self._do(replaying(destination), which, lambda life: life.status == DELIVERED):
-            life.places = {
-                name: Place() if destination in (None, name) else Place(state=DELIVERED) for name in life.places
-            }
+    def _replay(self, which: int | None, to: str | None) -> None:
+        for life in self._do(replaying(to), which, lambda life: life.status == DELIVERED):
+            life.places = {name: Place() if to in (None, name) else Place(DELIVERED) for name in life.places}
             life.begin_again(self.now)
 
-    @rule(which=which)
-    @is_free
-    def delete(self, which: int | None) -> None:
-        for life in self._do(DELETE, which, lambda life: life.due is None):
-            self._forget(life)
-
-    @rule()
-    @is_free
-    def clean_up(self) -> None:
+    def _clean_up(self) -> None:
         old = [life for life in self.lives.values() if life.ended is not None and self.now - life.ended > RETENTION]
         assert self.box.cleanup_delivered_events(RETENTION / 60) == {"deleted": len(old), "remaining": 0}
         for life in old:
@@ -319,6 +339,13 @@ class Machine(RuleBasedStateMachine):
 
     def _forget(self, life: Life) -> None:
         self.lives = {id: other for id, other in self.lives.items() if other is not life}
+
+    @rule(target=batches, size=st.integers(1, 6))
+    @is_free
+    def take_over(self, size: int) -> Any:
+        """Whoever is at work falls silent for longer than its lease, and another takes what is free."""
+        self.let_pass(17)
+        return self.claim(size, suspects=True)
 
     @rule(minutes=st.sampled_from(STEPS))
     @is_free
@@ -345,13 +372,15 @@ class Machine(RuleBasedStateMachine):
 
     def _expected(self, life: Life) -> tuple[Any, ...]:
         due = None if life.due is None else max(0, life.due - self.now)
-        return life.status, life.attempts, life.lease, due, life.lease is not None, life.status == DELIVERED
+        left = None if life.lease is None else max(0, life.lease_ends - self.now)
+        return life.status, life.attempts, life.lease, due, left, life.status == DELIVERED
 
     def _summary(self, row: OutboxEvent) -> tuple[Any, ...]:
-        due = None
-        if row.next_attempt_at is not None:
-            due = max(0, round((row.next_attempt_at - self._clock()) / timedelta(minutes=1)))
-        return row.status, row.attempts, row.lease_id, due, row.lease_until is not None, row.delivered_at is not None
+        due, left = self._minutes_until(row.next_attempt_at), self._minutes_until(row.lease_until)
+        return row.status, row.attempts, row.lease_id, due, left, row.delivered_at is not None
+
+    def _minutes_until(self, moment: datetime | None) -> int | None:
+        return None if moment is None else max(0, round((moment - self._clock()) / timedelta(minutes=1)))
 
     def _clock(self) -> Any:
         return timestamp.from_database(self.box.dialect.run(self.box.dialect.statements.now).fetchone()[0])
