@@ -101,7 +101,7 @@ def command_lines(stage: Stage) -> str:
 
 def commands(stage: Stage) -> dict[str, str]:
     """What commands say, also when nothing works."""
-    given = {
+    given: dict[str, Any] = {
         name.removeprefix(PREFIX).lower(): value for name, value in stage.environment.items() if name.startswith(PREFIX)
     }
     found = {
