@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,8 @@ def main(arguments: Sequence[str]) -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
     options = parse(arguments)
     began_at, results = time.monotonic(), dict[str, Result]()
-    with Ground(options.size, peers=options.peers) as ground:
+    size = options.size if options.rounds is None else replace(options.size, rounds=options.rounds)
+    with Ground(size, peers=options.peers) as ground:
         facts = machine.describe(ground)
         for name, fact in facts.items():
             say(f"{name}: {fact}")
@@ -55,6 +56,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--smoke", dest="size", action="store_const", const=SMOKE,
                         help="hardly any events: shows that everything runs, the numbers mean nothing")  # fmt: skip
     parser.add_argument("--peers", action="store_true", help="install and measure what others use instead, too")
+    parser.add_argument("--rounds", type=int, metavar="N", help="so many, instead of as many as the size has")
     parser.add_argument("--only", type=names, default=list(MEASUREMENTS), metavar="NAME,…",
                         help=f"of {', '.join(MEASUREMENTS)}")  # fmt: skip
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything there, for machines")

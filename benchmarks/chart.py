@@ -77,7 +77,7 @@ def _bar(result: Result, side: str, top: int, scale: float) -> Iterator[str]:
     yield f'<rect class="{kind}" x="{LEFT}" y="{top}" width="{length:.1f}" height="{BAR}" rx="2"/>'
     yield f'<line class="spread" x1="{low:.1f}" x2="{high:.1f}" y1="{middle}" y2="{middle}"/>'
     told = f"{shown(median)} {result.row.unit}"
-    yield f'<text x="{max(high, LEFT + length) + 8:.1f}" y="{top + 12}">{escape(told)}</text>'
+    yield f'<text x="{LEFT + BAR_WIDTH + 12}" y="{top + 12}">{escape(told)}</text>'
 
 
 def _bound(result: Result) -> float | None:

@@ -9,7 +9,7 @@ IN_PYTHON = ("PgQueuer", "procrastinate", "faststream-outbox", "Dramatiq on Redi
 
 PEERS: dict[str, Peer] = {
     "PgQueuer": Peer(python("use_pgqueuer")),
-    "procrastinate": Peer(python("use_procrastinate"), most_events=4_000),
+    "procrastinate": Peer(python("use_procrastinate"), most_events=1_500),
     "faststream-outbox": Peer(python("use_faststream")),
     "Dramatiq on Redis": Peer(python("use_dramatiq"), forks=True),
     "graphile-worker": Peer(node("graphile.mjs")),

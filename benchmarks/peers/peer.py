@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -139,6 +140,8 @@ class Run:
                 assert process.stdout is not None  # noqa: S101  (for the type checker)
                 if process.stdout.readline().strip() != "ready":
                     raise PeerUnavailable(f"its worker does not start: {self._last_words()}")
+                # What it goes on to say must not fill the pipe.
+                threading.Thread(target=process.stdout.read, daemon=True).start()
                 yield process
             finally:
                 process.terminate()

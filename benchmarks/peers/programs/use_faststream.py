@@ -18,7 +18,7 @@ WORKERS = 16
 metadata = MetaData()
 table = make_outbox_table(metadata, table_name="outbox")
 engine = create_async_engine(POSTGRES.replace("postgresql://", "postgresql+asyncpg://"), pool_size=WORKERS + 4)
-broker: Any = OutboxBroker(engine, outbox_table=table)
+broker: Any = OutboxBroker(engine, outbox_table=table, logger=None)  # else two lines for each message
 
 
 class Program:
