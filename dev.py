@@ -28,6 +28,7 @@ BROWSER_STAMP = VENV / "stamp-browser"
 BROWSER_LOCK = ROOT / "requirements-browser.lock"
 PYPROJECT = ROOT / "pyproject.toml"
 BROWSER = "--browser"
+FAKETIME = "--faketime"
 
 
 def run(args: list[str]) -> None:
@@ -36,10 +37,12 @@ def run(args: list[str]) -> None:
 
 
 def test(args: list[str]) -> None:
-    """check, then run every test; with arguments, only pytest with those; --browser: those in a browser instead"""
+    """check, then run every test; with arguments, only pytest with those; --browser, --faketime: others"""
     if BROWSER in args:
         set_up_browser()
         become("-m", "pytest", "tests/browser", *(arg for arg in args if arg != BROWSER))
+    if FAKETIME in args:
+        become("-m", "pytest", "tests/faketime", *(arg for arg in args if arg != FAKETIME))
     if not args:
         check([])
         # Most tests wait for something: more of them at a time than there are cores.
