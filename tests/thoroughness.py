@@ -10,12 +10,12 @@ EXAMPLES = "OUTBOX_TEST_EXAMPLES"
 UNSHRUNK = "OUTBOX_TEST_UNSHRUNK"
 
 
-def thorough(examples: int, **others: Any) -> settings:
-    """So many examples, always the same; with OUTBOX_TEST_EXAMPLES=5000 that many, at random."""
+def thorough(examples: int, *, at_most: int | None = None, **others: Any) -> settings:
+    """So many examples, always the same; with OUTBOX_TEST_EXAMPLES=5000 that many, or at most so many, at random."""
     asked = os.environ.get(EXAMPLES)
     skipped = {Phase.shrink, Phase.explain} if UNSHRUNK in os.environ else set()
     return settings(
-        max_examples=examples if asked is None else int(asked),
+        max_examples=examples if asked is None else min(int(asked), int(asked) if at_most is None else at_most),
         derandomize=asked is None,
         print_blob=asked is not None,
         phases=[phase for phase in Phase if phase not in skipped],

@@ -80,13 +80,21 @@ class Filter:
         if self.error is not None:
             found.append(event.error_message.contains(self.error))
         if self.since is not None:
-            found += [event.created_at >= self.since, event.id >= first_uuid7_of(self.since - CLOCK_LEEWAY)]
+            found += [event.created_at >= self.since, event.id >= first_uuid7_of(_moved(self.since, -CLOCK_LEEWAY))]
         if self.until is not None:
-            found += [event.created_at < self.until, event.id < first_uuid7_of(self.until + CLOCK_LEEWAY)]
+            found += [event.created_at < self.until, event.id < first_uuid7_of(_moved(self.until, CLOCK_LEEWAY))]
         return found
 
     def with_(self, **changes: Any) -> Self:
         return type(self)(**{field.name: getattr(self, field.name) for field in fields(self)} | changes)
+
+
+def _moved(moment: datetime, by: timedelta) -> datetime:
+    """At either end of the calendar it stays where it is: no event was emitted there."""
+    try:
+        return moment + by
+    except OverflowError:
+        return moment
 
 
 def is_storable(text: str) -> bool:

@@ -94,3 +94,11 @@ def test_any_id_is_shown_or_refused(some: Outbox, id: str) -> None:
     code, said = run("show", "--", id)
     assert code in (0, 1, 2)
     assert said
+
+
+@pytest.mark.parametrize("option", ["--since", "--until"])
+@pytest.mark.parametrize("moment", ["0001-01-01", "9999-12-31T23:59"])
+def test_either_end_of_the_calendar_is_a_time_like_any_other(some: Outbox, option: str, moment: str) -> None:
+    code, said = run("list", option, moment, "--json")
+    is_listed = (option, moment[:4]) in [("--since", "0001"), ("--until", "9999")]
+    assert (code, '"events": []' not in said) == (0, is_listed)

@@ -101,6 +101,10 @@ class Access:
         if who is None:
             await self._refuse(scope, receive, send)
             return
+        if not scope.get("query_string", b"").isascii():
+            # Browsers encode it; Starlette fails on what is no UTF-8, wherever it needs the whole address.
+            await PlainTextResponse("The address has a query that is not percent-encoded.", 400)(scope, receive, send)
+            return
         scope[WHO] = who
         await self._app(scope, receive, send)
 

@@ -31,7 +31,7 @@ def token_of(request: Request) -> str:
 def remember(response: Response, request: Request, token: str) -> None:
     if request.cookies.get(COOKIE) != token:
         path = request.scope.get("root_path", "") or "/"
-        secure = request.scope["scheme"] == "https"
+        secure = request.url.scheme == "https"
         response.set_cookie(COOKIE, token, path=path, secure=secure, httponly=True, samesite="strict")
 
 

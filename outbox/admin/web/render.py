@@ -6,7 +6,6 @@ import json
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 from uuid import UUID
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -93,18 +92,13 @@ def _environment() -> Environment:
 ENVIRONMENT = _environment()
 
 
-def _path(request: Request) -> str:
-    """Not by `request.url`, which can't be had where the query is no UTF-8."""
-    return quote(request.scope["path"], safe="/%:@!$&'()*+,;=~")
-
-
 def render(request: Request, template: str, *, status: int = 200, **context: Any) -> HTMLResponse:
     dashboard = dashboard_of(request)
     token = forgery.token_of(request)
     text = ENVIRONMENT.get_template(template).render(
         path=lambda name, **values: dashboard.path(request, name, **values),
-        here=dashboard.path(request) + _path(request).removeprefix(request.scope.get("root_path", "")).lstrip("/"),
-        asked=request.scope["query_string"].decode(errors="replace"),
+        here=dashboard.path(request) + request.url.path.removeprefix(request.scope.get("root_path", "")).lstrip("/"),
+        asked=request.url.query,
         place=place_of(dashboard.box.database),
         read_only=dashboard.read_only,
         who=request.scope.get(WHO, ""),
