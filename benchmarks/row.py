@@ -77,11 +77,11 @@ class Result:
 
     @property
     def ratio(self) -> float | None:
-        """Ours by the best of what the target compares it with, else by the best of all others."""
-        beside = self.row.target.beside if self.row.target is not None else ()
+        """Ours by the best of what the target compares it with."""
+        if self.row.target is None:
+            return None
         ours = self.median(self.row.ours)
-        others = self._medians(beside or [side for side in self.values if side != self.row.ours])
-        best = (max if self.row.more_is_better else min)(others, default=0.0)
+        best = (max if self.row.more_is_better else min)(self._medians(self.row.target.beside), default=0.0)
         return ours / best if ours is not None and best else None
 
     @property
