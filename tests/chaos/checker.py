@@ -20,7 +20,7 @@ LOSE_LEASES = (*faults.DEATHS, faults.PAUSED, *faults.DATABASE)
 # After these, at one: it may have accepted what it could not say.
 LOSE_ANSWERS = {
     HANDLER: (),
-    WEBHOOK: (faults.RECEIVER_KILLED, faults.ANSWERS_LOST, faults.RECEIVER_HANGS),
+    WEBHOOK: (faults.RECEIVER_KILLED, faults.ANSWERS_LOST),
     STREAM: (faults.BUS_PAUSED,),
 }
 BREAK_CONNECTIONS = (*faults.DATABASE, faults.COMMIT_CUT_BEFORE, faults.COMMIT_CUT_AFTER)
@@ -178,6 +178,8 @@ def proof(account: Account) -> list[str]:
         "no lost answer has led to a duplicate": account.duplicates[WEBHOOK] > 0 or faults.ANSWERS_LOST not in happened,
         "no event was delivered twice at the handler, although one was taken over": account.duplicates[HANDLER] > 0
         or faults.PAUSED not in happened,
+        "no emitter has noticed that the database was away": bool(account.errors)
+        or faults.POSTGRES_RESTARTED not in happened,
         "no event failed, although some can only fail": any(row.status == "failed" for row in account.rows),
     }
     return missing + [what for what, shown in expected.items() if not shown]

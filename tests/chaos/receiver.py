@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.chaos.ledger import Ledger, digest
 
-ACCEPT, LOSE, HANG, REFUSE, GARBAGE = MODES = ("accept", "lose", "hang", "refuse", "garbage")
+ACCEPT, LOSE, HANG, REFUSE, GARBAGE = ("accept", "lose", "hang", "refuse", "garbage")
 DATA = b',"data":'
 
 

@@ -28,6 +28,7 @@ from tests.chaos.run import Verdict
 DEATH = Fault(faults.KILLED, 40, 41, {"events in its hands": 3})
 PAUSE = Fault(faults.PAUSED, 45, 46, {"outcomes fenced": 1})
 LOST = Fault(faults.ANSWERS_LOST, 50, 51, {"answers lost": 1})
+AWAY = Fault(faults.POSTGRES_RESTARTED, 55, 56)
 CUT = Fault(faults.COMMIT_CUT_AFTER, 60, 61, {"commits cut": 2})
 HANGING = Fault(faults.RECEIVER_HANGS, 100, 200, {"events in the air": 1})
 NO_REDIS = Fault(faults.REDIS_KILLED, 100, 200)
@@ -75,7 +76,7 @@ def right() -> Account:
             *(delivery(id, HANDLER, at=130) for id in meanwhile),
             *(delivery(f"{id} too", STREAM, at=130) for id in meanwhile),
         ],
-        faults=[DEATH, PAUSE, LOST, CUT, HANGING, NO_REDIS],
+        faults=[DEATH, PAUSE, LOST, AWAY, CUT, HANGING, NO_REDIS],
         errors=[Error("OperationalError", "the connection is closed", at=62, good_at=59)],
         rows=[
             row("plain"),
@@ -147,6 +148,7 @@ def test_it_finds_what_was_falsified(invariant: str, id: str | None, falsify: Fa
     ("missing", "falsify"),
     [
         ("hit nothing", lambda a: replace(a, faults=[replace(f, hits={}) if f is DEATH else f for f in a.faults])),
+        ("noticed", lambda a: replace(a, errors=[])),
         ("fenced", lambda a: replace(a, fenced=0)),
         ("lost answer", lambda a: replace(a, deliveries=[d for d in a.deliveries if d.at != 52])),
         ("taken over", lambda a: replace(a, deliveries=[d for d in a.deliveries if d.at != 42])),
