@@ -17,7 +17,7 @@ from outbox.context import in_force
 from outbox.encoding import check_text, encode_object
 from outbox.errors import DuplicateEvent, InvalidEvent, TransactionRequired
 from outbox.identifier import as_uuid, uuid7
-from outbox.models import CONTEXT_LENGTH, KEY_LENGTH, NAME_LENGTH, PENDING, OutboxEvent
+from outbox.models import CONTEXT_LENGTH, KEY_LENGTH, NAME_LENGTH, PENDING, Encoded, OutboxEvent
 
 if TYPE_CHECKING:
     from outbox.core import Outbox
@@ -93,24 +93,27 @@ class Draft:
     def stored(self, seq: int, next_attempt_at: Any, created_at: Any) -> OutboxEvent:
         """The row that the database now has."""
         created = timestamp.from_database(created_at)
-        return OutboxEvent(
-            id=self.id,
-            seq=seq,
-            aggregate_type=self.aggregate_type,
-            aggregate_id=self.aggregate_id,
-            event_type=self.event_type,
-            payload=OutboxEvent.payload.python_value(self.payload),
-            headers=OutboxEvent.headers.python_value(self.headers),
-            correlation_id=self.correlation_id,
-            tenant_id=self.tenant_id,
-            idempotency_key=self.idempotency_key,
-            status=PENDING,
-            attempts=0,
-            max_attempts=self.max_attempts,
-            next_attempt_at=timestamp.from_database(next_attempt_at),
-            created_at=created,
-            updated_at=created,
-        )
+        event = OutboxEvent(__no_default__=True)
+        # As a query would fill it in: setting the fields one by one takes three times as long.
+        event.__data__ = {
+            "id": self.id,
+            "seq": seq,
+            "aggregate_type": self.aggregate_type,
+            "aggregate_id": self.aggregate_id,
+            "event_type": self.event_type,
+            "payload": Encoded(self.payload),
+            "headers": Encoded(self.headers),
+            "correlation_id": self.correlation_id,
+            "tenant_id": self.tenant_id,
+            "idempotency_key": self.idempotency_key,
+            "status": PENDING,
+            "attempts": 0,
+            "max_attempts": self.max_attempts,
+            "next_attempt_at": timestamp.from_database(next_attempt_at),
+            "created_at": created,
+            "updated_at": created,
+        }
+        return event
 
 
 def emit(box: Outbox, event: NewEvent, on_duplicate: OnDuplicate) -> OutboxEvent:

@@ -37,10 +37,27 @@ class UtcDateTimeField(peewee.Field):
         return None if value is None else timestamp.from_database(value)
 
 
+class Encoded(str):
+    """JSON that nobody has looked at yet."""
+
+    __slots__ = ()
+
+
+class DecodedOnFirstUse(peewee.FieldAccessor):
+    """Most who emit never look at what they get back."""
+
+    def __get__(self, instance: Any, instance_type: Any = None) -> Any:
+        value = super().__get__(instance, instance_type)  # type: ignore[no-untyped-call]  # Peewee has no types for it
+        if isinstance(value, Encoded):
+            value = instance.__data__[self.name] = json.loads(value)
+        return value
+
+
 class JsonField(peewee.Field):
     """JSON kept as the text it was written as (PostgreSQL's `json` keeps it too, unlike `jsonb`)."""
 
     field_type = "JSON"
+    accessor_class = DecodedOnFirstUse
 
     def db_value(self, value: object) -> str | None:
         return value if value is None or isinstance(value, str) else json.dumps(value)
