@@ -59,6 +59,8 @@ OUTCOMES: dict[str, Outcome] = {
     "unavailable": outbox.Unavailable("away"),
     "failed": Failed("never"),
 }
+# Most go well, as they do.
+outcomes = st.sampled_from([*OUTCOMES, "delivered", "delivered"])
 
 
 class Scripted:
@@ -213,8 +215,7 @@ class Machine(RuleBasedStateMachine):
         for name, destination in self.destinations.items():
             destination.takes, destination.given = takes, []
             destination.answers = {
-                event.id: data.draw(st.sampled_from(sorted(OUTCOMES)), label=f"{name}, {number}")
-                for number, event in enumerate(batch.events)
+                event.id: data.draw(outcomes, label=f"{name}, {number}") for number, event in enumerate(batch.events)
             }
         dispatch(self.box, batch)
         close(self.box, batch)
@@ -290,7 +291,9 @@ class Machine(RuleBasedStateMachine):
     # What operators and the scheduler do
 
     @rule(
-        what=st.sampled_from(["retry", "fail", "replay", "replay to one", "delete", "clean up"]),
+        what=st.sampled_from(
+            ["retry", "fail", "replay", "replay to one", "delete", "clean up", "clean up a day later"]
+        ),
         which=st.none() | st.integers(0, 5),
     )
     @is_free
@@ -307,6 +310,9 @@ class Machine(RuleBasedStateMachine):
                 for life in self._do(DELETE, which, lambda life: life.due is None):
                     self._forget(life)
             case "clean up":
+                self._clean_up()
+            case "clean up a day later":
+                self.let_pass(25 * 60)
                 self._clean_up()
 
     def _retry(self, which: int | None) -> None:
@@ -346,6 +352,14 @@ class Machine(RuleBasedStateMachine):
         """Whoever is at work falls silent for longer than its lease, and another takes what is free."""
         self.let_pass(17)
         return self.claim(size, suspects=True)
+
+    @rule(target=batches, batch=consumes(batches), data=st.data())
+    @is_free
+    def come_back_late(self, batch: Batch, data: st.DataObject) -> Any:
+        """One that was paused past its lease, while another took over, delivers all the same."""
+        taken_over = self.take_over(6)
+        self.send(batch, takes=9, asleep=False, data=data)
+        return taken_over
 
     @rule(minutes=st.sampled_from(STEPS))
     @is_free
