@@ -9,9 +9,9 @@ from tests.processes import Emitter, Stage
 def test_all_at_once_finish_what_they_have_begun_and_nothing_is_delivered_twice(stage: Stage) -> None:
     workers = [stage.worker(processes=2), stage.worker(processes=2)]
     scheduler = stage.scheduler()
-    ids = stage.emit(2_000, do="work", seconds=0.005)
+    ids = stage.emit(1_200, do="work", seconds=0.02)
     emitter = Emitter(stage)
-    stage.wait_for(lambda: len(stage.began()) > 200, "the workers are busy")
+    stage.wait_for(lambda: len(stage.began()) > 20, "the workers are busy")
     for program in (*workers, scheduler):
         program.signal(signal.SIGTERM)
     assert [program.wait() for program in (*workers, scheduler)] == [0, 0, 0]
@@ -22,7 +22,7 @@ def test_all_at_once_finish_what_they_have_begun_and_nothing_is_delivered_twice(
     assert set(stage.statuses()) == {"pending", "delivered"}
     assert {attempts for attempts, status in stage.rows("attempts", "status") if status == "pending"} == {0}
 
-    stage.worker(processes=2)
+    stage.worker(processes=4)
     stage.scheduler()
     stage.wait_until_all("delivered")
     assert Counter(stage.ended()) == Counter([*ids, *emitter.committed()])
