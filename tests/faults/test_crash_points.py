@@ -30,7 +30,7 @@ def test_a_death_costs_what_was_sent_and_not_yet_settled(
     ids = stage.emit(events)
     doomed = stage.start("doomed", BIN / "dramatiq", "jobs", HANDLERS, "-p", "1", "-t", "1")
     stage.wait_for(lambda: any(tmp_path.glob(f"{point}.*")), f"the worker dies {point}")
-    doomed.kill()  # what is left of it: Dramatiq may wait for ever for a child that died before it was ready
+    doomed.kill()  # what is left of it: Dramatiq waits long for a child that died before it was ready
 
     stage.worker(threads=1)
     stage.scheduler()
