@@ -151,7 +151,7 @@ def test_bytes_that_are_no_http_at_all_are_an_outcome(receiver: Receiver, webhoo
 def test_any_status_and_any_wish_to_be_left_alone_is_an_outcome(
     receiver: Receiver, webhook: Webhook, status: int, retry_after: str
 ) -> None:
-    receiver.then(answers(status, retry_after="".join(retry_after.splitlines())))
+    receiver.then(answers(status, TOKEN.encode(), retry_after="".join(retry_after.splitlines())))
     outcome = deliver_one(webhook)
     check(outcome)
     assert isinstance(outcome, Delivered) <= (200 <= status < 300)
