@@ -92,7 +92,7 @@ def run(
             account = world.come_to_rest()
         except Stuck as error:
             stuck = f"{error} (during: {', '.join(world.now_going_on)})"
-            account = world.account()
+            account = world.halt()
     violations = check(account, in_the_end=stuck is None)
     return Verdict(seed, account, violations, proof(account) if stuck is None else [], stuck)
 

@@ -135,11 +135,13 @@ class World:
         begun_at = time.time()
         hits = Hits()
         self.now_going_on.append(what)
-        with FAULTS[what](self, hits):
-            if inside is not None:
-                self._inject(inside)
-        self.now_going_on.remove(what)
-        self.faults.append(Fault(what, begun_at, time.time(), hits))
+        try:
+            with FAULTS[what](self, hits):
+                if inside is not None:
+                    self._inject(inside)
+            self.now_going_on.remove(what)
+        finally:
+            self.faults.append(Fault(what, begun_at, time.time(), hits))
 
     def come_to_rest(self) -> Account:
         """No more faults, no more events: all that is left comes to its end. Then everything stops, in good order."""
@@ -154,6 +156,16 @@ class World:
             program.signal(signal.SIGTERM)
         for program in programs:
             program.wait()
+        return self.account()
+
+    def halt(self) -> Account:
+        """Everything ends at once: what there is of an account, when it does not go on."""
+        for program in self.stage.programs:
+            program.kill()
+        self.bus.resume()
+        if not self.postgres.answers():
+            self.postgres.stop(immediate=True)
+            self.postgres.start()
         return self.account()
 
     # Programs
