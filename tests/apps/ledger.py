@@ -8,6 +8,7 @@
 {"do": "hang"}                           never returns
 {"do": "raise", "what": name}            raises what Python calls so, whatever it is
 {"do": "forget"}                         opens a transaction, and returns
+{"do": "leak"}                           opens a file, and keeps it
 """
 
 import builtins
@@ -61,7 +62,7 @@ def behave(event: outbox.Event, payload: dict[str, Any]) -> None:
         case "hang":
             while True:
                 time.sleep(0.01)
-        case "abort" | "raise" | "forget":
+        case "abort" | "raise" | "forget" | "leak":
             misbehave(payload)
 
 
@@ -73,3 +74,5 @@ def misbehave(payload: dict[str, Any]) -> None:
             raise getattr(builtins, payload["what"])("on purpose")
         case "forget":
             outbox.current().database.begin()
+        case "leak":
+            os.open(os.devnull, os.O_RDONLY)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.processes import Stage
+from tests.processes import BIN, HANDLERS, Stage
 
 
 @pytest.mark.parametrize(
@@ -35,3 +35,24 @@ def test_one_poisoned_event_fails_alone_and_costs_the_others_nothing(
     assert stage.began().count(poisoned) == 2
     assert Counter(id for id in stage.began() if id != poisoned) == Counter(others)
     assert worker.running
+
+
+def test_a_handler_that_leaks_until_nothing_is_left_fails_visibly_and_loses_nothing(stage: Stage) -> None:
+    """Its process has run out of files: what it can't do it says, and the others of the fleet go on."""
+    few_files = 'ulimit -n 150; exec "$@"'
+    leaky = stage.start(
+        "leaky", "/bin/sh", "-c", few_files, "sh", BIN / "dramatiq", "jobs", HANDLERS, "-p", "1", "-t", "2",
+        ready="ready for action",
+    )  # fmt: skip
+    stage.scheduler()
+    leaks = stage.emit(300, max_attempts=2, do="leak")
+    stage.wait_until_all("delivered", "failed")
+    errors = {error for status, error in stage.rows("status", "error_message") if status == "failed"}
+    assert errors == {"ledger: OSError: [Errno 24] Too many open files: '/dev/null'"}
+    leaky.kill()
+    stage.worker()
+    healthy = stage.emit(20)
+    with stage.box.dialect.connection():
+        assert stage.box.retry_failed_events() > 0
+    stage.wait_until_all("delivered")
+    assert set(stage.ended()) == {*leaks, *healthy}
