@@ -34,13 +34,14 @@ def test_a_run_tells_its_results_in_a_table_for_machines_and_as_a_picture(tmp_pa
     assert list(rows) == [
         "emit inside a transaction",
         "drain, one worker process",
+        "drain, one worker process: processor time",
         "drain, two worker processes",
         "claim of 100, 300 in flight",
     ]
     picture = "".join(ET.parse(drawn).getroot().itertext())  # noqa: S314  (we wrote it)
     for title, row in rows.items():
         assert title in done.stdout
-        assert title in picture
+        assert title in picture, title
         assert len(row["medians"]) == 2
         assert all(median > 0 for median in row["medians"].values())
     facts = json.loads(written.read_text())["facts"]

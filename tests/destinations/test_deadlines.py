@@ -24,7 +24,7 @@ from tests.receiver import (
 )
 from tests.table import PATIENCE_SECONDS
 
-SHORT = 0.3
+SHORT = 1.0
 MOST_WAITING = 200
 WAITING = "timed out while waiting for the answer"
 
