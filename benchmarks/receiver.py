@@ -32,7 +32,7 @@ async def serve(file: TextIO) -> None:
                 file.write(f"{endpoint} {age:.6f}\n")
                 writer.write(ANSWER)
         except (asyncio.IncompleteReadError, ConnectionError):
-            pass
+            pass  # the worker has closed its connection: the usual end
         finally:
             file.flush()
             writer.close()

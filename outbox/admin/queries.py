@@ -115,18 +115,23 @@ def search(box: Outbox, text: str, size: int = PAGE) -> list[OutboxEvent]:
     text = text.strip()
     if not text or not is_storable(text):
         return []
-    try:
-        found = find(box, UUID(text))
-        if found is not None:
-            return [found]
-    except ValueError:
-        pass
+    id = _id_in(text)
+    found = None if id is None else find(box, id)
+    if found is not None:
+        return [found]
     kind, _, identity = text.partition(":")
     looks = [Filter(idempotency_key=text), Filter(aggregate_id=text)]
     if identity:
         looks.append(Filter(aggregate_type=kind, aggregate_id=identity))
     events = {event.id: event for look in looks for event in page(box, look, size=size).events}
     return [events[id] for id in sorted(events, reverse=True)][:size]
+
+
+def _id_in(text: str) -> UUID | None:
+    try:
+        return UUID(text)
+    except ValueError:
+        return None
 
 
 def _page(box: Outbox, which: Filter, narrow: list[UUID] | None, after: UUID | None, size: int) -> Page:

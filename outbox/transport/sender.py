@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import ssl
 from functools import cache
 
@@ -111,15 +112,11 @@ class Sender:
             headers.setdefault(name.decode("latin-1").lower(), value.decode("latin-1"))
         self._deadline.shorten(BODY_SECONDS)
         body = b""
-        try:
+        with contextlib.closing(response), contextlib.suppress(OSError, httpcore.RemoteProtocolError):
             for piece in response.iter_stream():
                 body += piece
                 if len(body) >= BODY_BYTES:
                     break
-        except (OSError, httpcore.RemoteProtocolError):
-            pass
-        finally:
-            response.close()
         if _is_followed_by_more(response):
             self.close()
         return Response(

@@ -2,6 +2,7 @@
 
 import socket
 import ssl
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -45,6 +46,7 @@ def swallowing() -> Iterator[int]:
             except TimeoutError:
                 yield port
                 return
+        assert sys.platform != "linux", "the queue did not fill up"
         pytest.skip("this system's queues don't fill up")
 
 

@@ -43,7 +43,7 @@ class Walker:
         try:
             walk(self)
         except (Died, Unsendable):
-            pass
+            pass  # the ways to end that the test asked for
         finally:
             self.done = True
             self._stands.release()
