@@ -6,7 +6,10 @@ addresses that only carry another one inside.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from ipaddress import AddressValueError, IPv4Address, IPv4Network, IPv6Address, IPv6Network
+
+from outbox.transport.resolver import Address
 
 _CLOSED_4 = tuple(
     IPv4Network(text)
@@ -44,6 +47,17 @@ _MAPPED = IPv6Network("::ffff:0:0/96")
 _NAT64 = IPv6Network("64:ff9b::/96")
 _SIX_TO_FOUR = IPv6Network("2002::/16")
 _TEREDO = IPv6Network("2001::/32")
+
+
+class AddressRefused(Exception):
+    """A name leads to where this webhook must not go."""
+
+
+def check_public(host: str, addresses: Iterable[Address]) -> None:
+    """Every one: a name with a public address and a private one is not half right."""
+    for address in addresses:
+        if not is_public(address.text):
+            raise AddressRefused(f"not sent: {host} leads to {address.text}, which is no public address")
 
 
 def is_public(address: str) -> bool:

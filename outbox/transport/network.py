@@ -13,13 +13,9 @@ from typing import Any
 
 import httpcore
 
-from outbox.transport.address import is_public
+from outbox.transport.address import check_public
 from outbox.transport.deadline import Deadline
 from outbox.transport.resolver import Address, Resolver
-
-
-class AddressRefused(Exception):
-    """A name leads to where this webhook must not go."""
 
 
 class Network(httpcore.NetworkBackend):
@@ -44,7 +40,7 @@ class Network(httpcore.NetworkBackend):
     ) -> Stream:
         addresses = self._resolver.resolve(host, port, self._deadline.left(f"resolving {host}"))
         if self._public_only:
-            _check(host, addresses)
+            check_public(host, addresses)
         return Stream(self._connect(addresses, f"connecting to {host}, port {port}"), self._deadline)
 
     def _connect(self, addresses: list[Address], doing: str) -> socket.socket:
@@ -57,13 +53,6 @@ class Network(httpcore.NetworkBackend):
                 if address is addresses[-1]:
                     raise
         raise OSError("no address")  # resolving has seen to that
-
-
-def _check(host: str, addresses: list[Address]) -> None:
-    """Every one: a name with a public address and a private one is not half right."""
-    for address in addresses:
-        if not is_public(address.text):
-            raise AddressRefused(f"not sent: {host} leads to {address.text}, which is no public address")
 
 
 def _open(address: Address, seconds: float) -> socket.socket:

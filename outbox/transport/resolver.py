@@ -28,21 +28,25 @@ class Resolver:
     """Looks names up in threads of their own, one for all that wait for the same name."""
 
     def __init__(self) -> None:
-        self._under_way: dict[tuple[str, int], _Lookup] = {}
+        self._under_way: dict[tuple[str, int], Lookup] = {}
 
-    def resolve(self, host: str, port: int, seconds: float) -> list[Address]:
-        """At least one address, or TimeoutError, or what `lookup` raised."""
-        mine = _Lookup(self._under_way, (host, port))
+    def begin(self, host: str, port: int) -> Lookup:
+        """Without waiting for it."""
+        mine = Lookup(self._under_way, (host, port))
         shared = self._under_way.setdefault((host, port), mine)
         if shared is mine:
             mine.begin()
-        return shared.result(seconds)
+        return shared
+
+    def resolve(self, host: str, port: int, seconds: float) -> list[Address]:
+        """At least one address, or TimeoutError, or what `lookup` raised."""
+        return self.begin(host, port).result(seconds)
 
 
-class _Lookup(threading.Thread):
+class Lookup(threading.Thread):
     """A daemon: one that never comes back must not keep the process from ending."""
 
-    def __init__(self, under_way: dict[tuple[str, int], _Lookup], key: tuple[str, int]) -> None:
+    def __init__(self, under_way: dict[tuple[str, int], Lookup], key: tuple[str, int]) -> None:
         super().__init__(name=f"outbox-resolve-{key[0]}", daemon=True)
         self._under_way = under_way
         self._key = key

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import contextlib
 import ssl
 from functools import cache
@@ -10,20 +9,15 @@ from functools import cache
 import httpcore
 import httpx
 
-from outbox.transport import Answer, NotReached, Refused, Request, Response
+from outbox.transport import Answer, NotReached, Refused, Request, Response, response
+from outbox.transport.address import AddressRefused
 from outbox.transport.deadline import Deadline
-from outbox.transport.network import AddressRefused, Network
+from outbox.transport.network import Network
 from outbox.transport.resolver import Resolver
 from outbox.transport.url import Url
 
 # Below what servers and what stands in front of them usually keep.
 KEEP_ALIVE_SECONDS = 4.0
-# What of a body is read to keep the connection; a longer or slower one costs a new connection instead.
-BODY_BYTES = 64 * 1024
-BODY_SECONDS = 1.0
-EXCERPT_BYTES = 4 * 1024
-
-_TOLD = ("date", "location", "retry-after")
 
 
 class Sender:
@@ -105,26 +99,18 @@ class Sender:
             ).create_connection(origin)
         return self._connection
 
-    def _read(self, response: httpcore.Response) -> Response:
+    def _read(self, answer: httpcore.Response) -> Response:
         """What the receiver said. It has said it with the status: what goes wrong from then on changes nothing."""
-        headers: dict[str, str] = {}
-        for name, value in response.headers:
-            headers.setdefault(name.decode("latin-1").lower(), value.decode("latin-1"))
-        self._deadline.shorten(BODY_SECONDS)
+        self._deadline.shorten(response.BODY_SECONDS)
         body = b""
-        with contextlib.closing(response), contextlib.suppress(OSError, httpcore.RemoteProtocolError):
-            for piece in response.iter_stream():
+        with contextlib.closing(answer), contextlib.suppress(OSError, httpcore.RemoteProtocolError):
+            for piece in answer.iter_stream():
                 body += piece
-                if len(body) >= BODY_BYTES:
+                if len(body) >= response.BODY_BYTES:
                     break
-        if _is_followed_by_more(response):
+        if _is_followed_by_more(answer):
             self.close()
-        return Response(
-            response.status,
-            response.extensions.get("reason_phrase", b"").decode("latin-1"),
-            {name: headers[name] for name in _TOLD if name in headers},
-            _excerpt(headers.get("content-encoding", "identity"), body),
-        )
+        return response.read(answer.status, answer.extensions.get("reason_phrase", b""), answer.headers, body)
 
     def _explain(self, error: Exception) -> str:
         doing = self._deadline.doing
@@ -152,21 +138,11 @@ def _written(request: Request) -> httpcore.Request:
     return httpcore.Request(b"POST", target, headers=headers, content=request.body)
 
 
-def _is_followed_by_more(response: httpcore.Response) -> bool:
+def _is_followed_by_more(answer: httpcore.Response) -> bool:
     """Whether more has come than the answer: it would be taken for the next one's, which had not even been sent.
 
     httpcore shows this nowhere; where it can't be found any more, connections are not kept, and a test says so.
     """
-    connection = getattr(response.stream, "_connection", None)
+    connection = getattr(answer.stream, "_connection", None)
     received = getattr(connection, "_h11_state", None)
     return received is None or received.trailing_data[0] != b""
-
-
-def _excerpt(encoding: str, body: bytes) -> str:
-    """How a body begins; nothing of one that is compressed, which is not unpacked, or that is no text."""
-    if encoding.strip().lower() != "identity":
-        return ""
-    try:
-        return codecs.getincrementaldecoder("utf-8")().decode(body[:EXCERPT_BYTES])
-    except UnicodeDecodeError:
-        return ""

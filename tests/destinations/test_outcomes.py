@@ -10,7 +10,7 @@ from outbox.destinations import Lease
 from outbox.errors import Unavailable
 from outbox.outcome import DELIVERED, Failed, Outcome, Retry
 from outbox.timestamp import DatabaseClock
-from outbox.transport import sender
+from outbox.transport import response
 from tests.destinations.sample import (
     NOW,
     MakeWebhook,
@@ -166,7 +166,7 @@ class TestBodies:
     def test_no_more_is_read_of_a_gigabyte_than_is_needed(
         self, make_webhook: MakeWebhook, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(sender, "BODY_SECONDS", PATIENCE_SECONDS)  # it is not the time that ends it
+        monkeypatch.setattr(response, "BODY_SECONDS", PATIENCE_SECONDS)  # it is not the time that ends it
         with Receiver(sends_a_gigabyte) as receiver:
             assert retried(deliver_one(make_webhook(receiver.url))) == "HTTP 500 No: " + "x" * 200
             receiver.notices_the_end()

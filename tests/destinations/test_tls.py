@@ -7,7 +7,7 @@ import pytest
 import trustme
 
 from outbox.outcome import DELIVERED
-from outbox.transport import network, sender
+from outbox.transport import address, sender
 from outbox.transport.resolver import Address
 from tests.destinations.sample import MakeWebhook, deliver, deliver_one, resolving_to, sample, unavailable
 from tests.receiver import LOOPBACK, Line, Receiver, answers, drips_its_body, tunnels
@@ -91,7 +91,7 @@ def test_the_certificate_is_for_the_name_although_the_address_is_connected_to(
 ) -> None:
     with Receiver(ssl_context=certified(authority, "receiver.example")) as receiver:
         resolving_to(monkeypatch, Address(socket.AF_INET, (LOOPBACK, receiver.port)))
-        monkeypatch.setattr(network, "is_public", LOOPBACK.__eq__)
+        monkeypatch.setattr(address, "is_public", LOOPBACK.__eq__)
         url = f"https://receiver.example:{receiver.port}/"
         assert deliver_one(make_webhook(url, ssl_context=trusting, allow_private=False)) == DELIVERED
         assert receiver.only.headers["host"] == f"receiver.example:{receiver.port}"

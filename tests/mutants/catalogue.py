@@ -324,13 +324,13 @@ MUTANTS = [
     Mutant(
         "private-addresses",
         "outbox/transport/network.py",
-        "        if self._public_only:\n            _check(host, addresses)\n",
+        "        if self._public_only:\n            check_public(host, addresses)\n",
         "",
         ("tests/destinations/test_addresses.py::test_no_way_of_writing_it_leads_to_this_host",),
     ),
     Mutant(
         "one-private-address-of-several",
-        "outbox/transport/network.py",
+        "outbox/transport/address.py",
         "    for address in addresses:\n        if not is_public",
         "    for address in addresses[:1]:\n        if not is_public",
         ("tests/destinations/test_addresses.py::test_one_wrong_address_is_enough_to_refuse_a_name",),
