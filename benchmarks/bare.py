@@ -25,11 +25,11 @@ STREAM = "bare"
 
 
 def claim(connection: psycopg.Connection[Any], size: int, lease_id: UUID) -> list[Any]:
-    return connection.execute(POSTGRES.claim.encode(), (True, size, lease_id, LEASE_SECONDS)).fetchall()
+    return connection.execute(POSTGRES.claim.encode(), ("-infinity", True, size, lease_id, LEASE_SECONDS)).fetchall()
 
 
 def settle(connection: psycopg.Connection[Any], rows: list[Any], lease_id: UUID) -> None:
-    connection.execute(POSTGRES.delivered.encode(), ([row[0] for row in rows], lease_id))
+    connection.execute(POSTGRES.delivered.encode(), (f"{{{','.join(row[0] for row in rows)}}}", lease_id))
 
 
 def drain(connection: psycopg.Connection[Any], size: int, client: redis.Redis | None) -> None:

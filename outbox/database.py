@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,8 @@ class Dialect(ABC):
 
     name: str
     statements: sql.Statements
+    # A moment before all others, as this database's timestamps compare.
+    beginning: str
 
     def __init__(self, database: peewee.Database) -> None:
         self.database = database
@@ -124,9 +126,13 @@ class Dialect(ABC):
     def id(self, value: UUID) -> object:
         """An id as the database keeps it."""
 
-    @abstractmethod
-    def ids(self, values: Sequence[UUID]) -> object:
+    def ids(self, values: Iterable[UUID]) -> object:
         """A list of ids as one parameter."""
+        return self.row_ids([str(self.id(value)) for value in values])
+
+    @abstractmethod
+    def row_ids(self, values: Sequence[str]) -> object:
+        """The same, of ids as a claim returned them."""
 
     @abstractmethod
     def seconds(self, value: float) -> object:
@@ -136,8 +142,8 @@ class Dialect(ABC):
     def insert_many(self, rows: Sequence[Row]) -> list[Row]: ...
 
     @abstractmethod
-    def claim(self, size: int, lease_id: UUID, lease_seconds: float, *, suspects: bool) -> tuple[list[Row], bool]:
-        """Lease what is due: the rows, and whether they are one suspect."""
+    def claim(self, size: int, lease_id: UUID, lease_seconds: float, *, since: object, suspects: bool) -> list[Row]:
+        """Lease what is due, from `since` on; the last column says whether it is a suspect."""
 
     @abstractmethod
     def settle_rows(self, rows: Sequence[Row]) -> int:
@@ -152,6 +158,7 @@ class Dialect(ABC):
 
 class Postgres(Dialect):
     name = "postgres"
+    beginning = "-infinity"
     statements = sql.POSTGRES
 
     # Any number that nobody else is likely to use: the lock is shared by all programs on the database.
@@ -180,8 +187,9 @@ class Postgres(Dialect):
     def id(self, value: UUID) -> object:
         return value
 
-    def ids(self, values: Sequence[UUID]) -> object:
-        return list(values)
+    def row_ids(self, values: Sequence[str]) -> object:
+        # As PostgreSQL writes an array: psycopg would look at each of them in Python.
+        return f"{{{','.join(values)}}}"
 
     def seconds(self, value: float) -> object:
         return float(value)
@@ -196,9 +204,10 @@ class Postgres(Dialect):
             inserted += self.run(self.statements.insert_many, columns).fetchall()
         return inserted
 
-    def claim(self, size: int, lease_id: UUID, lease_seconds: float, *, suspects: bool) -> tuple[list[Row], bool]:
-        rows = self.run(self.statements.claim, (suspects, size, lease_id, float(lease_seconds))).fetchall()
-        return [row[:-1] for row in rows], bool(rows and rows[0][-1])
+    def claim(self, size: int, lease_id: UUID, lease_seconds: float, *, since: object, suspects: bool) -> list[Row]:
+        parameters = (since, suspects, size, lease_id, float(lease_seconds))
+        rows: list[Row] = self.run(self.statements.claim, parameters).fetchall()
+        return rows
 
     def settle_rows(self, rows: Sequence[Row]) -> int:
         # psycopg sends them in one go and adds up the row counts.
@@ -217,6 +226,7 @@ class Postgres(Dialect):
 
 class Sqlite(Dialect):
     name = "sqlite"
+    beginning = ""
     statements = sql.SQLITE
 
     def _driver_in_transaction(self, connection: Any) -> bool:
@@ -225,8 +235,8 @@ class Sqlite(Dialect):
     def id(self, value: UUID) -> object:
         return value.hex
 
-    def ids(self, values: Sequence[UUID]) -> object:
-        return json.dumps([value.hex for value in values])
+    def row_ids(self, values: Sequence[str]) -> object:
+        return json.dumps(values)
 
     def seconds(self, value: float) -> object:
         return f"{value:.3f}"
@@ -235,15 +245,16 @@ class Sqlite(Dialect):
         inserted = (self.run(self.statements.insert, row).fetchone() for row in rows)
         return [row for row in inserted if row is not None]
 
-    def claim(self, size: int, lease_id: UUID, lease_seconds: float, *, suspects: bool) -> tuple[list[Row], bool]:
+    def claim(self, size: int, lease_id: UUID, lease_seconds: float, *, since: object, suspects: bool) -> list[Row]:
         with self.database.atomic("IMMEDIATE"):
-            due = self.run(self.statements.due, (suspects, size)).fetchall()
+            due = self.run(self.statements.due, (since, suspects, size)).fetchall()
             suspected = [id for id, suspect in due if suspect]
             chosen = suspected[:1] if suspected else [id for id, _ in due]
             if not chosen:
-                return [], False
-            parameters = (lease_id.hex, self.seconds(lease_seconds), json.dumps(chosen))
-            return self.run(self.statements.claim, parameters).fetchall(), bool(suspected)
+                return []
+            parameters = (lease_id.hex, self.seconds(lease_seconds), json.dumps(chosen), bool(suspected))
+            rows: list[Row] = self.run(self.statements.claim, parameters).fetchall()
+            return rows
 
     def settle_rows(self, rows: Sequence[Row]) -> int:
         with self.database.atomic("IMMEDIATE"):

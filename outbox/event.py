@@ -17,14 +17,15 @@ class Event:
 
     # Thousands a second are made: no dictionary each.
     __slots__ = (
-        "_claimed_at", "_created_at", "_due_at", "_headers", "_headers_text", "_payload", "_payload_text", "_progress",
-        "_progress_text", "aggregate_id", "aggregate_type", "attempt", "claims", "correlation_id", "event_type", "id",
-        "idempotency_key", "max_attempts", "ordering_key", "seq", "span", "suspect", "tenant_id",
+        "_claimed_at", "_created_at", "_headers", "_headers_text", "_id", "_payload", "_payload_text", "_progress",
+        "_progress_text", "aggregate_id", "aggregate_type", "attempt", "claims", "correlation_id", "due_at",
+        "event_type", "idempotency_key", "max_attempts", "ordering_key", "row_id", "seq", "span", "suspect",
+        "tenant_id",
     )  # fmt: skip
 
-    def __init__(self, row: Row, *, suspect: bool) -> None:
+    def __init__(self, row: Row) -> None:
         (
-            id,
+            self.row_id,
             self.seq,
             self.aggregate_type,
             self.aggregate_id,
@@ -38,16 +39,16 @@ class Event:
             self.claims,
             self.max_attempts,
             self._progress_text,
-            self._due_at,
+            self.due_at,
             self._created_at,
             self._claimed_at,
+            self.suspect,
         ) = row
-        self.id: UUID = as_uuid(id)
-        self.suspect = suspect
         # Counted per destination; set before each call.
         self.attempt: int = 1
         # Of OpenTelemetry, while a destination has it and somebody traces that.
         self.span: Any = None
+        self._id: UUID | None = None
         self._payload: dict[str, Any] | None = None
         self._headers: dict[str, Any] | None = None
         self._progress: dict[str, Any] | None = None
@@ -71,13 +72,16 @@ class Event:
         """One that came from another outbox: without a number here, and known by its id alone."""
         about = (aggregate_type, aggregate_id, event_type, None)
         content = (body, headers, correlation_id, tenant_id, str(id))
-        event = cls(
-            (id, 0, *about, *content, attempt, max_attempts, None, created_at, created_at, created_at), suspect=False
-        )
+        moments = (created_at, created_at, created_at)
+        event = cls((str(id), 0, *about, *content, attempt, max_attempts, None, *moments, False))
         event.attempt = attempt
         return event
 
+    # Its id as the database returned it.
+    row_id: str
     seq: int
+    # When it was due, as the database returned it: by now it may be due at another time.
+    due_at: Any
     aggregate_type: str
     aggregate_id: str
     event_type: str
@@ -87,6 +91,13 @@ class Event:
     idempotency_key: str
     claims: int
     max_attempts: int
+    suspect: bool
+
+    @property
+    def id(self) -> UUID:
+        if self._id is None:
+            self._id = as_uuid(self.row_id)
+        return self._id
 
     @property
     def body(self) -> bytes:
@@ -131,7 +142,7 @@ class Event:
         From the claim on they are counted by the caller: both of its own moments have the same zone, and moments of
         different zones take four times as long to compare.
         """
-        since, claimed_at = self._due_at if self.claims <= 1 else self._created_at, self._claimed_at
+        since, claimed_at = self.due_at if self.claims <= 1 else self._created_at, self._claimed_at
         if isinstance(since, str):
             since, claimed_at = timestamp.from_database(since), timestamp.from_database(claimed_at)
         seconds: float = (claimed_at - since).total_seconds() + since_claim
@@ -140,7 +151,7 @@ class Event:
     @property
     def order(self) -> tuple[Any, int]:
         """Oldest due first, and in the order of emission among equals."""
-        return (self._due_at, self.seq)
+        return (self.due_at, self.seq)
 
     def __repr__(self) -> str:
         return f"<Event {self.event_type} {self.aggregate_type}:{self.aggregate_id} {self.id}>"

@@ -81,7 +81,7 @@ NEW = Standing()
 
 
 @cache
-def _has_it(attempts: int) -> Standing:
+def delivered(attempts: int) -> Standing:
     """The usual end, made once: attempts are few."""
     return Standing(state=DELIVERED, attempts=attempts)
 
@@ -99,7 +99,7 @@ class Verdict:
 def after(standing: Standing, outcome: Outcome, now: datetime, max_attempts: int, settings: Settings) -> Standing:
     """A destination's standing after one more outcome."""
     if isinstance(outcome, Delivered):
-        return _has_it(standing.attempts + 1)
+        return delivered(standing.attempts + 1)
     since = standing.since if standing.since is not None else now
     match outcome:
         case Failed(error):
@@ -123,6 +123,10 @@ def after(standing: Standing, outcome: Outcome, now: datetime, max_attempts: int
 
 def verdict(standings: Mapping[str, Standing]) -> Verdict:
     """The event's own state, from its destinations'."""
+    if len(standings) == 1:
+        (only,) = standings.values()
+        if only.state == DELIVERED:
+            return _delivered(only.attempts)
     if all(standing.state == DELIVERED for standing in standings.values()):
         return _delivered(max((standing.attempts for standing in standings.values()), default=0))
     waiting = {name: standing for name, standing in standings.items() if standing.open}

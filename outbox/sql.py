@@ -6,7 +6,11 @@ same on both databases; `Statements` fills in what differs.
     {now}       the database's clock, and the only clock that decides what is due or expired
     {after}     {now} plus a parameter in seconds
     {ids}       "is one of this list of ids", the list being one parameter
+    {quick}     true; and PostgreSQL does not wait for the disk when this statement commits
     ?           a parameter
+
+Claims and what ends them are `{quick}`: losing one in a crash of the database only means delivering again. It is said
+inside the statement, since a setting of the connection would reach into its owner's own commits.
 
 Two rules hold everywhere. Whatever settles, renews or gives back an event says `AND lease_id = ?`: only the holder of
 the current lease is heard, and the row count tells who was not. And no index mentions `status`, `attempts`, `lease_*`
@@ -44,19 +48,21 @@ RETURNING id, seq, next_attempt_at, created_at
 """
 
 # What a claim hands to the dispatcher. The JSON columns come as text: what is delivered is what was emitted.
-CLAIMED_COLUMNS = """id, seq, aggregate_type, aggregate_id, event_type, ordering_key, {payload}, {headers},
+CLAIMED_COLUMNS = """{id}, seq, aggregate_type, aggregate_id, event_type, ordering_key, {payload}, {headers},
     correlation_id, tenant_id, idempotency_key, attempts, max_attempts, {progress}, next_attempt_at, created_at,
     {now}"""
 
 # The lease filter stands inside the locking SELECT: a row that another worker claims meanwhile is looked at again
 # after it is locked. Whoever finds a suspect - a row whose lease ran out - takes it alone, so that an event that kills
-# its worker takes no neighbours along; the first parameter says whether suspects may be taken at all.
+# its worker takes no neighbours along; a parameter says whether suspects may be taken at all. The first one says where
+# to begin (`delivery/front.py`).
 # `= ANY (ARRAY(...))` keeps the update on the primary key at any batch size.
 CLAIM_POSTGRES = """
 WITH due AS MATERIALIZED (
     SELECT id, next_attempt_at, lease_id IS NOT NULL AS suspect
     FROM outbox_event
-    WHERE next_attempt_at <= {now} AND (lease_until IS NULL OR (%s AND lease_until <= {now}))
+    WHERE next_attempt_at >= %s AND next_attempt_at <= {now}
+        AND (lease_until IS NULL OR (%s AND lease_until <= {now}))
     ORDER BY next_attempt_at
     LIMIT %s
     FOR UPDATE SKIP LOCKED
@@ -65,7 +71,7 @@ UPDATE outbox_event
 SET status = 'sending', attempts = attempts + 1, lease_id = %s, lease_until = {after}, updated_at = {now}
 WHERE id = ANY (CASE WHEN EXISTS (SELECT FROM due WHERE suspect)
     THEN ARRAY(SELECT id FROM due WHERE suspect ORDER BY next_attempt_at LIMIT 1)
-    ELSE ARRAY(SELECT id FROM due) END)
+    ELSE ARRAY(SELECT id FROM due) END) AND {quick}
 RETURNING {claimed}, (SELECT bool_or(suspect) FROM due)
 """
 
@@ -73,7 +79,8 @@ RETURNING {claimed}, (SELECT bool_or(suspect) FROM due)
 DUE_SQLITE = """
 SELECT id, lease_id IS NOT NULL AS suspect
 FROM outbox_event
-WHERE next_attempt_at <= {now} AND (lease_until IS NULL OR (? AND lease_until <= {now}))
+WHERE next_attempt_at >= ? AND next_attempt_at <= {now}
+    AND (lease_until IS NULL OR (? AND lease_until <= {now}))
 ORDER BY next_attempt_at
 LIMIT ?
 """
@@ -81,7 +88,7 @@ CLAIM_SQLITE = """
 UPDATE outbox_event
 SET status = 'sending', attempts = attempts + 1, lease_id = ?, lease_until = {after}, updated_at = {now}
 WHERE {ids}
-RETURNING {claimed}
+RETURNING {claimed}, ?
 """
 
 # The usual end: many rows, one statement. The attempt that the claim counted is what it cost.
@@ -89,7 +96,7 @@ DELIVERED = """
 UPDATE outbox_event
 SET status = 'delivered', delivered_at = {now}, next_attempt_at = NULL, lease_id = NULL, lease_until = NULL,
     progress = NULL, error_message = NULL, updated_at = {now}
-WHERE {ids} AND lease_id = ?
+WHERE {ids} AND lease_id = ? AND {quick}
 """
 
 # Every other end, row by row: what it really cost, when it is due again, and how far each destination is.
@@ -97,14 +104,14 @@ SETTLED = """
 UPDATE outbox_event
 SET status = ?, attempts = ?, next_attempt_at = {moment}, progress = ?, error_message = ?,
     delivered_at = CASE WHEN ? THEN {now} END, lease_id = NULL, lease_until = NULL, updated_at = {now}
-WHERE id = ? AND lease_id = ?
+WHERE id = ? AND lease_id = ? AND {quick}
 """
 
 # What had not begun goes back as if it had never been claimed.
 RELEASED = """
 UPDATE outbox_event
 SET status = 'pending', attempts = attempts - 1, lease_id = NULL, lease_until = NULL, updated_at = {now}
-WHERE {ids} AND lease_id = ?
+WHERE {ids} AND lease_id = ? AND {quick}
 """
 
 # One statement for all of a process's batches; the answer is what is still held. A lease that ran out but that nobody
@@ -113,7 +120,7 @@ WHERE {ids} AND lease_id = ?
 RENEWED = """
 UPDATE outbox_event
 SET lease_until = {after}
-WHERE id {among}(SELECT id FROM outbox_event WHERE {ids} AND {leases} {skip_locked}){close}
+WHERE id {among}(SELECT id FROM outbox_event WHERE {ids} AND {leases} {skip_locked}){close} AND {quick}
 RETURNING id
 """
 
@@ -277,8 +284,11 @@ POSTGRES = _write_out(
         "after": "(statement_timestamp() + ? * interval '1 second')",
         "before": "(statement_timestamp() - ? * interval '1 second')",
         "moment": "?::timestamptz",
-        "ids": "id = ANY (?)",
-        "leases": "lease_id = ANY (?)",
+        "id": "id::text",
+        "ids": "id = ANY (?::uuid[])",
+        "leases": "lease_id = ANY (?::uuid[])",
+        # As a subquery it runs once, not for every row.
+        "quick": "(SELECT set_config('synchronous_commit', 'off', true)) IS NOT NULL",
         "payload": "payload::text",
         "headers": "headers::text",
         "progress": "progress::text",
@@ -305,8 +315,10 @@ SQLITE = _write_out(
         "after": _SQLITE_TIME.format(shift=", ? || ' seconds'"),
         "before": _SQLITE_TIME.format(shift=", '-' || ? || ' seconds'"),
         "moment": "?",
+        "id": "id",
         "ids": "id IN (SELECT value FROM json_each(?))",
         "leases": "lease_id IN (SELECT value FROM json_each(?))",
+        "quick": "true",
         "payload": "payload",
         "headers": "headers",
         "progress": "progress",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import outbox
 from benchmarks.ground import Ground
@@ -77,7 +76,7 @@ def block(site: Site) -> dict[str, float]:
     batch = batches[0]
     if batch is None or len(batch.events) != BATCH:
         raise RuntimeError("not as many were claimed as were emitted")
-    ids: Any = [event.id for event in batch.events]
+    ids = box.dialect.row_ids([event.row_id for event in batch.events])
     settled = timed(lambda: box.dialect.run(POSTGRES.delivered, (ids, batch.lease_id)))
     return {"emit": emitted, "claim": claimed, "settle": settled}
 

@@ -40,4 +40,5 @@ def claims(site: Site) -> Iterator[float]:
         yield time.perf_counter() - began_at
         if batch is None:
             return
-        box.dialect.run(box.dialect.statements.delivered, ([event.id for event in batch.events], batch.lease_id))
+        ids = box.dialect.row_ids([event.row_id for event in batch.events])
+        box.dialect.run(box.dialect.statements.delivered, (ids, batch.lease_id))

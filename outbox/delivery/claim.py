@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from typing import TYPE_CHECKING
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from outbox import crash
 from outbox.delivery.batch import Batch
@@ -12,6 +12,7 @@ from outbox.event import Event
 
 if TYPE_CHECKING:
     from outbox.core import Outbox
+    from outbox.database import Row
 
 
 def claim(box: Outbox, size: int, *, suspects: bool = True) -> Batch | None:
@@ -19,12 +20,15 @@ def claim(box: Outbox, size: int, *, suspects: bool = True) -> Batch | None:
     lease_id = uuid4()
     claimed_from = time.monotonic()
     with box.dialect.connection():
-        rows, suspect = box.dialect.claim(size, lease_id, box.settings.lease_seconds, suspects=suspects)
+        rows = _lease(box, size, lease_id, suspects=suspects)
     if not rows:
         return None
     crash.point(crash.AFTER_CLAIM)
-    events = [Event(row, suspect=suspect) for row in rows]
+    events = [Event(row) for row in rows]
     events.sort(key=lambda event: event.order)
+    suspect = bool(events[0].suspect)
+    if not suspect:
+        box.front.reached(events[-1].due_at if len(events) >= size else None)
     box.counters.add(claimed=len(events))
     return Batch(
         lease_id,
@@ -34,3 +38,19 @@ def claim(box: Outbox, size: int, *, suspects: bool = True) -> Batch | None:
         lease_seconds=box.settings.lease_seconds,
         claimed_from=claimed_from,
     )
+
+
+def _lease(box: Outbox, size: int, lease_id: UUID, *, suspects: bool) -> list[Row]:
+    """From the front on; if that does not make a batch, also what lies before it."""
+    seconds = box.settings.lease_seconds
+    since = box.front.since(suspects=suspects)
+    rows: list[Row] = []
+    if since is not None:
+        rows = box.dialect.claim(size, lease_id, seconds, since=since, suspects=suspects)
+        if len(rows) >= size or (rows and rows[0][-1]):
+            return rows
+        suspects = suspects and not rows  # a suspect is alone
+    began_at = time.monotonic()
+    rows += box.dialect.claim(size - len(rows), lease_id, seconds, since=box.dialect.beginning, suspects=suspects)
+    box.front.looked(time.monotonic() - began_at, suspects=suspects)
+    return rows

@@ -24,7 +24,7 @@ from outbox.destinations.handler import describe
 from outbox.errors import Unavailable
 from outbox.event import Event
 from outbox.gates import Permit
-from outbox.outcome import Outcome, Retry
+from outbox.outcome import Delivered, Outcome, Retry
 
 if TYPE_CHECKING:
     from outbox.core import Outbox
@@ -47,8 +47,7 @@ class Group:
         self.name = destination.name
         self.deliveries: list[Delivery] = []
         self.interrupted: BaseException | None = None
-        self._begun: dict[int, Delivery] = {}
-        self._begun_at: dict[int, float] = {}
+        self._begun: dict[int, tuple[Delivery, float]] = {}  # and when
         self._tracer = tracing.tracer()
         self._traced: dict[int, Event] = {}
         self._asked = False
@@ -84,7 +83,8 @@ class Group:
         try:
             for event, outcome in self._destination.deliver(events, self._lease(permit)):
                 crash.point(crash.AFTER_SEND)
-                self._record(self._taken(event), self._checked(outcome), permit)
+                delivery, begun_at = self._taken(event)
+                self._record(delivery, begun_at, self._checked(outcome), permit)
                 del self._begun[event.seq]
             if not self._asked:
                 unanswered = Unavailable("the destination took none of its events")
@@ -100,11 +100,11 @@ class Group:
             self._box.dialect.discard_connection()
             raise
         finally:
-            for delivery in self._begun.values():
-                self._record(delivery, unanswered, heard_by)
+            for delivery, begun_at in self._begun.values():
+                self._record(delivery, begun_at, unanswered, heard_by)
 
-    def _taken(self, event: Event) -> Delivery:
-        """What an answer is about."""
+    def _taken(self, event: Event) -> tuple[Delivery, float]:
+        """What an answer is about, and when it was taken."""
         found = self._begun.get(event.seq)
         if found is None:
             raise ValueError(f"the destination answered for {event!r}, which it had not taken, or had answered before")
@@ -182,8 +182,7 @@ class Group:
             # Destinations side by side must not share what is counted per destination.
             event = delivery.event if len(delivery.awaited) == 1 else copy.copy(delivery.event)
             event.attempt = delivery.standings[self.name].attempts + 1
-            self._begun[event.seq] = delivery
-            self._begun_at[event.seq] = time.monotonic()
+            self._begun[event.seq] = delivery, time.monotonic()
             if self._tracer is not None:
                 tracing.begin(self._tracer, event, self._destination)
                 self._traced[event.seq] = event
@@ -200,15 +199,17 @@ class Group:
         self._box.dialect.discard_connection()
         return Retry("a transaction was left open; it was rolled back")
 
-    def _record(self, delivery: Delivery, outcome: Outcome, permit: Permit | None) -> None:
-        now = self._batch.clock.now()
+    def _record(self, delivery: Delivery, begun_at: float, outcome: Outcome, permit: Permit | None) -> None:
         standing = delivery.standings[self.name]
-        reached = retry.after(standing, outcome, now, delivery.event.max_attempts, self._box.settings)
+        if isinstance(outcome, Delivered):
+            reached = retry.delivered(standing.attempts + 1)
+        else:
+            now = self._batch.clock.now()
+            reached = retry.after(standing, outcome, now, delivery.event.max_attempts, self._box.settings)
         self._batch.answer(delivery, self.name, reached)
         self._answered += 1
         self._outcomes.append(type(outcome))
-        ended_at = time.monotonic()
-        self._send_seconds.append(ended_at - self._begun_at.pop(delivery.event.seq, ended_at))
+        self._send_seconds.append(time.monotonic() - begun_at)
         if self._traced:
             tracing.end(self._traced.pop(delivery.event.seq), outcome)
         if permit is not None:

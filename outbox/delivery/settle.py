@@ -47,7 +47,7 @@ def settle(box: Outbox, batch: Batch) -> None:
         else:
             others.append((delivery, verdict))
     if plain:
-        parameters = (box.dialect.ids([event.id for event in plain]), box.dialect.id(batch.lease_id))
+        parameters = (box.dialect.row_ids([event.row_id for event in plain]), box.dialect.id(batch.lease_id))
         hit = persist(box, batch, lambda: int(box.dialect.run(box.dialect.statements.delivered, parameters).rowcount))
         _account(box, batch, len(plain), plain[:hit])
     if others:
@@ -74,7 +74,7 @@ def give_back(box: Outbox, batch: Batch) -> int:
     unbegun = batch.take_unbegun()
     if not unbegun:
         return 0
-    parameters = (box.dialect.ids([event.id for event in unbegun]), box.dialect.id(batch.lease_id))
+    parameters = (box.dialect.row_ids([event.row_id for event in unbegun]), box.dialect.id(batch.lease_id))
     hit = persist(box, batch, lambda: int(box.dialect.run(box.dialect.statements.released, parameters).rowcount))
     _count(box, batch, released=hit, fenced=len(unbegun) - hit)
     return hit
@@ -109,7 +109,7 @@ def _row(box: Outbox, batch: Batch, delivery: Delivery, verdict: retry.Verdict) 
         None if verdict.status == DELIVERED else json.dumps(progress),
         verdict.error,
         verdict.status == DELIVERED,
-        box.dialect.id(delivery.event.id),
+        delivery.event.row_id,
         box.dialect.id(batch.lease_id),
     )
 

@@ -56,6 +56,9 @@ class Handler:
 
     def call(self, event: Event) -> None:
         """Call the function, in the event's context; what it raises goes through."""
+        if event.correlation_id is None and event.tenant_id is None and event.span is None:
+            self.function(event)  # the usual: there is no context to enter
+            return
         with context(correlation_id=event.correlation_id, tenant_id=event.tenant_id):
             if event.span is None:
                 self.function(event)

@@ -119,6 +119,11 @@ class Gate:
     def _leave_own(self, holder: str) -> None:
         self._own_store.update(self.name, lambda state, _: (states.leave(state, holder), None))
 
+    @property
+    def is_well(self) -> bool:
+        """Whether it was reached the last time, as far as this process knows."""
+        return self._failures == 0
+
     def note(self, outcome: Outcome, *, probe: bool, withdrawn: bool = False) -> None:
         """Count what could not be reached, in a row; any other answer came from the destination itself.
 
@@ -182,6 +187,8 @@ class Permit:
         return self._gate.trips != self._trips
 
     def note(self, outcome: Outcome) -> None:
+        if self._gate.is_well and not self.answer.probe and not isinstance(outcome, Unavailable):
+            return  # the usual: nothing that is not known
         self._gate.note(outcome, probe=self.answer.probe, withdrawn=self.withdrawn)
 
     def leave(self, events: int, seconds: float) -> None:

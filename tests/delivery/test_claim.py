@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 import psycopg
 import pytest
@@ -27,6 +28,8 @@ from tests.table import (
     statements,
     stored,
 )
+
+BEGINNING = "-infinity"
 
 
 class TestWhatIsDue:
@@ -130,9 +133,9 @@ class TestOnPostgres:
         events = emit(6)
         statement = box.dialect.statements.claim
         with psycopg.connect(postgres_url) as rival, impatient(box):
-            taken = rival.execute(statement, (True, 3, events[0].id, 30.0)).fetchall()  # not committed yet
+            taken = rival.execute(statement, (BEGINNING, True, 3, events[0].id, 30.0)).fetchall()  # not committed yet
             batch = claimed(box, 6)
-        assert {row[0] for row in taken} | set(ids(batch.events)) == set(ids(events))
+        assert {UUID(row[0]) for row in taken} | set(ids(batch.events)) == set(ids(events))
         assert len(taken) == len(batch.events) == 3
 
     def test_a_claim_touches_no_index(self, box: Outbox) -> None:
@@ -149,7 +152,7 @@ class TestOnPostgres:
         box.database.execute_sql("ANALYZE outbox_event")
         texts = box.dialect.statements
         for statement, parameters in (
-            (texts.claim, (True, 100, ids(emit(1))[0], 30.0)),
+            (texts.claim, (BEGINNING, True, 100, ids(emit(1))[0], 30.0)),
             (texts.count_due, (1_000,)),
         ):
             plan = explain(box, statement, parameters)

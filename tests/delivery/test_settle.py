@@ -1,6 +1,7 @@
 """settle: what became of an event, written under the fence of its lease."""
 
 from datetime import timedelta
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -10,7 +11,7 @@ from outbox.core import Outbox
 from outbox.delivery.batch import Delivery
 from outbox.delivery.dispatch import dispatch
 from outbox.delivery.settle import give_back, settle
-from outbox.models import DELIVERED, FAILED, PENDING, SENDING
+from outbox.models import DELIVERED, FAILED, PENDING, SENDING, OutboxEvent
 from tests.table import (
     change,
     claimed,
@@ -162,6 +163,42 @@ class TestGivingBack:
 
 
 @on_postgres
+@on_postgres
+class TestTheDisk:
+    """Losing a claim or a settle in a crash of the database only means delivering again; an emit must not be lost."""
+
+    @pytest.mark.parametrize("step", ["claim", "delivered", "settled", "released", "renewed"])
+    def test_deliveries_do_not_wait_for_it_and_leave_the_connection_as_it_was(self, box: Outbox, step: str) -> None:
+        event = emit_one()
+        statement, parameters = getattr(box.dialect.statements, step), self.parameters(event)[step]
+        box.database.execute_sql("SET synchronous_commit = on")
+        with box.database.atomic():
+            box.database.execute_sql(statement, parameters)
+            assert waits_for_the_disk(box) == "off"
+        assert waits_for_the_disk(box) == "on"
+
+    def test_an_emit_waits_for_it_as_its_transaction_does(self, box: Outbox) -> None:
+        box.database.execute_sql("SET synchronous_commit = on")
+        with box.database.atomic():
+            emit_one()
+            outbox.emit("Order", 1, "order.placed")
+            assert waits_for_the_disk(box) == "on"
+
+    def parameters(self, event: OutboxEvent) -> dict[str, tuple[object, ...]]:
+        lease, several = uuid4(), f"{{{event.id}}}"
+        return {
+            "claim": ("-infinity", True, 1, lease, 30.0),
+            "delivered": (several, lease),
+            "settled": ("pending", 1, None, None, None, False, event.id, lease),
+            "released": (several, lease),
+            "renewed": (30.0, several, f"{{{lease}}}"),
+        }
+
+
+def waits_for_the_disk(box: Outbox) -> str:
+    return str(box.database.execute_sql("SHOW synchronous_commit").fetchone()[0])
+
+
 class TestThroughALostConnection:
     def test_outcomes_are_written_on_a_new_one(self, box: Outbox, postgres_url: str) -> None:
         @outbox.handler("*", name="unlucky")

@@ -47,8 +47,9 @@ def sample(payload: Any = None, *, id: UUID | None = None, **fields: Any) -> Eve
         "due_at": NOW,
         "created_at": NOW,
         "claimed_at": NOW,
+        "suspect": False,
     }
-    return Event(tuple((values | fields).values()), suspect=False)
+    return Event(tuple((values | fields).values()))
 
 
 def deliver(webhook: Webhook, events: Iterable[Event], *, at_once: int = 1, seconds: float = 60) -> list[Outcome]:

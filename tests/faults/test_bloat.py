@@ -69,7 +69,7 @@ class Churn:
         with psycopg.connect(self._url, cursor_factory=psycopg.ClientCursor) as connection:
             explain: Any = f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {POSTGRES.claim}"
             lease = "00000000-0000-0000-0000-000000000001"
-            ((found,),) = connection.execute(explain, (True, 100, lease, 30.0)).fetchall()
+            ((found,),) = connection.execute(explain, ("-infinity", True, 100, lease, 30.0)).fetchall()
             connection.rollback()
         plan = (found if isinstance(found, list) else json.loads(found))[0]["Plan"]
         return int(plan["Shared Hit Blocks"]) + int(plan["Shared Read Blocks"])

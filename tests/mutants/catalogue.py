@@ -6,6 +6,7 @@ SQL = "outbox/sql.py"
 MODEL = "tests/model/test_life.py"
 FENCE = "tests/invariants/test_i3_fence.py"
 CLAIM = "tests/delivery/test_claim.py"
+FRONT = "tests/delivery/test_front.py"
 ACTIONS = "tests/admin/test_actions.py"
 
 MUTANTS = [
@@ -77,16 +78,30 @@ MUTANTS = [
     Mutant(
         "lost-lease-begins-all-the-same",
         "outbox/delivery/batch.py",
-        "if self._closed or id in self._lost or time.monotonic() >= self.valid_until:",
+        "if self._closed or number in self._lost or time.monotonic() >= self.valid_until:",
         "if self._closed:",
         (f"{FENCE}::test_a_worker_that_slept_through_its_lease_begins_nothing", MODEL),
     ),
     Mutant(
         "due-filter-on-postgres",
         SQL,
-        "WHERE next_attempt_at <= {now} AND (lease_until IS NULL OR (%s",
-        "WHERE next_attempt_at IS NOT NULL AND (lease_until IS NULL OR (%s",
+        "WHERE next_attempt_at >= %s AND next_attempt_at <= {now}",
+        "WHERE next_attempt_at >= %s",
         (f"{CLAIM}::TestWhatIsDue", MODEL),
+    ),
+    Mutant(
+        "what-lies-before-the-front-is-forgotten",
+        "outbox/delivery/claim.py",
+        "if len(rows) >= size or (rows and rows[0][-1]):",
+        "if True:",
+        (f"{FRONT}::TestClaims",),
+    ),
+    Mutant(
+        "full-claims-never-look-before-the-front",
+        "outbox/delivery/front.py",
+        "if self._reached is not None and now < self._look_at[suspects]:",
+        "if self._reached is not None:",
+        (f"{FRONT}::TestClaims",),
     ),
     # Suspects: alone in their batch, alone in their process, and not for ever
     Mutant(

@@ -1,0 +1,182 @@
+"""The front: claims begin where the last full batch ended, and nothing that lies before it is forgotten."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+import outbox
+from outbox.core import Outbox
+from outbox.delivery.claim import claim
+from outbox.delivery.front import Front
+from tests.table import change, claimed, emit, emit_one, expire_leases, ids, on_postgres, statements, stored
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def front(clock: Clock) -> Front:
+    return Front(clock)
+
+
+@pytest.fixture
+def box(box: Outbox, front: Front) -> Outbox:
+    box.front = front
+    return box
+
+
+def emit_apart(count: int) -> list[outbox.OutboxEvent]:
+    """Events of an hour ago, each due a second after the one before; what else is emitted is due later."""
+    events = emit(count)
+    first = stored(events[0]).next_attempt_at - timedelta(hours=1)
+    for number, event in enumerate(events):
+        change(event, next_attempt_at=first + timedelta(seconds=number))
+    return events
+
+
+def behind(box: Outbox, event: outbox.OutboxEvent, first: outbox.OutboxEvent) -> None:
+    """As if the event had been emitted before the first, by a transaction that has committed only now."""
+    change(event, next_attempt_at=stored(first).next_attempt_at - timedelta(minutes=1))
+
+
+class TestTheHint:
+    def test_the_first_look_is_from_the_very_beginning(self, front: Front) -> None:
+        assert front.since(suspects=False) is None
+
+    def test_after_a_full_batch_the_next_begins_where_it_ended(self, front: Front) -> None:
+        front.since(suspects=True)
+        front.reached("noon")
+        assert front.since(suspects=True) == front.since(suspects=False) == "noon"
+
+    def test_after_one_that_was_not_full_it_does_not(self, front: Front) -> None:
+        front.since(suspects=True)
+        front.reached("noon")
+        front.reached(None)
+        assert front.since(suspects=True) is None
+
+    @pytest.mark.parametrize(("seconds", "since"), [(0.9, "noon"), (1.1, None)])
+    def test_once_a_second_it_is_from_the_very_beginning_again(
+        self, front: Front, clock: Clock, seconds: float, since: str | None
+    ) -> None:
+        front.since(suspects=True)
+        front.reached("noon")
+        clock.now += seconds
+        assert front.since(suspects=True) == since
+        assert front.since(suspects=True) == "noon"  # of several threads one looks
+
+    @pytest.mark.parametrize(("took", "pause"), [(0.001, 1.0), (0.3, 3.0), (5.0, 10.0)])
+    def test_looks_that_take_long_are_a_tenth_of_the_work_but_never_too_rare(
+        self, front: Front, clock: Clock, took: float, pause: float
+    ) -> None:
+        front.since(suspects=True)
+        front.reached("noon")
+        front.looked(took, suspects=True)
+        clock.now += pause - 0.1
+        assert front.since(suspects=True) == "noon"
+        clock.now += 0.2
+        assert front.since(suspects=True) is None
+
+    def test_a_look_that_was_not_for_suspects_does_not_put_off_one_that_is(self, front: Front) -> None:
+        front.since(suspects=False)
+        front.reached("noon")
+        assert front.since(suspects=False) == "noon"
+        assert front.since(suspects=True) is None
+
+
+class TestClaims:
+    def test_a_backlog_is_claimed_to_its_end_in_order(self, box: Outbox) -> None:
+        events = emit_apart(7)
+        got = [ids(claimed(box, 3).events) for _ in range(3)]
+        assert got == [ids(events[:3]), ids(events[3:6]), ids(events[6:])]
+        assert claim(box, 3) is None
+
+    def test_what_came_up_behind_the_front_is_found_when_a_claim_comes_back_short(self, box: Outbox) -> None:
+        *first, late = emit_apart(4)
+        assert len(claimed(box, 3).events) == 3
+        behind(box, late, first[0])
+        assert ids(claimed(box, 3).events) == [late.id]
+
+    def test_it_fills_up_the_short_batch_under_the_same_lease(self, box: Outbox) -> None:
+        first = emit_apart(3)
+        claimed(box, 3)
+        early, other = emit(2)
+        behind(box, early, first[0])
+        batch = claimed(box, 3)
+        assert ids(batch.events) == [early.id, other.id]  # the oldest first, as ever
+        assert {stored(event).lease_id for event in (early, other)} == {batch.lease_id}
+
+    def test_while_claims_are_full_it_is_found_within_a_second(self, box: Outbox, clock: Clock) -> None:
+        events = emit_apart(9)
+        claimed(box, 3)
+        late = emit_one()
+        behind(box, late, events[0])
+        assert ids(claimed(box, 3).events) == ids(events[3:6])
+        clock.now += 1.1
+        assert ids(claimed(box, 3).events) == [late.id, *ids(events[6:8])]
+
+    def test_a_lease_that_ran_out_behind_the_front_is_found_within_a_second(self, box: Outbox, clock: Clock) -> None:
+        events = emit_apart(9)
+        claimed(box, 3)
+        expire_leases(events[0])
+        assert ids(claimed(box, 3).events) == ids(events[3:6])
+        clock.now += 1.1
+        suspect = claimed(box, 3)
+        assert (suspect.suspect, ids(suspect.events)) == (True, [events[0].id])
+        assert ids(claimed(box, 3).events) == ids(events[6:])
+
+    def test_a_suspect_never_shares_a_batch_that_was_filled_up(self, box: Outbox) -> None:
+        first = emit_apart(3)
+        claimed(box, 3)
+        fresh = emit_one()
+        expire_leases(first[0])
+        assert ids(claimed(box, 3).events) == [fresh.id]
+        suspect = claimed(box, 3)
+        assert (suspect.suspect, ids(suspect.events)) == (True, [first[0].id])
+
+    def test_a_full_batch_is_one_statement_and_a_short_one_at_most_two(self, box: Outbox) -> None:
+        emit_apart(7)
+        counts = []
+        for _ in range(3):
+            with statements(box.database) as seen:
+                claimed(box, 3)
+            counts.append(len([statement for statement in seen if "lease_until = " in statement]))
+        assert counts[:2] == [1, 1]
+        assert counts[2] <= 2
+
+
+@on_postgres
+class TestOnPostgres:
+    def test_a_claim_reads_no_more_with_many_in_flight_than_with_none(self, box: Outbox) -> None:
+        emit(5_000)  # of which each thousand are due at the same moment
+        for _ in range(45):
+            claimed(box, 100)
+        box.database.execute_sql("VACUUM ANALYZE outbox_event")
+        far, near = rows_read(box, box.dialect.beginning), rows_read(box, box.front.since(suspects=True))
+        assert far > 4_000
+        assert near < 1_200
+
+
+def rows_read(box: Outbox, since: object) -> int:
+    """How many rows the look at the index has to pass and return."""
+    lease = "00000000-0000-0000-0000-000000000001"
+    with box.database.atomic() as transaction:
+        statement = f"EXPLAIN (ANALYZE, FORMAT JSON) {box.dialect.statements.claim}"
+        ((found,),) = box.database.execute_sql(statement, (since, True, 100, lease, 30.0)).fetchall()
+        transaction.rollback()
+    (scan,) = [node for node in nodes(found[0]["Plan"]) if node.get("Index Name") == "idx_outbox_pending_next"]
+    return int(scan["Actual Rows"]) + int(scan.get("Rows Removed by Filter", 0))
+
+
+def nodes(plan: dict[str, Any]) -> list[dict[str, Any]]:
+    return [plan, *(node for child in plan.get("Plans", []) for node in nodes(child))]
