@@ -1,13 +1,16 @@
-"""An endpoint that was away while events piled up: when it is back, they don't come all at once."""
+"""Endpoints that were away while events piled up, that hang, talk nonsense or drip: others don't notice."""
 
 import json
 import math
 import socket
 import time
+from collections import Counter
+
+import pytest
 
 from outbox.gates.state import RAMP_DOUBLES_EVERY, RAMP_PER_SECOND
 from tests.processes import MakeStage
-from tests.receiver import Exchange, Receiver, answers
+from tests.receiver import Exchange, Receiver, Reply, answers, drips_its_headers, never_answers, says
 from tests.servers import free_port
 
 WORKERS = 2
@@ -57,3 +60,33 @@ def test_a_backlog_of_thousands_comes_no_faster_than_the_limit_and_the_ramp(make
     early = [number for number, at in enumerate(arrived) if number + 1 > allowed(at - begun_at)]
     assert early == []
     assert stage.statuses()["pending"] + stage.statuses()["sending"] > BACKLOG - 2 * SEEN
+
+
+@pytest.mark.parametrize(
+    ("misbehave", "error"),
+    [
+        (never_answers, "timed out while waiting for the answer"),
+        (drips_its_headers, "timed out while waiting for the answer"),
+        (says(b"\x00\xff this is no HTTP \r\n\r\n"), "no HTTP answer"),
+    ],
+    ids=["hangs", "drips", "talks nonsense"],
+)
+def test_one_that_misbehaves_costs_another_nothing_and_gets_the_same_bytes_when_it_is_well(
+    make_stage: MakeStage, misbehave: Reply, error: str
+) -> None:
+    stage = make_stage(backoff_base_seconds=1, backoff_cap_seconds=1)
+    with Receiver(misbehave) as ill, Receiver() as well:
+        hooks = [{"name": "ill", "url": ill.url, "timeout": 1}, {"name": "well", "url": well.url}]
+        stage.environment["OUTBOX_TEST_HOOKS"] = json.dumps(hooks)
+        worker = stage.worker("tests.apps.hooks")
+        stage.scheduler()
+        ids = stage.emit(3, max_attempts=1)
+        stage.wait_for(lambda: len(well.requests) == len(ids), "the other one has them all")
+        stage.wait_for(lambda: all(f"{id}>: ill: {error}" in worker.said() for id in ids), "it is said why")
+        assert set(stage.statuses()) <= {"pending", "sending"}
+        ill.then(answers())
+        stage.wait_until_all("delivered")
+    assert Counter(request.headers["webhook-id"] for request in well.requests) == Counter(map(str, ids))
+    sent = {(request.headers["webhook-id"], request.body) for request in ill.requests}
+    assert sent == {(request.headers["webhook-id"], request.body) for request in well.requests}
+    assert worker.running

@@ -62,6 +62,28 @@ def test_gone_before_anybody_came_it_is_waited_for_and_then_all_is_delivered_onc
     assert scheduler.running
 
 
+def test_gone_for_as_long_as_a_dozen_sweeps_it_disturbs_no_emitter_and_all_is_delivered_once(
+    make_stage: MakeStage, own_redis: RedisServer
+) -> None:
+    """Two minutes, at the usual ten seconds from one sweep to the next."""
+    stage = make_stage(redis_url=own_redis.url)
+    worker, scheduler = stage.worker(), stage.scheduler()
+    emitter = Emitter(stage)
+    stage.wait_for(lambda: len(stage.ended()) > 50, "events are delivered")
+    own_redis.kill()
+    stage.wait_for(lambda: scheduler.said().count("sweep: nobody could be told") >= 12, "a dozen sweeps find nobody")
+    emitter.wait_for_more(50)
+    assert stage.statuses()["pending"] > 0
+    own_redis.start()
+    emitter.wait_for_more(50)
+    assert emitter.stop() == 0
+    assert "Traceback" not in emitter.program.said()
+    stage.wait_until_all("delivered")
+    assert Counter(stage.ended()) == Counter(emitter.committed())
+    assert worker.running
+    assert scheduler.running
+
+
 class TestAnEmitter:
     @pytest.fixture
     def statements(

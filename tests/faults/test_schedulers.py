@@ -50,6 +50,20 @@ def test_one_that_was_paused_sweeps_again_when_it_goes_on(stage: Stage) -> None:
     assert sorted(stage.ended()) == sorted(ids)
 
 
+def test_of_two_one_is_paused_the_other_is_enough_and_nothing_comes_twice_when_it_goes_on(stage: Stage) -> None:
+    paused, other = stage.scheduler(), stage.scheduler()
+    stage.worker()
+    send(signal.SIGSTOP, paused.family())
+    meanwhile = stage.emit(100, do="work", seconds=0.002)  # wakes nobody
+    stage.wait_until_all("delivered")
+    send(signal.SIGCONT, paused.family())
+    other.kill()
+    after = stage.emit(100, do="work", seconds=0.002)
+    stage.wait_until_all("delivered")
+    assert sorted(stage.began()) == sorted(stage.ended()) == sorted([*meanwhile, *after])
+    assert paused.running
+
+
 def is_older(stage: Stage, seconds: float) -> bool:
     with stage.box.dialect.connection():
         query = "SELECT clock_timestamp() - min(created_at) > %s * interval '1 second' FROM outbox_event"

@@ -183,7 +183,7 @@ def own_postgres() -> Iterator[PostgresServer]:
 
 class TestPostgresRestarted:
     @pytest.mark.parametrize("immediate", [False, True], ids=["fast", "immediate"])
-    def test_under_load_loses_nothing_and_workers_recover_by_themselves(
+    def test_again_and_again_under_load_loses_nothing_and_workers_recover_by_themselves(
         self, make_stage: MakeStage, own_postgres: PostgresServer, *, immediate: bool
     ) -> None:
         stage = make_stage(database_url=own_postgres.create_database("restarted"), lease_seconds=3)
@@ -191,9 +191,10 @@ class TestPostgresRestarted:
         stage.scheduler()
         emitter = Emitter(stage)
         stage.wait_for(lambda: len(stage.ended()) > 100, "events are delivered")
-        own_postgres.restart(immediate=immediate)
-        stage.reconnect()
-        emitter.wait_for_more(100)
+        for _ in range(3):
+            own_postgres.restart(immediate=immediate)
+            stage.reconnect()
+            emitter.wait_for_more(50)
         assert emitter.stop() == 0
 
         stage.wait_until_all("delivered")
