@@ -15,6 +15,7 @@ from tests.chaos.schedule import SHORT, schedule
 from tests.chaos.world import World
 
 PROGRESS_SECONDS = 1.0
+OVER_ITSELF = "\r\033[K"
 
 
 def say(text: str, end: str = "\n") -> None:
@@ -23,12 +24,13 @@ def say(text: str, end: str = "\n") -> None:
 
 
 class Progress:
-    """A line about how far it is, every second: over itself on a terminal."""
+    """A line about each step when it begins, and about how far it is, every second: over itself on a terminal."""
 
     def __init__(self) -> None:
         self._over = threading.Event()
         self._begun_at = time.monotonic()
         self._thread: threading.Thread | None = None
+        self._told = 0
 
     def show(self, world: World) -> None:
         self._thread = threading.Thread(target=self._show, args=(world,), daemon=True)
@@ -41,13 +43,21 @@ class Progress:
 
     def _show(self, world: World) -> None:
         while not self._over.wait(PROGRESS_SECONDS):
+            self._tell_steps(world)
             seconds = int(time.monotonic() - self._begun_at)
             line = (
                 f"{seconds // 60:>3}:{seconds % 60:02}  {world.commits()} commits, "
                 f"{len(world.deliveries(HANDLER))} handled, {len(world.deliveries(WEBHOOK))} posted, "
                 f"{len(world.faults)} faults; now {' + '.join(list(world.now_going_on)) or 'a breath'}"
             )
-            say(f"\r\033[K{line}", end="") if sys.stdout.isatty() else say(line)
+            say(OVER_ITSELF + line, end="") if sys.stdout.isatty() else say(line)
+        self._tell_steps(world)
+
+    def _tell_steps(self, world: World) -> None:
+        """What the seed has decided: the same lines in every run with it, as far as the time allows."""
+        for number, step in enumerate(world.steps[self._told :], self._told + 1):
+            say(f"{OVER_ITSELF if sys.stdout.isatty() else ''}step {number}: {step}")
+            self._told = number
 
 
 def main() -> int:

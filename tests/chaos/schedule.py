@@ -15,6 +15,9 @@ class Step:
     inside: str | None = None
     rest_seconds: float = 0.0
 
+    def __str__(self) -> str:
+        return self.fault if self.inside is None else f"{self.fault}; meanwhile {self.inside}"
+
 
 # The short form: each kind of fault that there is, once, in an order that does without long waits.
 SHORT = (
@@ -22,17 +25,23 @@ SHORT = (
     Step(faults.RECEIVER_HANGS),
     Step(faults.REDIS_KILLED),
     Step(faults.CRASHED["after-send"]),
+    Step(faults.RECEIVER_REFUSES),
     Step(faults.COMMIT_CUT_BEFORE),
     Step(faults.COMMIT_CUT_AFTER),
     Step(faults.PAUSED),
+    Step(faults.REDIS_PAUSED),
     Step(faults.SCHEDULER_KILLED),
+    Step(faults.BUS_PAUSED),
     Step(faults.CRASHED["before-settle"]),
     Step(faults.CONNECTIONS_ENDED),
     Step(faults.ANSWERS_LOST),
+    Step(faults.SCHEDULER_PAUSED),
     Step(faults.REDIS_FLUSHED),
     Step(faults.KILLED),
     Step(faults.POSTGRES_RESTARTED),
     Step(faults.CRASHED["after-settle"]),
+    Step(faults.RECEIVER_TALKS_NONSENSE),
+    Step(faults.TWO_SCHEDULERS),
     Step(faults.EMITTER_KILLED),
     Step(faults.TABLE_LOCKED),
     Step(faults.RECEIVER_KILLED),

@@ -24,3 +24,7 @@ def test_a_seed_decides_what_happens_and_nothing_is_left_out() -> None:
     assert list(islice(schedule(7), 100)) != list(islice(schedule(8), 100))
     assert {step.fault for step in islice(schedule(7), one_round)} == set(faults.FAULTS)
     assert any(step.inside for step in islice(schedule(7), one_round))
+
+
+def test_the_short_form_has_each_kind_of_fault_once() -> None:
+    assert sorted(step.fault for step in SHORT) == sorted(faults.FAULTS)

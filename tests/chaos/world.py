@@ -76,6 +76,7 @@ class World:
         self._streamed: list[Delivery] = []
         self._stream_position = "-"
         self.faults: list[Fault] = []
+        self.steps: list[Step] = []
         self.now_going_on: list[str] = []
         self.workers: list[Worker] = []
         self.emitters: list[Program] = []
@@ -128,6 +129,7 @@ class World:
         for step in steps:
             if until is not None and time.monotonic() >= until:
                 break
+            self.steps.append(step)
             self._inject(step.fault, step.inside)
             time.sleep(step.rest_seconds)
 
