@@ -125,11 +125,9 @@ class TestALockedTable:
 
 
 class TestASlowDisk:
-    # Each commit that waits for the disk waits a tenth of a second before it is flushed.
-    SLOW = {"fsync": "on", "commit_delay": "100000", "commit_siblings": "0"}  # noqa: RUF012
-
     def test_delays_commits_and_all_is_delivered_once_without_an_error(self, make_stage: MakeStage) -> None:
-        with PostgresServer(**self.SLOW) as server:
+        # Whatever waits for the disk waits a tenth of a second before it is flushed.
+        with PostgresServer(fsync="on", commit_delay="100000", commit_siblings="0") as server:
             stage = make_stage(database_url=server.create_database("slow"), lease_seconds=3)
             with psycopg.connect(server.url, autocommit=True) as connection:
                 begun_at = time.monotonic()
