@@ -163,7 +163,6 @@ class TestGivingBack:
 
 
 @on_postgres
-@on_postgres
 class TestTheDisk:
     """Losing a claim or a settle in a crash of the database only means delivering again; an emit must not be lost."""
 
@@ -199,6 +198,7 @@ def waits_for_the_disk(box: Outbox) -> str:
     return str(box.database.execute_sql("SHOW synchronous_commit").fetchone()[0])
 
 
+@on_postgres
 class TestThroughALostConnection:
     def test_outcomes_are_written_on_a_new_one(self, box: Outbox, postgres_url: str) -> None:
         @outbox.handler("*", name="unlucky")
