@@ -151,6 +151,11 @@ class Settings:
     webhook_secret: str | None = _setting(
         None, _text, "signs what is posted; several, separated by spaces, while one replaces another", secret=True
     )
+    webhook_client: str = _setting(
+        "httpx",
+        _one_of("httpx", "curl"),
+        "what posts it: `httpx`, or `curl`, which is faster and needs the extra `curl`",
+    )
     stream: str | None = _setting(
         None,
         _text,

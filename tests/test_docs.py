@@ -234,7 +234,7 @@ def test_the_broker_and_one_module_of_the_library_alone_know_redis() -> None:
     assert knowing == ["outbox/redis_client.py", "jobs/redis_broker.py"]
 
 
-@pytest.mark.parametrize("package", ["redis", "httpx", "httpcore", "dramatiq"])
+@pytest.mark.parametrize("package", ["redis", "httpx", "httpcore", "pycurl", "dramatiq"])
 def test_importing_the_library_imports_nothing_that_may_not_be_installed_or_is_slow(package: str) -> None:
     assert run_python(f"import sys, outbox; print({package!r} in sys.modules)") == "False\n"
 

@@ -45,6 +45,7 @@ GOOD: dict[str, tuple[Any, list[tuple[str, Any]]]] = {
     "queue": ("outbox", [("mine", "mine")]),
     "webhook_url": (None, [("https://h/in", "https://h/in")]),
     "webhook_secret": (None, [("new old", "new old")]),
+    "webhook_client": ("httpx", [("curl", "curl")]),
     "stream": (None, [("events.{tenant_id}", "events.{tenant_id}")]),
     "masked_keys": (settings_module.DEFAULT_MASKED_KEYS, [("iban,pin_code", "iban,pin_code")]),
     "dashboard_host": ("127.0.0.1", [("0.0.0.0", "0.0.0.0")]),  # noqa: S104  (a value, not a socket)
@@ -72,6 +73,7 @@ BAD = {
     "log_format": ["JSON", "logfmt"],
     "max_payload_bytes": ["1", "67108865"],
     "require_transaction": ["ja"],
+    "webhook_client": ["libcurl", "HTTPX"],
     "dashboard_port": ["-1", "65536", "http"],
     "dashboard_read_only": ["perhaps"],
 }

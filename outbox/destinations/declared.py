@@ -33,7 +33,8 @@ def _webhook(settings: Settings) -> Webhook | None:
             raise SettingsError("OUTBOX_WEBHOOK_SECRET is set, but OUTBOX_WEBHOOK_URL is not: nothing is posted.")
         return None
     with _naming("OUTBOX_WEBHOOK_URL and OUTBOX_WEBHOOK_SECRET"):
-        return Webhook("webhook", url, secret=None if secret is None else secret.split())
+        secrets = None if secret is None else secret.split()
+        return Webhook("webhook", url, secret=secrets, client=settings.webhook_client)
 
 
 def _stream(settings: Settings) -> RedisStream | None:

@@ -26,6 +26,7 @@ from outbox.transport import Request, Transport, header
 from outbox.transport.proxy import choose_proxy
 from outbox.transport.url import Url
 
+HTTPX, CURL = "httpx", "curl"
 # Beyond one request's time: for what its answer leads to.
 SPARE_SECONDS = 5.0
 
@@ -37,7 +38,8 @@ class Webhook:
     "json", "cloudevents" or "cloudevents-binary". `token`: sent as a bearer. `timeout`: seconds for everything, from
     resolving the name to the answer. `concurrency` and `per_second`: see `outbox.Limits`. `allow_private=False`: only
     addresses of the public internet, for URLs that others have chosen. `unavailable_on`: statuses that cost no
-    attempt. `fail_on`: statuses after which there is no other. `proxy`: a URL, or "environment".
+    attempt. `fail_on`: statuses after which there is no other. `proxy`: a URL, or "environment". `client`: what speaks
+    HTTP, "httpx" or "curl".
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class Webhook:
         fail_on: Collection[int] = (410,),
         proxy: str | None = None,
         ssl_context: ssl.SSLContext | None = None,
+        client: str = HTTPX,
         transport: Transport | None = None,
     ) -> None:
         self.name = _check_name(name)
@@ -72,9 +75,16 @@ class Webhook:
         own = with_authorization(header.check(headers), self._url, token)
         self._writer = Writer(self._url, format, source, _keys(secret), own)
         self._judge = Judge(unavailable_on, fail_on, Confidential(confidential(own, self._url, self._proxy)))
-        _check_route(allow_private, proxy, ssl_context, transport)
+        _check_route(allow_private, proxy, ssl_context)
+        if transport is None:
+            _check_client(client, ssl_context)
+        elif not allow_private or proxy is not None or ssl_context is not None or client != HTTPX:
+            raise RegistrationError(
+                "allow_private, proxy, ssl_context and client are for our own transport, not for one you pass."
+            )
         self._public_only = not allow_private
         self._ssl_context = ssl_context
+        self._client = client
         self._transport = transport
         self._lock = threading.Lock()
 
@@ -97,12 +107,17 @@ class Webhook:
         """What was given, or one of our own, made with the first delivery: what it needs takes a while to import."""
         with self._lock:
             if self._transport is None:
-                from outbox.transport.http import HttpTransport
-
-                self._transport = HttpTransport(
-                    self.name, public_only=self._public_only, proxy=self._proxy, ssl_context=self._ssl_context
-                )
+                self._transport = self._own_transport()
             return self._transport
+
+    def _own_transport(self) -> Transport:
+        if self._client == CURL:
+            from outbox.transport.curl import CurlTransport
+
+            return CurlTransport(public_only=self._public_only, proxy=self._proxy)
+        from outbox.transport.http import HttpTransport
+
+        return HttpTransport(self.name, public_only=self._public_only, proxy=self._proxy, ssl_context=self._ssl_context)
 
     def close(self) -> None:
         """Close the connections that are kept between deliveries; for those who count them."""
@@ -152,13 +167,27 @@ def _keys(secret: object) -> list[Key]:
         raise RegistrationError(f"It can't be signed: {error}. outbox.webhooks.new_secret() makes one.") from None
 
 
-def _check_route(allow_private: bool, proxy: object, ssl_context: object, transport: object) -> None:
+def _check_route(allow_private: bool, proxy: object, ssl_context: object) -> None:
     if not isinstance(ssl_context, ssl.SSLContext | None):
         raise RegistrationError("ssl_context must be an ssl.SSLContext.")
     if not allow_private and proxy is not None:
         raise RegistrationError("allow_private=False can't be kept through a proxy, which resolves names itself.")
-    if transport is None:
-        if importlib.util.find_spec("httpx") is None or importlib.util.find_spec("httpcore") is None:
-            raise RegistrationError("Webhooks need httpx: pip install 'dramatiq-outbox[webhooks]'.")
-    elif not allow_private or proxy is not None or ssl_context is not None:
-        raise RegistrationError("allow_private, proxy and ssl_context are for our own transport, not for one you pass.")
+
+
+def _check_client(client: object, ssl_context: object) -> None:
+    if client == CURL:
+        if ssl_context is not None:
+            raise RegistrationError(
+                "ssl_context is Python's, and client='curl' can't use it: name a file with your authorities in the "
+                "variable SSL_CERT_FILE, or take client='httpx'."
+            )
+        _check_installed("client='curl' needs pycurl", "curl", "pycurl")
+    elif client == HTTPX:
+        _check_installed("Webhooks need httpx", "webhooks", "httpx", "httpcore")
+    else:
+        raise RegistrationError(f"client must be {HTTPX!r} or {CURL!r}, not {client!r}.")
+
+
+def _check_installed(said: str, extra: str, *packages: str) -> None:
+    if any(importlib.util.find_spec(package) is None for package in packages):
+        raise RegistrationError(f"{said}: pip install 'dramatiq-outbox[{extra}]'.")

@@ -70,6 +70,9 @@ class Lookup(threading.Thread):
             del self._under_way[self._key]
             self._done.set()
 
+    def wait(self, seconds: float) -> None:
+        self._done.wait(seconds)
+
     def result(self, seconds: float) -> list[Address]:
         if not self._done.wait(seconds):
             raise TimeoutError

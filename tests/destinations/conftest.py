@@ -10,12 +10,19 @@ from outbox.destinations.webhook import Webhook
 from tests.destinations.sample import MakeWebhook
 
 
+@pytest.fixture(params=["httpx", "curl"])
+def client(request: pytest.FixtureRequest) -> str:
+    """What a webhook does, it does with either."""
+    return str(request.param)
+
+
 @pytest.fixture
-def make_webhook() -> Iterator[MakeWebhook]:
+def make_webhook(client: str) -> Iterator[MakeWebhook]:
     with ExitStack() as ending:
 
         def make(url: str, **options: Any) -> Webhook:
-            webhook = Webhook("hook", url, **options)
+            chosen = {} if "transport" in options else {"client": client}
+            webhook = Webhook("hook", url, **chosen | options)
             ending.callback(webhook.close)
             return webhook
 

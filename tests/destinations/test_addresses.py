@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from outbox.outcome import DELIVERED
-from outbox.transport import network, resolver
+from outbox.transport import network, resolver, transfer
 from outbox.transport.address import is_public
 from outbox.transport.resolver import Address
 from tests.destinations.sample import MakeWebhook, deliver, deliver_one, retried, sample
@@ -160,13 +160,15 @@ class Routes:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, receiver: Receiver) -> None:
         self.taken: list[str] = []
-        connect = network._open
+        connect, write = network._open, transfer.written
 
-        def open_(address: Address, seconds: float) -> socket.socket:
+        def here(address: Address) -> Address:
             self.taken.append(address.text)
-            return connect(Address(socket.AF_INET, (LOOPBACK, receiver.port)), seconds)
+            return Address(socket.AF_INET, (LOOPBACK, receiver.port))
 
-        monkeypatch.setattr(network, "_open", open_)
+        monkeypatch.setattr(network, "_open", lambda address, seconds: connect(here(address), seconds))
+        monkeypatch.setattr(transfer, "written", lambda address: write(here(address)))
+        monkeypatch.setattr(transfer, "is_public", LOOPBACK.__eq__)
 
 
 @pytest.mark.parametrize(
@@ -207,6 +209,19 @@ def test_a_kept_connection_is_not_resolved_again(make_webhook: MakeWebhook, monk
         webhook = make_webhook("http://receiver.example/", allow_private=False)
         assert deliver(webhook, [sample(), sample()]) == [DELIVERED] * 2
         assert len(names.asked) == 1
+
+
+@pytest.mark.parametrize("client", ["curl"])
+def test_libcurl_connects_to_no_other_address_whatever_was_checked_before(
+    make_webhook: MakeWebhook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transfer, "check_public", lambda host, addresses: None)
+    with Receiver() as receiver:
+        webhook = make_webhook(f"http://localhost:{receiver.port}/", allow_private=False)
+        error = retried(deliver_one(webhook))
+        assert error.startswith("not sent: localhost leads to ")
+        assert error.endswith(", which is no public address")
+        assert receiver.connections == 0
 
 
 def test_public_ipv6_is_reached(make_webhook: MakeWebhook, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,9 +87,9 @@ class TestAWebhook:
         """What webhooks were made of."""
         calls: list[tuple[Any, ...]] = []
 
-        def make(name: str, url: str, *, secret: list[str] | None) -> outbox.Webhook:
-            calls.append((name, url, secret))
-            return outbox.Webhook(name, url, secret=secret)
+        def make(name: str, url: str, *, secret: list[str] | None, client: str) -> outbox.Webhook:
+            calls.append((name, url, secret, client))
+            return outbox.Webhook(name, url, secret=secret, client=client)
 
         monkeypatch.setattr(declared, "Webhook", make)
         return calls
@@ -97,15 +97,19 @@ class TestAWebhook:
     def test_is_made_of_its_address_and_secrets(self, configure: Configure, made: list[tuple[Any, ...]]) -> None:
         old = outbox.webhooks.new_secret()
         box = configure(webhook_url=URL, webhook_secret=f" {SECRET}  {old}\n")
-        assert made == [("webhook", URL, [SECRET, old])]
+        assert made == [("webhook", URL, [SECRET, old], "httpx")]
         assert isinstance(box.registry.destinations["webhook"], outbox.Webhook)
+
+    def test_is_posted_by_the_client_that_is_asked_for(self, configure: Configure, made: list[tuple[Any, ...]]) -> None:
+        configure(webhook_url=URL, webhook_secret=SECRET, webhook_client="curl")
+        assert made == [("webhook", URL, [SECRET], "curl")]
 
     def test_without_a_secret_is_warned_about_once(
         self, configure: Configure, made: list[tuple[Any, ...]], caplog: pytest.LogCaptureFixture
     ) -> None:
         box = configure(webhook_url=URL)
         declared.declare(box)
-        assert made[0] == ("webhook", URL, None)
+        assert made[0] == ("webhook", URL, None, "httpx")
         (warning,) = [message for message in caplog.messages if "OUTBOX_WEBHOOK_SECRET" in message]
         assert "not signed" in warning
         assert "hush" not in warning

@@ -9,11 +9,13 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+import certifi
 import pytest
 
 from outbox.destinations.webhook import Webhook
 from outbox.errors import RegistrationError
 from outbox.limits import Limits
+from outbox.transport.authorities import Authorities
 from tests.destinations.sample import SECRET, Backwards
 
 URL = "https://receiver.example/hook"
@@ -212,6 +214,10 @@ class TestTheRest:
             ({"proxy": "environment", "allow_private": False}, "can't be kept through a proxy"),
             ({"transport": Backwards(), "allow_private": False}, "not for one you pass"),
             ({"transport": Backwards(), "proxy": "http://proxy.example"}, "not for one you pass"),
+            ({"transport": Backwards(), "client": "curl"}, "not for one you pass"),
+            ({"client": "requests"}, "client must be 'httpx' or 'curl', not 'requests'"),
+            ({"client": None}, "client must be 'httpx' or 'curl'"),
+            ({"client": "curl", "ssl_context": ssl.create_default_context()}, "SSL_CERT_FILE"),
             ({"transport": Backwards(), "ssl_context": ssl.create_default_context()}, "not for one you pass"),
         ],
     )
@@ -257,3 +263,46 @@ class TestHttpx:
             "webhook.transport; assert {'httpx', 'httpcore'} <= sys.modules.keys()"
         )
         subprocess.run([sys.executable, "-c", program], check=True)
+
+
+class TestCurl:
+    def test_without_it_the_error_says_what_to_install(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(importlib.util, "find_spec", {"httpx": object(), "httpcore": object()}.get)
+        assert "pip install 'dramatiq-outbox[curl]'" in refused(client="curl")
+
+    def test_it_is_enough(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(importlib.util, "find_spec", {"pycurl": object()}.get)
+        Webhook("hook", URL, client="curl")
+
+    def test_it_is_imported_with_the_first_delivery_only_and_httpx_never(self) -> None:
+        program = (
+            "import sys, outbox, outbox.webhooks; from outbox.destinations.webhook import Webhook\n"
+            f"webhook = Webhook('hook', {URL!r}, secret={SECRET!r}, client='curl')\n"
+            "assert 'pycurl' not in sys.modules\n"
+            "list(webhook.deliver([], outbox.Lease.lasting(1)))\n"
+            "assert 'pycurl' in sys.modules and not {'httpx', 'httpcore', 'h11'} & sys.modules.keys()"
+        )
+        subprocess.run([sys.executable, "-c", program], check=True)
+
+
+class TestAuthorities:
+    """Those of libcurl, which can't use an SSLContext."""
+
+    @pytest.fixture(autouse=True)
+    def nothing_set(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for variable in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
+            monkeypatch.delenv(variable, raising=False)
+
+    def test_the_environment_names_a_file_or_a_folder(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("SSL_CERT_DIR", "/folder")
+        assert Authorities.default() == (None, "/folder")
+        monkeypatch.setenv("SSL_CERT_FILE", "/file")
+        assert Authorities.default() == ("/file", None)
+
+    def test_else_they_are_those_that_httpx_takes(self) -> None:
+        assert Authorities.default() == (certifi.where(), None)
+
+    def test_or_without_certifi_the_systems(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(importlib.util, "find_spec", {}.get)
+        paths = ssl.get_default_verify_paths()
+        assert Authorities.default() == (paths.cafile, paths.capath)

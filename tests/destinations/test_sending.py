@@ -115,6 +115,7 @@ class TestThreads:
             for number, _ in enumerate(make_webhook(receiver.url).deliver(supply, Lease.lasting(60, at_once=1)), 1):
                 assert supply.taken == number
 
+    @pytest.mark.parametrize("client", ["httpx"])
     def test_who_stops_asking_stops_the_sending(self, make_webhook: MakeWebhook) -> None:
         gate = Gate()
         supply = Supply(10)
@@ -126,11 +127,26 @@ class TestThreads:
             becomes_true(lambda: senders() == [])
             assert len(receiver.requests) == supply.taken < 10
 
+    @pytest.mark.parametrize("client", ["curl"])
+    def test_and_with_libcurl_what_is_under_way_too(self, make_webhook: MakeWebhook) -> None:
+        """Nobody else could go on with it. The next batch begins with what is left of it: connections at rest."""
+        supply = Supply(10)
+        with Receiver(answers(), never_answers) as receiver:
+            webhook = make_webhook(receiver.url)
+            deliveries = webhook.deliver(supply, Lease.lasting(60, at_once=3))
+            next(deliveries)
+            deliveries.close()  # type: ignore[attr-defined]
+            receiver.notices_the_end(of=2)
+            assert len(receiver.requests) <= supply.taken == 3
+            receiver.then(answers())
+            assert deliver(webhook, [sample() for _ in range(5)], at_once=3) == [DELIVERED] * 5
+
     def test_nothing_to_send_starts_nothing(self, make_webhook: MakeWebhook) -> None:
         with Receiver() as receiver:
             assert deliver(make_webhook(receiver.url), [], at_once=8) == []
             assert receiver.connections == 0
 
+    @pytest.mark.parametrize("client", ["httpx"])
     @pytest.mark.parametrize("room", [0, 1, 2])
     def test_without_room_for_all_of_them_those_that_there_are_do_it(
         self, make_webhook: MakeWebhook, monkeypatch: pytest.MonkeyPatch, room: int
@@ -235,9 +251,12 @@ class TestConnections:
             unavailable(deliver_one(make_webhook(receiver.url)))
             assert len(receiver.requests) == 1
 
-    def test_nor_is_one_on_which_an_answer_had_begun(self, make_webhook: MakeWebhook) -> None:
+    @pytest.mark.parametrize(
+        ("client", "beginning"), [("httpx", b"HTTP/1.1 20"), ("curl", b"HTTP/1.1 200 OK\r\n")]
+    )  # libcurl tells what it has received line by line
+    def test_nor_is_one_on_which_an_answer_had_begun(self, make_webhook: MakeWebhook, beginning: bytes) -> None:
         def begin(exchange: Exchange) -> None:
-            exchange.send(b"HTTP/1.1 20")
+            exchange.send(beginning)
             exchange.line.reset()
 
         with Receiver(answers(), begin) as receiver:
@@ -349,4 +368,4 @@ def test_ipv6(make_webhook: MakeWebhook) -> None:
         thread.start()
         assert deliver_one(make_webhook(f"http://[::1]:{port}/")) == DELIVERED
         thread.join()
-    assert f"host: [::1]:{port}\r\n".encode() in heard[0]
+    assert f"\r\nhost: [::1]:{port}\r\n".encode() in heard[0].lower()
