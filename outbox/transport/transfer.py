@@ -199,10 +199,15 @@ class Transfer:
         while self._sockets:
             self._sockets.pop().close()
 
-    def answered(self) -> Response:
+    def answered(self) -> Response | NotReached:
         """Of one that took the event, nothing more is needed."""
         status: int = self.handle.getinfo(pycurl.RESPONSE_CODE)
-        return Response(status) if _is_good(status) else self._read()
+        if _is_good(status):
+            return Response(status)
+        answer = self._answer
+        if answer is None:  # libcurl takes 101 for an answer
+            return NotReached(f"no HTTP answer: nothing follows {status}")
+        return response.read(answer.status, answer.reason, answer.headers, b"".join(self._body))
 
     @property
     def is_answered_enough(self) -> bool:
@@ -279,12 +284,6 @@ class Transfer:
             next(blocks, None)
         return next(blocks, None)
 
-    def _read(self) -> Response:
-        answer = self._answer
-        if answer is None:  # libcurl would have said so
-            raise ValueError("an answer without a head")
-        return response.read(answer.status, answer.reason, answer.headers, b"".join(self._body))
-
     def _blocks(self) -> Iterator[Block]:
         """The heads that are complete, without hints that come before an answer."""
         lines: list[bytes] = []
@@ -316,10 +315,10 @@ def _is_good(status: int) -> bool:
 
 
 def _block(lines: list[bytes]) -> Block | None:
-    if not lines or not lines[0].startswith(b"HTTP/"):
-        return None  # of a trailer
-    _, _, rest = lines[0].partition(b" ")
+    _, _, rest = lines[0].partition(b" ") if lines else (b"", b"", b"")
     status, _, reason = rest.lstrip().partition(b" ")
+    if not status.isdigit():
+        return None  # a trailer
     pairs = (line.partition(b":") for line in lines[1:])
     return Block(int(status), reason.strip(), [(name, value.strip()) for name, _, value in pairs])
 

@@ -106,9 +106,9 @@ def receiver() -> Iterator[Receiver]:
         yield receiver
 
 
-@pytest.fixture
-def webhook(receiver: Receiver) -> Iterator[Webhook]:
-    webhook = Webhook("hook", receiver.url, secret=SECRET, token=TOKEN)
+@pytest.fixture(params=["httpx", "curl"])
+def webhook(receiver: Receiver, request: pytest.FixtureRequest) -> Iterator[Webhook]:
+    webhook = Webhook("hook", receiver.url, secret=SECRET, token=TOKEN, client=request.param)
     yield webhook
     webhook.close()
 
