@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from outbox.destinations import Destination
 from outbox.destinations.handler import Function, Handler
@@ -19,6 +19,13 @@ from outbox.limits import Limits
 F = TypeVar("F", bound=Function)
 
 
+class Audience(NamedTuple):
+    """Who wants events of one type."""
+
+    destinations: tuple[Destination, ...]
+    names: tuple[str, ...]
+
+
 class Registry:
     """Destinations by name, and the event types that want no one."""
 
@@ -27,7 +34,7 @@ class Registry:
         # The names of those that came with the settings, and go with them.
         self._declared: frozenset[str] = frozenset()
         self._ignored: list[Pattern] = []
-        self._lookups: dict[str, tuple[Destination, ...]] = {}
+        self._lookups: dict[str, Audience] = {}
         self._lock = threading.Lock()
 
     def add(self, destination: Destination) -> None:
@@ -96,11 +103,16 @@ class Registry:
         return any(pattern.matches(event_type) for pattern in self._ignored)
 
     def wanting(self, event_type: str) -> tuple[Destination, ...]:
+        """The destinations for a type."""
+        return self.audience(event_type).destinations
+
+    def audience(self, event_type: str) -> Audience:
         """The destinations for a type, looked up once per type."""
-        found = self._lookups.get(event_type)
+        lookups = self._lookups
+        found = lookups.get(event_type)
         if found is None:
-            lookups = self._lookups
-            found = tuple(each for each in self._destinations.values() if each.wants(event_type))
+            destinations = tuple(each for each in self._destinations.values() if each.wants(event_type))
+            found = Audience(destinations, tuple(each.name for each in destinations))
             lookups[event_type] = found  # into the same dict that was read: `_replace` makes another
         return found
 

@@ -25,6 +25,8 @@ logger = logging.getLogger("outbox")
 
 # A drain that has gone on for this long hands over to another, so that workers and queues breathe.
 DRAIN_SECONDS = 10.0
+# A backlog calls for help at once, and then so often: whoever comes calls for more.
+RECRUIT_SECONDS = 0.1
 # Counting beyond this says nothing that "many" does not.
 REMAINING_CAP = 1_000
 
@@ -89,10 +91,11 @@ def drain(box: Outbox, seconds: float = DRAIN_SECONDS) -> int:
     """Deliver until a claim comes back short or the time is up; answers how many events were claimed."""
     claimed = 0
     ends_at = time.monotonic() + seconds
+    recruit = _at_most_every(RECRUIT_SECONDS, box.bell.ring)
     with box.dialect.connection():
         _refuse_inside_a_transaction(box)
         while not box.stopping.is_set():
-            batch = _deliver(box, box.pace.size, box.bell.ring)
+            batch = _deliver(box, box.pace.size, recruit)
             if batch is None:
                 break
             claimed += len(batch.events)
@@ -105,6 +108,19 @@ def drain(box: Outbox, seconds: float = DRAIN_SECONDS) -> int:
                 box.bell.ring()  # whoever was called before may have come and gone
                 break
     return claimed
+
+
+def _at_most_every(seconds: float, do: Callable[[], None]) -> Callable[[], None]:
+    """The same, but that calls which come sooner after the last one do nothing."""
+    next_at = 0.0
+
+    def maybe() -> None:
+        nonlocal next_at
+        if time.monotonic() >= next_at:
+            next_at = time.monotonic() + seconds
+            do()
+
+    return maybe
 
 
 def count_due(box: Outbox) -> int:

@@ -16,7 +16,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from uuid import UUID
 
 from outbox.event import Event
@@ -28,14 +28,24 @@ from outbox.timestamp import DatabaseClock
 class Delivery:
     """One event on its way: where its destinations stand, which have yet to answer, and which were handed it.
 
-    `deferred`: a gate has put it off, at one destination at least.
+    `deferred`: a gate has put it off, at one destination at least. Names are few, and tuples of them are shared by many
+    events: sets of their own would keep Python's garbage collector busy.
     """
 
     event: Event
     standings: dict[str, Standing]
-    awaited: set[str] = field(default_factory=set)
-    begun: set[str] = field(default_factory=set)
+    awaited: tuple[str, ...] = ()
+    begun: tuple[str, ...] = ()
     deferred: bool = False
+
+    def heard(self, name: str, standing: Standing) -> bool:
+        """One destination is done with it, or won't begin; whether that was the last."""
+        self.standings[name] = standing
+        if len(self.awaited) == 1 and name in self.awaited:
+            self.awaited = ()
+        else:
+            self.awaited = tuple(each for each in self.awaited if each != name)
+        return not self.awaited
 
 
 class Batch:
@@ -86,25 +96,22 @@ class Batch:
                 self._begun[number] = delivery
             elif number not in self._begun:
                 return False
-            delivery.begun.add(name)
+            if name not in delivery.begun:
+                delivery.begun += (name,)
             return True
 
     def answer(self, delivery: Delivery, name: str, standing: Standing) -> None:
         """A destination that had begun is done with the event."""
         with self._lock:
-            delivery.standings[name] = standing
-            delivery.awaited.discard(name)
-            if not delivery.awaited:
+            if delivery.heard(name, standing):
                 self._finish(delivery)
 
     def put_off(self, delivery: Delivery, name: str, standing: Standing) -> None:
         """A destination is not given the event now; unless it went back already."""
         with self._lock:
             if delivery.event.seq in self._unbegun or delivery.event.seq in self._begun:
-                delivery.standings[name] = standing
                 delivery.deferred = True
-                delivery.awaited.discard(name)
-                if not delivery.awaited:
+                if delivery.heard(name, standing):
                     self._finish(delivery)
 
     def finish(self, delivery: Delivery) -> None:
@@ -159,11 +166,9 @@ class Batch:
 
     def _put_off(self, delivery: Delivery) -> None:
         """Whoever has not begun with the event won't: those who have don't wait for them."""
-        for name in delivery.awaited - delivery.begun:
-            delivery.standings[name] = delivery.standings[name].put_off(self.clock.now())
-            delivery.awaited.discard(name)
-        if not delivery.awaited:
-            self._finish(delivery)
+        for name in delivery.awaited:
+            if name not in delivery.begun and delivery.heard(name, delivery.standings[name].put_off(self.clock.now())):
+                self._finish(delivery)
 
     def _finish(self, delivery: Delivery) -> None:
         if delivery.begun:

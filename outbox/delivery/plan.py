@@ -27,11 +27,10 @@ NOBODY = "(nobody)"
 
 def plan(box: Outbox, event: Event, now: datetime) -> tuple[Delivery, Sequence[Destination]]:
     """The event with its standings so far, and the destinations to call now."""
-    destinations = box.registry.wanting(event.event_type)
+    destinations, names = box.registry.audience(event.event_type)
     if destinations and not event.suspect and not event.has_progress:
         # The usual: nobody has had it yet, and everybody who wants it is here.
-        names = [destination.name for destination in destinations]
-        return Delivery(event, dict.fromkeys(names, NEW), set(names)), destinations
+        return Delivery(event, dict.fromkeys(names, NEW), names), destinations
     standings = {name: Standing.from_json(entry) for name, entry in event.progress.items()}
     if destinations:
         standings.pop(NOBODY, None)
@@ -44,7 +43,7 @@ def plan(box: Outbox, event: Event, now: datetime) -> tuple[Delivery, Sequence[D
     for destination in destinations:
         standings.setdefault(destination.name, standings.get(retry.OTHERS, NEW))
     due = [destination for destination in destinations if standings[destination.name].is_due(now)]
-    delivery.awaited = {destination.name for destination in due}
+    delivery.awaited = tuple(destination.name for destination in due)
     return delivery, due
 
 

@@ -20,7 +20,7 @@ def batch(box: Outbox) -> Batch:
 
 
 def delivery_to(batch: Batch, *names: str) -> Delivery:
-    return Delivery(batch.events[0], {name: Standing() for name in names}, awaited=set(names))
+    return Delivery(batch.events[0], {name: Standing() for name in names}, awaited=names)
 
 
 def test_an_event_may_begin_while_the_lease_is_ours(batch: Batch) -> None:
