@@ -1,12 +1,17 @@
-"""The life of an event, in so few lines that anybody can check them. Times are minutes; the clock is the test's."""
+"""The life of an event: all that the model knows, in so few lines that anybody can check them.
 
+`Life.may` says when something can be done to an event; the methods below it say what the event is then. Times are
+minutes; the clock is the test's.
+"""
+
+from collections.abc import Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
 from outbox.models import DELIVERED, FAILED, PENDING, SENDING
 
 WAITING = "waiting"
-LEASE, BACKOFF, MAX_AGE = 10, 60, 72 * 60
+LEASE, BACKOFF, MAX_AGE, RETENTION = 10, 60, 72 * 60, 20 * 60
 
 
 @dataclass
@@ -21,7 +26,7 @@ class Place:
     def is_due(self, now: int) -> bool:
         return self.state == WAITING and (self.not_before is None or self.not_before <= now)
 
-    def answered(self, outcome: str, now: int, max_attempts: int) -> None:
+    def answer(self, outcome: str, now: int, max_attempts: int) -> None:
         self.attempts += outcome != "unavailable"
         self.since = now if self.since is None else self.since
         self.not_before = now + BACKOFF
@@ -43,22 +48,48 @@ class Life:
     attempts: int = 0
     lease: UUID | None = None
     lease_ends: int = 0
+    suspect: bool = False
     ended: int | None = None
 
-    def is_leased(self, now: int) -> bool:
-        return self.lease is not None and self.lease_ends > now
+    def may(self, what: str, now: int) -> bool:
+        """To renew, give back and settle is for whoever holds the lease, also after its time: `lease` is theirs."""
+        free = self.lease is None or self.lease_ends <= now
+        return {
+            "claim": self.due is not None and self.due <= now and free,
+            "retry": self.status == FAILED,
+            "fail": self.due is not None and free,
+            "replay": self.status == DELIVERED,
+            "delete": self.due is None,
+            "clean up": self.ended is not None and now - self.ended > RETENTION,
+        }[what]
 
-    def is_free(self, now: int) -> bool:
-        return self.due is not None and self.due <= now and not self.is_leased(now)
-
-    def claimed(self, lease: UUID, now: int) -> None:
+    def claim(self, lease: UUID, now: int) -> None:
+        self.suspect = self.lease is not None  # whoever had it did not come back
         self.status, self.attempts, self.lease, self.lease_ends = SENDING, self.attempts + 1, lease, now + LEASE
 
-    def given_back(self) -> None:
+    @property
+    def is_spent(self) -> bool:
+        """Its workers died, or lost it, as often as it may be tried: it fails unsent."""
+        return self.suspect and self.attempts > max(self.max_attempts, 2)
+
+    def renew(self, now: int) -> None:
+        self.lease_ends = now + LEASE
+
+    def give_back(self) -> None:
         self.status, self.attempts, self.lease = PENDING, self.attempts - 1, None
 
-    def settled(self, now: int) -> None:
+    def settle(self, answers: Mapping[str, str], now: int) -> None:
         """As its destinations say: delivered if all have it, failed if one failed and none is left to try."""
+        if not answers and not self.is_spent:
+            self.give_back()
+            return
+        for name, place in self.places.items():
+            if name in answers:
+                place.answer(answers[name], now, self.max_attempts)
+            elif place.state == WAITING and self.is_spent:
+                place.state, place.attempts = FAILED, self.attempts - 1
+            elif place.not_before is None:
+                place.not_before = now  # its turn did not come: it is still due
         left = [place for place in self.places.values() if place.state == WAITING]
         self.attempts = max(place.attempts for place in left or self.places.values())
         if left:
@@ -71,5 +102,14 @@ class Life:
     def end(self, status: str, now: int) -> None:
         self.status, self.due, self.lease, self.ended = status, None, None, now
 
-    def begin_again(self, now: int) -> None:
-        self.status, self.attempts, self.due, self.ended = PENDING, 0, now, None
+    def retry(self, now: int) -> None:
+        """Where it has not been delivered yet."""
+        places = {name: place if place.state == DELIVERED else Place() for name, place in self.places.items()}
+        self.begin_again(places, now)
+
+    def replay(self, to: str | None, now: int) -> None:
+        """Everywhere, or to one of its destinations."""
+        self.begin_again({name: Place(WAITING if to in (None, name) else DELIVERED) for name in self.places}, now)
+
+    def begin_again(self, places: dict[str, Place], now: int) -> None:
+        self.places, self.status, self.attempts, self.due, self.ended = places, PENDING, 0, now, None

@@ -7,7 +7,7 @@ Whoever works late does so as a worker that was paused: it does not know that ti
 import copy
 import json
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -37,7 +37,7 @@ from outbox.delivery.dispatch import dispatch
 from outbox.delivery.settle import close, give_back
 from outbox.models import DELIVERED, FAILED, OutboxEvent
 from outbox.outcome import Delivered, Failed, Outcome, Retry
-from tests.model.life import BACKOFF, LEASE, MAX_AGE, WAITING, Life, Place
+from tests.model.life import BACKOFF, LEASE, MAX_AGE, RETENTION, Life, Place
 from tests.table import _earlier, let_pass
 
 SETTINGS = {
@@ -50,7 +50,6 @@ SETTINGS = {
 # No sum of these comes near a lease, a backoff, the age or the retention: the time that the test itself takes, seconds
 # at most, decides nothing.
 STEPS = [7, 17, 25 * 60]
-RETENTION = 20 * 60
 
 DESTINATIONS = {"solo": ["one"], "pair": ["one", "two"]}
 OUTCOMES: dict[str, Outcome] = {
@@ -106,7 +105,7 @@ class Machine(RuleBasedStateMachine):
         self.emitted: list[UUID] = []
         self.held: list[Batch] = []
         # By lease and event: what a worker knows of an event that it claimed, and whether it knows that it lost it.
-        self.seen: dict[tuple[UUID, UUID], dict[str, Place]] = {}
+        self.seen: dict[tuple[UUID, UUID], Life] = {}
         self.lost: set[tuple[UUID, UUID]] = set()
         # The application's blocks, the outermost first: what each has emitted, and when that will be due.
         self.blocks: list[tuple[Any, dict[UUID, tuple[Life, int]]]] = []
@@ -181,7 +180,7 @@ class Machine(RuleBasedStateMachine):
     @rule(target=batches, size=st.integers(1, 6), suspects=st.sampled_from([True, True, False]))
     @is_free
     def claim(self, size: int, suspects: bool) -> Any:
-        free = {id: life for id, life in self.lives.items() if life.is_free(self.now)}
+        free = {id: life for id, life in self.lives.items() if life.may("claim", self.now)}
         fresh = {id for id, life in free.items() if life.lease is None}
         may_be = set(free) if suspects else fresh
         batch = claim(self.box, size, suspects=suspects)
@@ -194,10 +193,11 @@ class Machine(RuleBasedStateMachine):
             assert found <= may_be - fresh
         else:
             assert found <= fresh
-            assert len(batch.events) == len(found) == min(size, len(may_be))
+            # A suspect may have to wait for the next claim, behind those who died of nothing.
+            assert len(batch.events) == len(found) == min(size, len(fresh))
         for id in found:
-            self.lives[id].claimed(batch.lease_id, self.now)
-            self.seen[batch.lease_id, id] = copy.deepcopy(self.lives[id].places)
+            self.lives[id].claim(batch.lease_id, self.now)
+            self.seen[batch.lease_id, id] = copy.deepcopy(self.lives[id])
         self.held.append(batch)
         return batch
 
@@ -230,34 +230,28 @@ class Machine(RuleBasedStateMachine):
 
         What it does not know it sends: that is the duplicate after a lost lease, and its outcome is not heard.
         """
+        seen = {event.id: self.seen[batch.lease_id, event.id] for event in batch.events}
         return [
-            event.id
-            for event in batch.events
-            if (batch.lease_id, event.id) not in self.lost
-            and not _is_spent(event)
-            and self.seen[batch.lease_id, event.id].get(name, Place(DELIVERED)).is_due(self.now)
+            id
+            for id, life in seen.items()
+            if (batch.lease_id, id) not in self.lost
+            and not life.is_spent
+            and life.places.get(name, Place(DELIVERED)).is_due(self.now)
         ]
 
     def _settle(self, batch: Batch, event: outbox.Event) -> None:
+        life = self._held(batch, event)
+        if life is None:
+            seen = self.seen[batch.lease_id, event.id]
+            self.fenced += (batch.lease_id, event.id) not in self.lost or seen.is_spent
+            return
+        given = {name: to for name, to in self.destinations.items() if event.id in to.given}
+        life.settle({name: to.answers[event.id] for name, to in given.items()}, self.now)
+
+    def _held(self, batch: Batch, event: outbox.Event) -> Life | None:
+        """Whoever claimed it may still speak for it."""
         life = self.lives.get(event.id)
-        begun = [name for name, destination in self.destinations.items() if event.id in destination.given]
-        if life is None or life.lease != batch.lease_id:
-            self.fenced += (batch.lease_id, event.id) not in self.lost or _is_spent(event)
-            return
-        places = life.places.items()
-        if _is_spent(event):
-            for _, place in places:
-                if place.state == WAITING:
-                    place.state, place.attempts = FAILED, life.attempts - 1
-        elif not begun:
-            life.given_back()
-            return
-        for name, place in places:
-            if name in begun:
-                place.answered(self.destinations[name].answers[event.id], self.now, life.max_attempts)
-            elif place.not_before is None:
-                place.not_before = self.now  # its turn did not come: it is still due
-        life.settled(self.now)
+        return life if life is not None and life.lease == batch.lease_id else None
 
     @rule(batch=batches, step=st.sampled_from(["renew", "renew", "give back"]))
     @is_free
@@ -272,18 +266,18 @@ class Machine(RuleBasedStateMachine):
     def _renew(self, batch: Batch) -> None:
         self.box.leases.renew([batch])
         for event in batch.events:
-            life = self.lives.get(event.id)
-            if life is not None and life.lease == batch.lease_id:
-                life.lease_ends = self.now + LEASE
+            life = self._held(batch, event)
+            if life is not None:
+                life.renew(self.now)
             else:
                 self.lost.add((batch.lease_id, event.id))
 
     def _give_back(self, batch: Batch) -> None:
         give_back(self.box, batch)
         for event in batch.events:
-            life = self.lives.get(event.id)
-            if life is not None and life.lease == batch.lease_id:
-                life.given_back()
+            life = self._held(batch, event)
+            if life is not None:
+                life.give_back()
             else:
                 self.fenced += (batch.lease_id, event.id) not in self.lost
         self.held.remove(batch)
@@ -301,47 +295,33 @@ class Machine(RuleBasedStateMachine):
         """On all events, or on one, in the order of their emission."""
         match what:
             case "retry":
-                self._retry(which)
+                self._do(RETRY, which, "retry", lambda life: life.retry(self.now))
             case "fail":
-                self._fail(which)
+                self._do(failing("tired"), which, "fail", lambda life: life.end(FAILED, self.now))
             case "replay" | "replay to one":
-                self._replay(which, "one" if what == "replay to one" else None)
+                to = "one" if what == "replay to one" else None
+                self._do(replaying(to), which, "replay", lambda life: life.replay(to, self.now))
             case "delete":
-                for life in self._do(DELETE, which, lambda life: life.due is None):
-                    self._forget(life)
+                self._do(DELETE, which, "delete", self._forget)
             case "clean up":
                 self._clean_up()
             case "clean up a day later":
                 self.let_pass(25 * 60)
                 self._clean_up()
 
-    def _retry(self, which: int | None) -> None:
-        for life in self._do(RETRY, which, lambda life: life.status == FAILED):
-            life.places = {name: place if place.state == DELIVERED else Place() for name, place in life.places.items()}
-            life.begin_again(self.now)
-
-    def _fail(self, which: int | None) -> None:
-        waits = self._do(failing("tired"), which, lambda life: life.due is not None and not life.is_leased(self.now))
-        for life in waits:
-            life.end(FAILED, self.now)
-
-    def _replay(self, which: int | None, to: str | None) -> None:
-        for life in self._do(replaying(to), which, lambda life: life.status == DELIVERED):
-            life.places = {name: Place() if to in (None, name) else Place(DELIVERED) for name in life.places}
-            life.begin_again(self.now)
-
     def _clean_up(self) -> None:
-        old = [life for life in self.lives.values() if life.ended is not None and self.now - life.ended > RETENTION]
+        old = [life for life in self.lives.values() if life.may("clean up", self.now)]
         assert self.box.cleanup_delivered_events(RETENTION / 60) == {"deleted": len(old), "remaining": 0}
         for life in old:
             self._forget(life)
 
-    def _do(self, action: Action, which: int | None, is_meant: Any) -> list[Life]:
+    def _do(self, action: Action, which: int | None, what: str, becomes: Callable[[Life], None]) -> None:
         ids = self.emitted if which is None else self.emitted[which : which + 1]
-        meant = [self.lives[id] for id in ids if id in self.lives and is_meant(self.lives[id])]
+        meant = [self.lives[id] for id in ids if id in self.lives and self.lives[id].may(what, self.now)]
         done = max(apply(self.box, action, Filter(ids=tuple(ids)), who="operator"), default=0)
         assert done == len(meant)
-        return meant
+        for life in meant:
+            becomes(life)
 
     def _forget(self, life: Life) -> None:
         self.lives = {id: other for id, other in self.lives.items() if other is not life}
@@ -381,7 +361,7 @@ class Machine(RuleBasedStateMachine):
         assert {id: self._summary(row) for id, row in found.items()} == {
             id: self._expected(life) for id, life in self.lives.items()
         }
-        assert count_due(self.box) == sum(life.is_free(self.now) for life in self.lives.values())
+        assert count_due(self.box) == sum(life.may("claim", self.now) for life in self.lives.values())
         assert self.box.counters["fenced"] == self.fenced
 
     def _expected(self, life: Life) -> tuple[Any, ...]:
@@ -398,8 +378,3 @@ class Machine(RuleBasedStateMachine):
 
     def _clock(self) -> Any:
         return timestamp.from_database(self.box.dialect.run(self.box.dialect.statements.now).fetchone()[0])
-
-
-def _is_spent(event: outbox.Event) -> bool:
-    """Its workers died, or lost it, as often as it may be tried: it fails unsent."""
-    return event.suspect and event.claims > max(event.max_attempts, 2)
