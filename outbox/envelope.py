@@ -10,6 +10,9 @@ from typing import Any
 
 from outbox.event import Event
 
+# Made once: `json.dumps` would make it anew for every event.
+_ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
+
 
 def attributes(event: Event) -> dict[str, Any]:
     """All but the payload, as JSON has it; what the event does not have is left out."""
@@ -38,4 +41,4 @@ def as_json(event: Event) -> bytes:
 
 def with_data(head: dict[str, Any], body: bytes) -> bytes:
     """A JSON object of `head` and, as its last member, `data`: already JSON, and left as it is."""
-    return json.dumps(head, separators=(",", ":"), ensure_ascii=False).encode()[:-1] + b',"data":' + body + b"}"
+    return _ENCODER.encode(head).encode()[:-1] + b',"data":' + body + b"}"

@@ -15,7 +15,7 @@ SHORTEST, LONGEST = 24, 64
 class Key:
     """A secret, decoded. Neither its text nor any error shows it."""
 
-    __slots__ = ("_bytes",)
+    __slots__ = ("_begun",)
 
     def __init__(self, secret: object) -> None:
         """Raises ValueError with a text that follows "the secret"."""
@@ -24,16 +24,19 @@ class Key:
         digits = secret.removeprefix(PREFIX)
         try:
             # Some write base64 without its padding.
-            self._bytes = base64.b64decode(digits + "=" * (-len(digits) % 4), validate=True)
+            key = base64.b64decode(digits + "=" * (-len(digits) % 4), validate=True)
         except (binascii.Error, ValueError):
             raise ValueError(f"must be {PREFIX!r} and base64 after it") from None
-        if not SHORTEST <= len(self._bytes) <= LONGEST:
-            raise ValueError(f"must be {SHORTEST} to {LONGEST} bytes in base64, not {len(self._bytes)}")
+        if not SHORTEST <= len(key) <= LONGEST:
+            raise ValueError(f"must be {SHORTEST} to {LONGEST} bytes in base64, not {len(key)}")
+        # With the key in it: to go on from here takes half the time of beginning anew.
+        self._begun = hmac.new(key, digestmod="sha256")
 
     def sign(self, id: bytes, timestamp: bytes, body: bytes) -> bytes:
         """`v1,…`"""
-        digest = hmac.digest(self._bytes, b"%b.%b.%b" % (id, timestamp, body), "sha256")
-        return VERSION + base64.b64encode(digest)
+        signing = self._begun.copy()
+        signing.update(b"%b.%b.%b" % (id, timestamp, body))
+        return VERSION + binascii.b2a_base64(signing.digest(), newline=False)
 
 
 def read_keys(secrets: object) -> list[Key]:

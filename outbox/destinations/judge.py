@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from datetime import datetime
 from http import HTTPStatus
 from typing import assert_never
@@ -16,6 +16,8 @@ from outbox.transport import Answer, NotReached, Refused, Response
 
 EXCERPT_LENGTH = 200
 REASON_LENGTH = 60
+# As numbers, which are compared many times a second.
+_OK, _REDIRECTS = HTTPStatus.OK.value, HTTPStatus.MULTIPLE_CHOICES.value
 
 
 class Judge:
@@ -29,10 +31,10 @@ class Judge:
         if both:
             raise RegistrationError(f"{both[0]} is in unavailable_on and in fail_on: it can mean only one of them.")
 
-    def outcome(self, answer: Answer, now: datetime) -> Outcome:
+    def outcome(self, answer: Answer, clock: Callable[[], datetime]) -> Outcome:
         match answer:
             case Response():
-                return self._of_response(answer, now)
+                return self._of_response(answer, clock)
             case NotReached(error):
                 return Unavailable(self._shown(error))
             case Refused(error):
@@ -40,14 +42,14 @@ class Judge:
             case _:
                 assert_never(answer)
 
-    def _of_response(self, response: Response, now: datetime) -> Outcome:
+    def _of_response(self, response: Response, clock: Callable[[], datetime]) -> Outcome:
         status = response.status
-        if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
+        if _OK <= status < _REDIRECTS:
             return DELIVERED
         error = self._error(response)
         if status in self._fail_on:
             return Failed(error)
-        wait = retry_after.read(response.headers.get("retry-after"), response.headers.get("date"), now)
+        wait = retry_after.read(response.headers.get("retry-after"), response.headers.get("date"), clock())
         if status in self._unavailable_on:
             return Unavailable(error, not_before=wait)
         return Retry(error, wait)
@@ -55,7 +57,7 @@ class Judge:
     def _error(self, response: Response) -> str:
         """`HTTP 500 Internal Server Error: how the body begins`"""
         said = f"HTTP {response.status} {self._shown(response.reason, REASON_LENGTH)}".rstrip()
-        if HTTPStatus.MULTIPLE_CHOICES <= response.status < HTTPStatus.BAD_REQUEST:
+        if _REDIRECTS <= response.status < HTTPStatus.BAD_REQUEST:
             leads_to = self._shown(_host(response.headers.get("location", "")))
             return f"{said}: redirects are not followed; this one leads to {leads_to}"
         excerpt = self._shown(response.excerpt)

@@ -97,7 +97,7 @@ class Webhook:
         requests = self._write(events, lease, unwritten)
         with closing(self.transport.exchange(requests, max(1, min(lease.at_once, self.at_once)))) as answers:
             for event, answer in answers:
-                yield event, self._judge.outcome(answer, lease.now())
+                yield event, self._judge.outcome(answer, lease.now)
                 while unwritten:
                     yield unwritten.pop()
         yield from unwritten

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager
 from typing import Generic, TypeVar
 
 from outbox.transport import Answer, NotReached, Request
+from outbox.transport.pace import Pace
 from outbox.transport.sender import Sender
 
 K = TypeVar("K")
@@ -25,10 +27,11 @@ PIECE_SECONDS = 0.5
 class Crew(Generic[K]):
     """Threads with a sender each, for one exchange."""
 
-    def __init__(self, name: str, most: int, borrow: Callable[[], AbstractContextManager[Sender]]) -> None:
+    def __init__(self, name: str, most: int, borrow: Callable[[], AbstractContextManager[Sender]], pace: Pace) -> None:
         self._name = name
         self._most = most
         self._borrow = borrow
+        self._pace = pace
         self._threads: list[threading.Thread] = []
         self._requests: queue.SimpleQueue[tuple[K, Request] | None] = queue.SimpleQueue()
         self._answers: queue.SimpleQueue[tuple[K, Answer]] = queue.SimpleQueue()
@@ -85,4 +88,7 @@ class Crew(Generic[K]):
         with self._borrow() as sender:
             while (taken := self._requests.get()) is not None:
                 key, request = taken
-                self._answers.put((key, sender.send(request)))
+                began_at = time.monotonic()
+                answer = sender.send(request)
+                self._pace.note(time.monotonic() - began_at)
+                self._answers.put((key, answer))

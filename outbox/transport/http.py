@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import ssl
+import time
 from collections import deque
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
@@ -11,6 +12,7 @@ from typing import TypeVar
 
 from outbox.transport import Answer, Request
 from outbox.transport.crew import Crew
+from outbox.transport.pace import Pace
 from outbox.transport.resolver import Resolver
 from outbox.transport.sender import Sender
 from outbox.transport.url import Url
@@ -38,12 +40,28 @@ class HttpTransport:
     def exchange(self, requests: Iterator[tuple[K, Request]], at_once: int) -> Generator[tuple[K, Answer], None, None]:
         if self._process != os.getpid():
             self._start()
+        yield from self._exchange_here(requests, alone=at_once == 1)
         if at_once > 1:
-            yield from Crew[K](self._name, at_once, self._borrow).exchange(requests)
-            return
+            yield from Crew[K](self._name, at_once, self._borrow, self._pace).exchange(requests)
+
+    def _exchange_here(
+        self, requests: Iterator[tuple[K, Request]], *, alone: bool
+    ) -> Generator[tuple[K, Answer], None, None]:
+        """In the caller's thread, one after the other: while the receiver is quick, or if there may be no more.
+
+        To hand a request to another thread, and its answer back, takes as long as a quick receiver does. One that turns
+        out to be slow has cost one request's time: the others go on side by side. A connection that has to be made is
+        left to threads, since that may take a while.
+        """
         with self._borrow() as sender:
-            for key, request in requests:
-                yield key, sender.send(request)
+            here = alone or (self._pace.is_quick and not sender.is_stale)
+            while here and (taken := next(requests, None)) is not None:
+                key, request = taken
+                began_at = time.monotonic()
+                answer = sender.send(request)
+                self._pace.note(time.monotonic() - began_at)
+                yield key, answer
+                here = alone or self._pace.is_quick
 
     def close(self) -> None:
         with suppress(IndexError):
@@ -54,6 +72,7 @@ class HttpTransport:
         """Also after a fork: the parent's connections are the parent's, and its threads are not here."""
         self._process = os.getpid()
         self._resolver = Resolver()
+        self._pace = Pace()
         self._idle: deque[Sender] = deque()
 
     @contextmanager

@@ -17,6 +17,9 @@ from outbox.transport.address import check_public
 from outbox.transport.deadline import Deadline
 from outbox.transport.resolver import Address, Resolver
 
+# An interrupt reaches a thread only between two instructions: waiting is done in pieces.
+PIECE_SECONDS = 0.5
+
 
 class Network(httpcore.NetworkBackend):
     """Resolves, checks and connects.
@@ -74,6 +77,7 @@ class Stream(httpcore.NetworkStream):
         self._socket = connection
         self._deadline = deadline
         self._unsent: list[bytes] = []
+        self._piece = 0.0
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
         """Kept until the answer is asked for, so that a request's head and body leave in one piece."""
@@ -81,24 +85,36 @@ class Stream(httpcore.NetworkStream):
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         self._send()
-        self._socket.settimeout(self._deadline.left("waiting for the answer"))
-        received = self._socket.recv(max_bytes)
-        if received:
-            self._deadline.answered = True
-        return received
+        while True:
+            self._limit("waiting for the answer")
+            try:
+                received = self._socket.recv(max_bytes)
+            except TimeoutError:
+                continue  # it is the deadline that says when it is over
+            if received:
+                self._deadline.answered = True
+            return received
 
     def _send(self) -> None:
         rest = memoryview(b"".join(self._unsent))
         self._unsent.clear()
-        try:
-            while rest:
-                self._socket.settimeout(self._deadline.left("sending"))
+        while rest:
+            self._limit("sending")
+            try:
                 rest = rest[self._socket.send(rest) :]
-        except TimeoutError:
-            raise
-        except OSError:
-            # A receiver may answer and hang up before it has read everything. If there is no answer, reading says so.
-            return
+            except TimeoutError:
+                continue
+            except OSError:
+                # A receiver may answer and hang up before it has read everything. If there is no answer, reading says
+                # so.
+                return
+
+    def _limit(self, doing: str) -> None:
+        """How long the next operation may take: one piece of what is left, and told to the socket if it is another."""
+        piece = min(self._deadline.left(doing), PIECE_SECONDS)
+        if piece != self._piece:
+            self._piece = piece
+            self._socket.settimeout(piece)
 
     def start_tls(
         self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None

@@ -36,6 +36,7 @@ class Sender:
         self._proxy = proxy
         self._ssl_context = ssl_context
         self._connection: httpcore.ConnectionInterface | None = None
+        self._url: Url | None = None
 
     def send(self, request: Request) -> Answer:
         """Never raises: whatever goes wrong is this request's answer."""
@@ -67,21 +68,32 @@ class Sender:
         The receiver may have closed it at the very moment when we wrote, which is nobody's failure. It may also have
         read the request and died: then it gets the event twice, as after any lost answer, and knows it by its id.
         """
-        written = _written(request)
+        url = request.url
+        if url is not self._url:
+            self._aim(url)
+        headers = [*self._first, *request.headers, ("content-length", str(len(request.body)))]
+        written = httpcore.Request(b"POST", self._target, headers=headers, content=request.body)
         self._deadline.begin(request.ends_at)
-        kept = None if self.is_stale else self._connection
-        if kept is not None and kept.can_handle_request(written.url.origin):
+        if self._connection is not None and not self.is_stale:
             try:
-                return kept.handle_request(written)
+                return self._connection.handle_request(written)
             except TimeoutError:
                 raise
             except (OSError, httpcore.RemoteProtocolError):
                 if self._deadline.answered:
                     raise
-        return self._connect(request.url, written.url.origin).handle_request(written)
+        return self._connect(url).handle_request(written)
 
-    def _connect(self, url: Url, origin: httpcore.Origin) -> httpcore.ConnectionInterface:
+    def _aim(self, url: Url) -> None:
+        """What is the same for all requests to a URL."""
         self.close()
+        self._url = url
+        self._target = httpcore.URL(scheme=url.scheme, host=url.host, port=url.port, target=url.target)
+        self._first = [("host", url.authority)]
+
+    def _connect(self, url: Url) -> httpcore.ConnectionInterface:
+        self.close()
+        origin = self._target.origin
         context = self._ssl_context
         if context is None and url.scheme == "https":
             context = default_ssl_context()
@@ -129,13 +141,6 @@ class Sender:
 def default_ssl_context() -> ssl.SSLContext:
     """One for all: to read the certificate authorities takes longer than many requests."""
     return httpx.create_ssl_context()
-
-
-def _written(request: Request) -> httpcore.Request:
-    url = request.url
-    headers = [("host", url.authority), *request.headers, ("content-length", str(len(request.body)))]
-    target = httpcore.URL(scheme=url.scheme, host=url.host, port=url.port, target=url.target)
-    return httpcore.Request(b"POST", target, headers=headers, content=request.body)
 
 
 def _is_followed_by_more(answer: httpcore.Response) -> bool:

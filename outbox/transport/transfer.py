@@ -32,8 +32,9 @@ LAST_IN_SIGHT = 1024 - 64
 # no way to read the body again, and says so.
 _DIED = pycurl.E_SEND_FAIL_REWIND
 _OURS = frozenset((pycurl.E_URL_MALFORMAT, pycurl.E_FAILED_INIT, pycurl.E_OUT_OF_MEMORY, 43, 48))
+# As numbers, which are compared many times a second.
+_OK, _REDIRECTS = HTTPStatus.OK.value, HTTPStatus.MULTIPLE_CHOICES.value
 _VERIFIED = re.compile(r"^SSL certificate (problem|OpenSSL verify result): ")
-_BREAKS = frozenset("\r\n\0")
 _BROKEN = frozenset((pycurl.E_SEND_ERROR, pycurl.E_RECV_ERROR))
 
 
@@ -104,15 +105,17 @@ class Transfer:
             self._aim(request.url)
         lines = [f"{name}: {value}" for name, value in request.headers]
         # libcurl sends what it is given: a line must not be two.
-        if not _BREAKS.isdisjoint("".join(lines)):
+        text = "".join(lines)
+        if "\n" in text or "\r" in text or "\0" in text:
             raise ValueError("a header has a line break")
-        self.handle.setopt(pycurl.HTTPHEADER, [f"host: {request.url.authority}", "expect:", *lines])
+        self.handle.setopt(pycurl.HTTPHEADER, [self._host, "expect:", *lines])
         self.handle.setopt(pycurl.POSTFIELDSIZE_LARGE, len(request.body))
         self._rewind(opens=False)
 
     def _aim(self, url: Url) -> None:
         """The URL that libcurl gets has no path: whatever it says about it gives none away."""
         self._url = url
+        self._host = f"host: {url.authority}"
         self._address = None
         proxy = self._route.proxy
         self._tunnels = proxy is not None and url.scheme == "https"
@@ -294,7 +297,7 @@ class Transfer:
                 continue
             block = _block(lines)
             lines = []
-            if block is not None and block.status >= HTTPStatus.OK:
+            if block is not None and block.status >= _OK:
                 yield block
 
 
@@ -311,7 +314,7 @@ class Block(NamedTuple):
 
 
 def _is_good(status: int) -> bool:
-    return HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES
+    return _OK <= status < _REDIRECTS
 
 
 def _block(lines: list[bytes]) -> Block | None:

@@ -1,5 +1,6 @@
 """How requests are sent: on kept connections, and by as many threads as it takes."""
 
+import ctypes
 import os
 import socket
 import threading
@@ -11,11 +12,14 @@ from threading import Event as Gate
 import pytest
 
 from outbox.destinations import Lease
+from outbox.destinations.webhook import Webhook
 from outbox.event import Event
 from outbox.outcome import DELIVERED
+from outbox.transport import pace
+from outbox.transport.pace import Pace
 from tests.destinations.sample import Backwards, MakeWebhook, deliver, deliver_one, retried, sample, unavailable
 from tests.receiver import Exchange, Line, Receiver, Reply, answers, hangs_up, never_answers, resets
-from tests.table import becomes_true, passes
+from tests.table import PATIENCE_SECONDS, becomes_true, passes
 
 
 def senders() -> list[threading.Thread]:
@@ -188,6 +192,140 @@ class TestThreads:
             for thread in threads:
                 thread.join()
             assert done == [[DELIVERED] * 30] * 3
+
+
+class Recording:
+    """Events that note in which thread each was taken, and whether anybody else was sending by then."""
+
+    def __init__(self, size: int) -> None:
+        self.events = [sample() for _ in range(size)]
+        self.crew = 0
+
+    def __iter__(self) -> Iterator[Event]:
+        for event in self.events:
+            yield event
+            self.crew = max(self.crew, len(senders()))
+
+
+@pytest.mark.parametrize("client", ["httpx"])
+class TestAQuickReceiver:
+    """One that answers sooner than a request is handed to another thread is waited for in the caller's."""
+
+    @pytest.fixture(autouse=True)
+    def patient(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """So that no load on the machine makes a quick receiver slow; slow ones here take longer still."""
+        monkeypatch.setattr(pace, "QUICK_SECONDS", 0.3)
+        monkeypatch.setattr(pace, "COSTLY_SECONDS", 0.3)
+
+    def known_as_quick(self, make_webhook: MakeWebhook, receiver: Receiver) -> Webhook:
+        webhook = make_webhook(receiver.url)
+        deliver(webhook, [sample() for _ in range(pace.FEWEST)], at_once=4)
+        return webhook
+
+    def test_is_served_by_the_calling_thread_once_it_is_known(self, make_webhook: MakeWebhook) -> None:
+        with Receiver() as receiver:
+            webhook = self.known_as_quick(make_webhook, receiver)
+            events = Recording(10)
+            assert len(list(webhook.deliver(events, Lease.lasting(60, at_once=4)))) == 10
+            assert events.crew == 0
+
+    def test_but_not_before(self, make_webhook: MakeWebhook) -> None:
+        with Receiver() as receiver:
+            webhook = make_webhook(receiver.url)
+            deliver(webhook, [sample() for _ in range(pace.FEWEST - 1)], at_once=4)
+            events = Recording(10)
+            assert len(list(webhook.deliver(events, Lease.lasting(60, at_once=4)))) == 10
+            assert events.crew == 1
+
+    def test_that_becomes_slow_gets_the_others_side_by_side(self, make_webhook: MakeWebhook) -> None:
+        gate = Gate()
+
+        def take_a_while(exchange: Exchange) -> None:
+            exchange.line.pause(0.4)
+            answers()(exchange)
+
+        with Receiver() as receiver:
+            webhook = self.known_as_quick(make_webhook, receiver)
+            receiver.then(take_a_while, waits_for(gate))
+            with opening(gate, receiver, 4):
+                assert deliver(webhook, [sample() for _ in range(9)], at_once=4) == [DELIVERED] * 9
+
+    def test_whose_connection_is_gone_is_not_waited_for(self, make_webhook: MakeWebhook) -> None:
+        """To make one may take as long as it wants."""
+        with Receiver() as receiver:
+            webhook = self.known_as_quick(make_webhook, receiver)
+            webhook.close()
+            events = Recording(3)
+            assert len(list(webhook.deliver(events, Lease.lasting(60, at_once=4)))) == 3
+            assert events.crew == 1
+
+
+class TestPace:
+    def test_a_slow_answer_ends_the_row(self) -> None:
+        measured = Pace()
+        for _ in range(pace.FEWEST):
+            assert not measured.is_quick
+            measured.note(pace.QUICK_SECONDS)
+        assert measured.is_quick
+        measured.note(pace.QUICK_SECONDS * 1.01)
+        assert not measured.is_quick
+
+    def test_each_one_that_was_costly_doubles_how_many_it_takes(self) -> None:
+        measured = Pace()
+        for needed in (20, 40, 80, 160, 320, 640, 1280, 1280):
+            for _ in range(needed):
+                assert not measured.is_quick
+                measured.note(0)
+            assert measured.is_quick
+            measured.note(pace.COSTLY_SECONDS)
+
+    def test_one_that_was_not_costs_the_row_alone(self) -> None:
+        measured = Pace()
+        for _ in range(3):
+            for _ in range(pace.FEWEST):
+                measured.note(0)
+            assert measured.is_quick
+            measured.note(pace.COSTLY_SECONDS * 0.99)
+
+    def test_nor_does_one_that_a_thread_of_its_own_has_waited_for(self) -> None:
+        measured = Pace()
+        measured.note(pace.COSTLY_SECONDS)
+        for _ in range(pace.FEWEST):
+            measured.note(0)
+        assert measured.is_quick
+
+
+class TestInterrupts:
+    """A time limit or a shutdown is an exception that comes from another thread: it ends the wait, and soon."""
+
+    class Interrupt(BaseException):
+        pass
+
+    @pytest.mark.parametrize("at_once", [1, 4])
+    def test_they_end_the_wait_for_a_receiver(self, make_webhook: MakeWebhook, at_once: int) -> None:
+        ended: list[type[BaseException]] = []
+
+        def run() -> None:
+            try:
+                deliver(webhook, [sample()], at_once=at_once, seconds=3600)
+            except self.Interrupt as error:
+                ended.append(type(error))
+
+        with Receiver(never_answers, answers()) as receiver:
+            webhook = make_webhook(receiver.url, timeout=3600)
+            thread = threading.Thread(target=run)
+            thread.start()
+            becomes_true(lambda: receiver.under_way == 1)
+            raise_in(thread, self.Interrupt)
+            thread.join(PATIENCE_SECONDS)
+            assert ended == [self.Interrupt]
+            assert deliver(webhook, [sample(), sample()], at_once=at_once) == [DELIVERED] * 2
+
+
+def raise_in(thread: threading.Thread, error: type[BaseException]) -> None:
+    """As Dramatiq does it."""
+    assert thread.ident is not None
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(error))
 
 
 class TestConnections:
