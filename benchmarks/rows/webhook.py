@@ -1,7 +1,9 @@
 """Signed webhooks to a receiver on this machine, beside bare loops over the same HTTP client without a database.
 
-With a receiver that answers at once, one connection may well be faster than eight: threads share an interpreter. The
-target is about whichever is.
+Over httpx, with a receiver that answers at once, one connection may well be faster than eight: threads share an
+interpreter. The target is about whichever is. Over libcurl all eight are one thread's.
+
+The receiver is not the limit: it takes half the processor time of the fastest of these loops.
 """
 
 from __future__ import annotations
@@ -12,22 +14,32 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from benchmarks.ground import Ground
-from benchmarks.hook import AT_ONCE, RECEIVER
+from benchmarks.hook import AT_ONCE, CLIENT, RECEIVER
 from benchmarks.row import OURS, Row, Sample, at_least
+from outbox.destinations.webhook import CURL, HTTPX
 
 EIGHT, ONE = f"bare loop, {AT_ONCE} connections", "bare loop, 1 connection"
 THREADS = {EIGHT: AT_ONCE, ONE: 1}
+MULTI = f"bare loop over libcurl, {AT_ONCE} connections"
 ROW = Row(f"webhooks, signed, {AT_ONCE} at once, one worker process", "events/s", at_least(0.8, EIGHT, ONE))
+CURL_ROW = Row(
+    f"webhooks over libcurl, signed, {AT_ONCE} at once, one worker process", "events/s", at_least(0.8, MULTI)
+)
 
 
 def measure(ground: Ground) -> Iterator[Sample]:
     with receiver() as address:
         for side in ground.in_turn(OURS, EIGHT, ONE):
-            yield Sample(ROW, side, ours(ground, address) if side == OURS else bare(ground, address, THREADS[side]))
+            value = ours(ground, address, HTTPX) if side == OURS else bare(ground, "posts", address, THREADS[side])
+            yield Sample(ROW, side, value)
+        for side in ground.in_turn(OURS, MULTI):
+            value = ours(ground, address, CURL) if side == OURS else bare(ground, "transfers", address, AT_ONCE)
+            yield Sample(CURL_ROW, side, value)
 
 
-def ours(ground: Ground, address: str) -> float:
-    with ground.site() as site, site.worker("benchmarks.hook", variables={RECEIVER: address}):
+def ours(ground: Ground, address: str, client: str) -> float:
+    variables = {RECEIVER: address, CLIENT: client}
+    with ground.site() as site, site.worker("benchmarks.hook", variables=variables):
         site.warm_up()
         site.fill(ground.size.webhooks)
         site.wake()
@@ -35,8 +47,8 @@ def ours(ground: Ground, address: str) -> float:
         return site.delivered_per_second()
 
 
-def bare(ground: Ground, address: str, threads: int) -> float:
-    command = [sys.executable, "-m", "benchmarks.posts", address, str(ground.size.webhooks), str(threads)]
+def bare(ground: Ground, loop: str, address: str, at_once: int) -> float:
+    command = [sys.executable, "-m", f"benchmarks.{loop}", address, str(ground.size.webhooks), str(at_once)]
     return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
