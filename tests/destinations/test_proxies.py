@@ -65,6 +65,16 @@ def test_a_given_one_is_used_and_told_who_we_are(make_webhook: MakeWebhook) -> N
         assert "hush" not in repr(webhook)
 
 
+def test_a_given_one_is_used_whatever_the_environment_excepts(
+    make_webhook: MakeWebhook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_PROXY", "*")
+    with Receiver() as proxy:
+        webhook = make_webhook("http://receiver.example/", proxy=f"http://127.0.0.1:{proxy.port}")
+        assert deliver_one(webhook) == DELIVERED
+        assert proxy.connections == 1
+
+
 def test_one_that_is_not_there_is_named_without_its_password(make_webhook: MakeWebhook) -> None:
     webhook = make_webhook("http://receiver.example/", proxy="http://me:hush@127.0.0.1:1")
     assert unavailable(deliver_one(webhook)) == "Connection refused while connecting to 127.0.0.1, port 1"

@@ -4,6 +4,7 @@ import ctypes
 import os
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ from outbox.destinations import Lease
 from outbox.destinations.webhook import Webhook
 from outbox.event import Event
 from outbox.outcome import DELIVERED
-from outbox.transport import pace
+from outbox.transport import Refused, Request, pace
 from outbox.transport.pace import Pace
 from tests.destinations.sample import Backwards, MakeWebhook, deliver, deliver_one, retried, sample, unavailable
 from tests.receiver import Exchange, Line, Receiver, Reply, answers, hangs_up, never_answers, resets
@@ -384,6 +385,33 @@ class TestConnections:
             unavailable(outcome)
             assert len(receiver.requests) == 3
 
+    def test_even_if_others_are_kept_that_die_as_well(self, make_webhook: MakeWebhook) -> None:
+        with Receiver() as receiver:
+            webhook = self.with_kept(4, make_webhook, receiver)
+            receiver.then(hangs_up)
+            unavailable(deliver_one(webhook))
+            first, again = receiver.requests[4:]
+            assert (first.body, receiver.connections) == (again.body, 5)
+
+    def test_they_are_as_many_as_were_needed_at_once_and_are_used_again(self, make_webhook: MakeWebhook) -> None:
+        with Receiver() as receiver:
+            webhook = self.with_kept(8, make_webhook, receiver)
+            gate = Gate()
+            receiver.then(waits_for(gate))
+            with opening(gate, receiver, 8):
+                deliver(webhook, [sample() for _ in range(8)], at_once=8)
+            assert receiver.connections == 8
+
+    def with_kept(self, number: int, make_webhook: MakeWebhook, receiver: Receiver) -> Webhook:
+        """A webhook that has so many connections at rest."""
+        gate = Gate()
+        webhook = make_webhook(receiver.url)
+        receiver.then(waits_for(gate))
+        with opening(gate, receiver, number):
+            deliver(webhook, [sample() for _ in range(number)], at_once=number)
+        assert receiver.connections == number
+        return webhook
+
     def test_a_new_one_that_fails_is_not_replaced(self, make_webhook: MakeWebhook) -> None:
         with Receiver(hangs_up) as receiver:
             unavailable(deliver_one(make_webhook(receiver.url)))
@@ -482,6 +510,28 @@ def test_head_and_body_arrive_in_one_piece(make_webhook: MakeWebhook) -> None:
         event = sample()
         assert deliver_one(make_webhook(receiver.url), event) == DELIVERED
         assert event.body in pieces[0]
+
+
+def test_a_large_body_is_sent_without_asking_first(make_webhook: MakeWebhook) -> None:
+    with Receiver() as receiver:
+        event = sample({"text": "x" * 5_000_000})
+        assert deliver_one(make_webhook(receiver.url), event) == DELIVERED
+        assert "expect" not in receiver.only.headers
+        assert event.body in receiver.only.body
+
+
+@pytest.mark.parametrize("text", ["a\r\nx-injected: 1", "a\nb", "a\rb", "a\0b", "ü"])
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_header_that_would_be_two_is_not_sent(make_webhook: MakeWebhook, text: str, place: int) -> None:
+    """Nothing writes such a request; if something did, it would stop here."""
+    pair = ("x-name", text) if place else (text, "value")
+    with Receiver() as receiver:
+        webhook = make_webhook(receiver.url)
+        request = Request(webhook._url, (pair,), b"{}", time.monotonic() + 60)
+        ((_, answer),) = webhook.transport.exchange(iter([("key", request)]), 1)
+        assert isinstance(answer, Refused)
+        assert answer.error.startswith("not sent: ")
+        assert receiver.requests == []
 
 
 def test_another_transport_can_take_its_place(make_webhook: MakeWebhook) -> None:

@@ -49,6 +49,14 @@ def test_the_right_certificate(make_webhook: MakeWebhook, authority: trustme.CA,
         assert receiver.connections == 1
 
 
+def test_http_2_is_not_agreed_on(make_webhook: MakeWebhook, authority: trustme.CA, trusting: Trust) -> None:
+    context = certified(authority, "localhost")
+    context.set_alpn_protocols(["h2", "http/1.1"])
+    with Receiver(ssl_context=context, name="localhost") as receiver:
+        assert deliver_one(make_webhook(receiver.url, **trusting)) == DELIVERED
+        assert receiver.only.method == "POST"
+
+
 def test_one_for_an_address(make_webhook: MakeWebhook, authority: trustme.CA, trusting: Trust) -> None:
     with Receiver(ssl_context=certified(authority, LOOPBACK)) as receiver:
         assert deliver_one(make_webhook(receiver.url, **trusting)) == DELIVERED
