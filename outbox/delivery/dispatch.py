@@ -73,7 +73,7 @@ def _run_in_threads(box: Outbox, batch: Batch, groups: list[Group], *, hurried: 
         group.start(news, landing.ended, hurried=hurried)
     ends_at = time.monotonic() + MOMENT_SECONDS if hurried else batch.started_at + box.settings.max_run_seconds
     try:
-        while any(group.is_busy for group in groups) and (left := ends_at - time.monotonic()) > 0:
+        while _worth_waiting_for(groups) and (left := ends_at - time.monotonic()) > 0:
             with contextlib.suppress(queue.Empty):
                 news.get(timeout=min(left, PIECE_SECONDS))
                 settle(box, batch)
@@ -90,6 +90,14 @@ def _run_in_threads(box: Outbox, batch: Batch, groups: list[Group], *, hurried: 
         if group.interrupted is not None and not hurried:
             raise group.interrupted
     return landing
+
+
+def _worth_waiting_for(groups: list[Group]) -> bool:
+    """Whether some group has not ended. Those that wait for others at their gates don't count, beside any that don't.
+
+    With one group alone there is nobody to hold up; and whoever went on would likely claim more for the same gate.
+    """
+    return any(not group.over and (len(groups) == 1 or not group.waits) for group in groups)
 
 
 def _give_up(groups: list[Group], landing: Landing) -> None:

@@ -58,14 +58,14 @@ class Group:
         self._settled_at = 0.0
         self._news: queue.SimpleQueue[Group] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._waits = False
+        self.waits = False  # for others, at the gate
         self._was_interrupted = False
         self.over = False
 
     def run(self, *, hurried: bool = False) -> None:
         """Deliver what the gate lets through; `hurried` in a worker, where others want their turn."""
         permit = self._box.gates.of(self._destination).enter(len(self.deliveries), hurried=hurried, on_wait=self._wait)
-        self._waits = False
+        self.waits = False
         self._answered = 0
         started_at = time.monotonic()
         try:
@@ -129,11 +129,6 @@ class Group:
             self.over = True
             ended()
 
-    @property
-    def is_busy(self) -> bool:
-        """Worth waiting for: it has not ended, and does not wait for others itself."""
-        return not self.over and not self._waits
-
     def leave_behind(self) -> None:
         """Nobody waits any more: what it still finishes it has to settle itself, if the lease lasts that long."""
         self._left_behind = True
@@ -165,7 +160,7 @@ class Group:
 
     def _wait(self) -> None:
         """For a place at the gate: nobody has to wait along."""
-        self._waits = True
+        self.waits = True
         self._news.put(self)
 
     # One event after another

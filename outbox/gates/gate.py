@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from uuid import uuid4
 
@@ -50,6 +52,10 @@ class Gate:
         self._own = Limits(concurrency=groups, open_after=None)
         self._own_store = LocalStore(clock)
         self._lock = threading.Lock()
+        # Those of this process who wait for a place, the first to come first.
+        self._line: deque[str] = deque()
+        self._moved = threading.Condition()
+        self._moves = 0
         self._failures = 0  # in a row, in this process
         self._per_second: float | None = None  # what one call at a time achieves
         self._calm_until = 0.0
@@ -61,13 +67,38 @@ class Gate:
         holder = str(uuid4())
         request = Request(holder, events, self._at_once, self._hold_seconds, self._per_second if hurried else None)
         ends_at = time.monotonic() + PATIENCE_SECONDS
-        while True:
-            answer = self._ask(request, bounded=hurried)
-            # Places that have been taken for longer won't be free in a moment.
-            if not answer.full or answer.wait > states.LEAST_WAIT or time.monotonic() >= ends_at:
-                return Permit(self, holder, answer)
-            on_wait()
-            time.sleep(LOOK_SECONDS)
+        with self._in_line(holder):
+            while True:
+                moves, in_time = self._moves, time.monotonic() < ends_at
+                if self._line[0] == holder or not in_time:
+                    answer = self._ask(request, bounded=hurried)
+                    # Places that have been taken for longer won't be free in a moment.
+                    if not answer.full or answer.wait > states.LEAST_WAIT or not in_time:
+                        return Permit(self, holder, answer)
+                on_wait()
+                self._wait_for_a_move(moves)
+
+    def _wait_for_a_move(self, known: int) -> None:
+        with self._moved:
+            self._moved.wait_for(lambda: self._moves != known, LOOK_SECONDS)
+
+    @contextmanager
+    def _in_line(self, holder: str) -> Iterator[None]:
+        """Else whoever has just left would be back before those who wait have looked."""
+        with self._moved:
+            self._line.append(holder)
+        try:
+            yield
+        finally:
+            with self._moved:
+                self._line.remove(holder)
+            self._move()
+
+    def _move(self) -> None:
+        """Somebody has left, or has got in: whoever waits looks again."""
+        with self._moved:
+            self._moves += 1
+            self._moved.notify_all()
 
     def _ask(self, request: Request, *, bounded: bool) -> Answer:
         """Both this process's own limit, if it is bounded, and what all workers agree on."""
@@ -115,6 +146,7 @@ class Gate:
             self._store.release(self.name, lambda state, _: (states.leave(state, holder), None))
         else:
             self._leave_own(holder)
+        self._move()
 
     def _leave_own(self, holder: str) -> None:
         self._own_store.update(self.name, lambda state, _: (states.leave(state, holder), None))

@@ -8,6 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from itertools import islice, pairwise
 from threading import Event as Gate
@@ -85,6 +86,14 @@ class Pair:
     def open(self) -> None:
         for each in self.gates:
             each.set()
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers and gates that wait for as long as it takes."""
+    monkeypatch.setattr(sys.modules[dispatch.__module__], "MOMENT_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr(gate, "PATIENCE_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr(states, "LEAST_WAIT", PATIENCE_SECONDS)
 
 
 def slice_ends(given_back: OutboxEvent) -> None:
@@ -172,17 +181,30 @@ class TestWhatTakesLong:
             becomes_true(lambda: {stored(event).status for event in mine} == {DELIVERED})
             assert not is_over(box)
 
-    def test_waits_for_a_place_alone(self, box: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(sys.modules[dispatch.__module__], "MOMENT_SECONDS", PATIENCE_SECONDS)
-        monkeypatch.setattr(gate, "PATIENCE_SECONDS", PATIENCE_SECONDS)
-        monkeypatch.setattr(states, "LEAST_WAIT", PATIENCE_SECONDS)
+    def test_waits_for_a_place_while_others_go_on(self, box: Outbox, patient: None) -> None:
         outbox.handler("order.*", name="one", concurrency=1)(lambda _: None)
+        outbox.handler("parcel.*", name="another")(lambda _: None)
         place = box.gates.of(box.registry.destinations["one"]).enter(1, hurried=True)
-        event = emit_one()
+        event, other = emit_one(), emit_one("parcel.sent")
         box.drain()
-        assert stored(event).status == SENDING
+        assert (stored(event).status, stored(other).status) == (SENDING, DELIVERED)
         place.leave(1, 0.1)
         becomes_true(lambda: stored(event).status == DELIVERED)
+
+    def test_with_nobody_to_hold_up_no_more_is_claimed_for_the_same_gate(
+        self, configure: Configure, patient: None
+    ) -> None:
+        box, in_flight = configure(batch_size=1), []
+        outbox.handler("*", name="one", concurrency=1)(lambda _: in_flight.append(len(box.solitude._in_flight)))
+        entrance = box.gates.of(box.registry.destinations["one"])
+        place = entrance.enter(1, hurried=True)
+        emit(3)
+        with ThreadPoolExecutor(1) as executor:
+            drain = executor.submit(box.drain)
+            becomes_true(lambda: len(entrance._line) > 0)
+            place.leave(1, 0.1)
+            assert drain.result(PATIENCE_SECONDS) == 3
+        assert in_flight == [1, 1, 1]
 
     def test_of_one_event_at_two_destinations_the_last_one_settles_both(self, configure: Configure) -> None:
         box = configure(**LONG_LEASE)

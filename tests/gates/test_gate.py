@@ -304,6 +304,27 @@ class TestGroups:
         busy = worker.gate.enter(10, hurried=True)
         assert worker.gate.enter(10, hurried=True, on_wait=lambda: busy.leave(0, 0)).events == 10
 
+    def test_who_has_just_left_comes_after_those_who_wait(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(gate, "PATIENCE_SECONDS", PATIENCE_SECONDS)
+        monkeypatch.setattr(gate, "LOOK_SECONDS", PATIENCE_SECONDS)
+        worker = Worker(groups=1)
+        waits = threading.Event()
+        order: list[str] = []
+
+        def come(name: str) -> None:
+            permit = worker.gate.enter(10, hurried=True, on_wait=waits.set)
+            order.append(f"{name}: {permit.events}")
+            permit.leave(0, 0)
+
+        first = worker.gate.enter(10, hurried=True)
+        with ThreadPoolExecutor(1) as executor:
+            other = executor.submit(come, "other")
+            assert waits.wait(PATIENCE_SECONDS)
+            first.leave(0, 0)
+            come("first again")
+            other.result(PATIENCE_SECONDS)
+        assert order == ["other: 10", "first again: 10"]
+
     def test_one_that_has_been_taken_for_long_is_not(self) -> None:
         worker = Worker(groups=1)
         worker.gate.enter(10, hurried=True)
