@@ -341,6 +341,15 @@ class Machine(RuleBasedStateMachine):
         self.send(batch, takes=9, asleep=False, data=data)
         return taken_over
 
+    @rule(target=batches, batch=batches)
+    @is_free
+    def renew_late(self, batch: Batch) -> Any:
+        """One that was paused past its lease asks for more time, while another is at work."""
+        taken_over = self.take_over(6)
+        self.let_pass(7)
+        self.hold_or_let_go(batch, "renew")
+        return taken_over
+
     @rule(minutes=st.sampled_from(STEPS))
     @is_free
     def let_pass(self, minutes: int) -> None:

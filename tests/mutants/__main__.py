@@ -15,17 +15,27 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 from xml.etree import ElementTree as ET
 
 from tests.mutants.catalogue import MUTANTS
 from tests.mutants.mutant import ROOT, Mutant
+from tests.servers import POSTGRES_VARIABLE, REDIS_VARIABLE, find_postgres, find_redis
 from tests.thoroughness import UNSHRUNK
 
 LEFT_OUT = shutil.ignore_patterns(".git", ".venv", ".*_cache", "__pycache__", "node_modules", "build", "*.egg-info")
 PATIENCE_SECONDS = 600
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A copy of the tree, for one mutant at a time, and servers that are not started anew for each."""
+
+    folder: Path
+    servers: dict[str, str]
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -55,18 +65,19 @@ def _is_meant(mutant: Mutant, words: Sequence[str]) -> bool:
 
 
 @contextmanager
-def _copies(count: int) -> Iterator[SimpleQueue[Path]]:
-    """Copies of the tree, each for one at a time."""
-    with tempfile.TemporaryDirectory(prefix="outbox-mutants-") as folder:
-        copies: SimpleQueue[Path] = SimpleQueue()
+def _copies(count: int) -> Iterator[SimpleQueue[Copy]]:
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="outbox-mutants-"))
+        copies: SimpleQueue[Copy] = SimpleQueue()
         for number in range(count):
             copy = Path(folder) / str(number)
             shutil.copytree(ROOT, copy, ignore=LEFT_OUT)
-            copies.put(copy)
+            postgres, redis = stack.enter_context(find_postgres()), stack.enter_context(find_redis())
+            copies.put(Copy(copy, {POSTGRES_VARIABLE: postgres.url, REDIS_VARIABLE: redis.url}))
         yield copies
 
 
-def _is_green_as_it_is(copies: SimpleQueue[Path], chosen: list[Mutant]) -> bool:
+def _is_green_as_it_is(copies: SimpleQueue[Copy], chosen: list[Mutant]) -> bool:
     """A test that is red already notices nothing."""
     tests = sorted({test for mutant in chosen for test in mutant.tests})
     copy = copies.get()
@@ -78,14 +89,14 @@ def _is_green_as_it_is(copies: SimpleQueue[Path], chosen: list[Mutant]) -> bool:
     return red == []
 
 
-def _try(copies: SimpleQueue[Path], mutant: Mutant) -> str | None:
+def _try(copies: SimpleQueue[Copy], mutant: Mutant) -> str | None:
     """Its name, if it survived."""
     copy = copies.get()
     try:
-        if gone := mutant.misplaced(copy):
+        if gone := mutant.misplaced(copy.folder):
             print(f"GONE      {mutant.name}", *gone, sep="\n              not there exactly once: ", flush=True)
             return mutant.name
-        with mutant.applied(copy):
+        with mutant.applied(copy.folder):
             red, seconds, said = _run(copy, mutant.tests)
     finally:
         copies.put(copy)
@@ -97,17 +108,18 @@ def _try(copies: SimpleQueue[Path], mutant: Mutant) -> str | None:
     return mutant.name if unmoved else None
 
 
-def _run(copy: Path, tests: Sequence[str]) -> tuple[list[str], float, str]:
+def _run(copy: Copy, tests: Sequence[str]) -> tuple[list[str], float, str]:
     """The tests that turned red, how long it took, and what pytest said at the end."""
-    report = copy / "report.xml"
+    report = copy.folder / "report.xml"
     report.unlink(missing_ok=True)
     # The copy comes before what is installed, in this process and in every one that the tests start.
-    environment = os.environ | {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1", UNSHRUNK: "1"}
+    environment = os.environ | copy.servers | {UNSHRUNK: "1"}
+    environment |= {"PYTHONPATH": str(copy.folder), "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "-m", "pytest", "-q", "--tb=line", "-p", "no:cacheprovider", f"--junitxml={report}"]
     began_at = time.monotonic()
     try:
         done = subprocess.run(
-            [*command, *tests], cwd=copy, env=environment, capture_output=True, text=True, check=False,
+            [*command, *tests], cwd=copy.folder, env=environment, capture_output=True, text=True, check=False,
             timeout=PATIENCE_SECONDS,
         )  # fmt: skip
         said = done.stdout[-2_000:] + done.stderr[-2_000:]
