@@ -19,6 +19,7 @@ from playhouse.pool import PooledDatabase
 
 from outbox import delivery, retention, schema
 from outbox.admin import actions
+from outbox.after_commit import AfterCommit
 from outbox.bell import Bell
 from outbox.connect import open_database
 from outbox.counters import Counters
@@ -59,7 +60,8 @@ class Outbox:
         self.database = open_database(self.settings.database_url) if database is None else behind_proxy(database)
         self.dialect: Dialect = dialect_of(self.database)
         self.registry = Registry() if registry is None else registry
-        self.counters = Counters()
+        self.counters = counters = Counters()
+        self.emitted = AfterCommit(lambda _, count: counters.add(emitted=count))
         inbox_dialect = self.dialect if inbox_database is None else dialect_of(behind_proxy(inbox_database))
         self.inbox = Inbox(inbox_dialect, self.counters, self.settings.inbox_hours)
         self.pace = Pace(self.settings.batch_size)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import date, datetime
 from decimal import Decimal
 from enum import Enum
@@ -33,11 +33,12 @@ def encode_object(value: object, field: str, limit: int) -> str:
     """The JSON text of a mapping or dataclass, at most `limit` bytes long; None is the empty object."""
     if value is None:
         return EMPTY
-    if not isinstance(value, Mapping) and not _is_dataclass_instance(value):
+    is_dict = isinstance(value, dict)
+    if not is_dict and not isinstance(value, Mapping) and not _is_dataclass_instance(value):
         raise InvalidEvent(f"{field} must be a JSON object (a dict or a dataclass), not {_kind(value)}.")
     try:
-        text = _ENCODER.encode(value if isinstance(value, dict) else _plain(value))
-        size = len(text.encode())
+        text = _encode(value if is_dict else _plain(value))
+        size = len(text) if text.isascii() else len(text.encode())
     except UnicodeEncodeError:
         raise InvalidEvent(f"{field} contains a lone surrogate, which is not text that UTF-8 can carry.") from None
     except RecursionError:
@@ -143,3 +144,26 @@ def _plain(value: Any) -> Any:
 
 
 _ENCODER = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":"), default=_plain)
+
+
+def _make_encode() -> Callable[[object], str]:
+    """`_ENCODER.encode`, with what that sets up anew for every value set up once: it takes as long as the encoding.
+
+    It keeps nothing in mind, not even what it is inside of: what contains itself goes on until the stack ends.
+    """
+    make = getattr(json.encoder, "c_make_encoder", None)
+    try:
+        encoder = make(None, _plain, json.encoder.encode_basestring, None, ":", ",", False, False, False)  # type: ignore[misc]
+    except TypeError:  # a Python without it, or with another
+        return _ENCODER.encode
+
+    def encode(value: object) -> str:
+        try:
+            return "".join(encoder(value, 0))
+        except RecursionError:
+            return _ENCODER.encode(value)  # which says why
+
+    return encode
+
+
+_encode = _make_encode()

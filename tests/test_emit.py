@@ -1,10 +1,12 @@
 """emit and emit_many: what is stored, what is refused, and what a duplicate does."""
 
 import contextlib
+import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime, timedelta, timezone
 from enum import Enum
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -163,6 +165,160 @@ def test_events_and_the_callers_rows_are_committed_together(box: Outbox) -> None
         emit(1)
         assert elsewhere(box.database, lambda: (notes(), stored_ids())) == ([], [])
     assert (notes(), stored_ids()) == (["kept"], ["1"])
+
+
+class Watched(peewee.PostgresqlDatabase):
+    """What an application may use to see, or to change, how statements are run."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.seen: list[str] = []
+
+    def execute_sql(self, sql: str, params: Any = None) -> Any:
+        self.seen.append(sql)
+        return super().execute_sql(sql, params)  # type: ignore[no-untyped-call]
+
+
+def test_an_application_that_runs_statements_in_its_own_way_runs_ours_too(postgres_url: str) -> None:
+    with own_database(postgres_url, Watched) as box:
+        watched: Any = box.database
+        watched.seen.clear()
+        with watched.atomic():
+            box.emit("User", 1, "user.created")
+            box.emit("User", 2, "user.created")
+        assert verbs(watched.seen) == ["INSERT"] * 2
+
+
+@on_postgres
+def test_peewees_log_has_every_emit(box: Outbox, caplog: pytest.LogCaptureFixture) -> None:
+    emit(1)
+    with caplog.at_level(logging.DEBUG, logger="peewee"):
+        emit(2)
+    assert sum("INSERT INTO outbox_event" in message for message in caplog.messages) == 1
+
+
+def test_on_the_wire_an_emit_is_one_round_trip_that_nobody_watches(postgres_url: str, tmp_path: Path) -> None:
+    with opened(postgres_url) as box:
+        box.create_tables()
+        with box.database.atomic():
+            for number in range(10):
+                box.emit("User", number, "user.created")
+            with wire(box.database, tmp_path / "trace") as sent:
+                box.emit("User", 10, "user.created")
+                box.emit("User", 11, "user.created")
+    assert sent.count("Sync") == sent.count("Execute") == sent.count("Bind") == 2
+    assert sent.count("Parse") == 0  # it is prepared
+
+
+@contextlib.contextmanager
+def wire(database: peewee.Database, file: Path) -> Iterator[list[str]]:
+    """The kinds of messages that libpq sends in the block."""
+    sent: list[str] = []
+    connection: Any = database.connection()
+    with file.open("wb") as trace:
+        connection.pgconn.trace(trace.fileno())
+        yield sent
+        connection.pgconn.untrace()
+    lines = [line.split("\t") for line in file.read_text().splitlines()]
+    sent += [line[3] for line in lines if line[1] == "F"]
+
+
+@pytest.mark.parametrize("options", [{}, {"cursor_factory": psycopg.ClientCursor}, {"prepare_threshold": None}])
+def test_it_works_however_the_application_has_its_cursors(postgres_url: str, options: dict[str, Any]) -> None:
+    with own_database(postgres_url, peewee.PostgresqlDatabase, **options) as box:
+        for number in range(8):
+            with box.database.atomic():
+                event = box.emit("User", number, "user.created", {"text": TRICKY}, headers={"h": TRICKY})
+        later = box.emit("User", 8, "user.created", deliver_after=timedelta(hours=1))
+        many = box.emit_many([("User", number, "user.created", {"text": TRICKY}) for number in range(9, 12)])
+        rows = {row.id: row for row in OutboxEvent.select().execute(box.database)}
+        assert len(rows) == 12
+        for each in (event, later, *many):
+            assert contents(each) == contents(rows[each.id])
+
+
+def test_an_emit_that_fails_raises_what_peewee_would_and_the_next_one_works(postgres_url: str) -> None:
+    with two_boxes(postgres_url) as (box, rival):
+        box.emit("User", 1, "user.created")
+        with box.database.atomic() as transaction:
+            box.database.execute_sql("SET LOCAL lock_timeout = '10ms'")
+            with rival.database.atomic():
+                rival.emit("User", 2, "user.created")
+                with pytest.raises(peewee.OperationalError, match="lock timeout"):
+                    box.emit("User", 2, "user.created")
+            transaction.rollback()
+            box.emit("User", 3, "user.created")
+        assert {event.aggregate_id for event in OutboxEvent.select().execute(box.database)} == {"1", "2", "3"}
+
+
+class Counted(psycopg.Cursor[Any]):
+    """A cursor that is counted."""
+
+    made = 0
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        Counted.made += 1
+        super().__init__(*args, **options)
+
+
+def test_emits_on_one_connection_share_a_cursor(postgres_url: str) -> None:
+    with own_database(postgres_url, peewee.PostgresqlDatabase, cursor_factory=Counted) as box, box.database.atomic():
+        box.emit("User", 0, "user.created")
+        before = Counted.made
+        for number in range(1, 10):
+            box.emit("User", number, "user.created")
+        assert Counted.made == before
+
+
+def test_a_connection_that_somebody_else_has_by_now_is_left_alone(postgres_url: str) -> None:
+    with opened(postgres_url) as box, ThreadPoolExecutor(1) as somebody:
+        database: Any = box.database
+        box.create_tables()
+        database.connect(reuse_if_open=True)
+        box.emit("User", 1, "user.created")
+        first = database.connection()
+        database.close()  # to the pool
+        assert somebody.submit(database.connection).result() is first
+        with database.atomic() as transaction:
+            assert database.connection() is not first
+            box.emit("User", 2, "user.created")
+            box.emit("User", 3, "user.created")
+            transaction.rollback()
+        assert [event.aggregate_id for event in OutboxEvent.select().execute(database)] == ["1"]
+        somebody.submit(database.close).result()
+
+
+def test_a_lost_connection_is_peewees_error_and_a_new_one_is_used_as_the_first(postgres_url: str) -> None:
+    with two_boxes(postgres_url) as (box, rival):
+        box.emit("User", 1, "user.created")
+        connection: Any = box.database.connection()
+        rival.database.execute_sql("SELECT pg_terminate_backend(%s, 5000)", (connection.info.backend_pid,))
+        with pytest.raises(peewee.OperationalError):
+            box.emit("User", 2, "user.created")
+        box.dialect.discard_connection()
+        box.emit("User", 3, "user.created")
+        box.emit("User", 4, "user.created")
+        assert box.database.connection() is not connection
+
+
+def test_threads_that_share_a_connection_get_each_its_own_answer(postgres_url: str) -> None:
+    with own_database(postgres_url, peewee.PostgresqlDatabase, thread_safe=False) as box, ThreadPoolExecutor(8) as pool:
+        box.database.connect(reuse_if_open=True)
+        events = list(pool.map(lambda number: box.emit("User", number, "user.created"), range(200)))
+        rows = {row.aggregate_id: row.seq for row in OutboxEvent.select().execute(box.database)}
+        assert {event.aggregate_id: event.seq for event in events} == rows
+
+
+@contextlib.contextmanager
+def own_database(url: str, kind: type[peewee.PostgresqlDatabase], **options: Any) -> Iterator[Outbox]:
+    """The outbox of an application that has opened its database itself."""
+    database = kind(url, prefer_psycopg3=True, **options)
+    box = Outbox(Settings(dispatch="off"), database=database)
+    box.create_tables()
+    try:
+        yield box
+    finally:
+        database.close()
 
 
 # Keys and duplicates
@@ -427,6 +583,40 @@ def test_emit_many_takes_tuples_dicts_and_new_events(box: Outbox) -> None:
     assert (events[1].tenant_id, events[2].next_attempt_at - events[2].created_at) == ("t", timedelta(hours=1))
 
 
+TRICKY = """ "quoted", 'too', \\ and \\\\n, {braces}, NULL, tab\t, two
+lines, %s %% $1, é, 🐙, \x01"""
+
+
+def test_emit_many_keeps_any_text_as_it_is(box: Outbox) -> None:
+    names = ["NULL", "null", '"', "\\", '\\"', "{}", ",", "a,b", " ", TRICKY]
+    events = outbox.emit_many(
+        {
+            "aggregate_type": name,
+            "aggregate_id": name,
+            "event_type": name,
+            "payload": {name: [name]},
+            "idempotency_key": name,
+            "headers": {"h": name} if number % 2 else None,
+            "correlation_id": name if number % 3 else None,
+            "tenant_id": name if number % 4 else None,
+            "max_attempts": number + 1,
+            "deliver_after": [None, timedelta(hours=number), datetime(2031, 1, number + 1, tzinfo=UTC)][number % 3],
+        }
+        for number, name in enumerate(names)
+    )
+    assert list(map(contents, events)) == list(map(contents, stored()))
+    assert [event.payload for event in stored()] == [{name: [name]} for name in names]
+    assert [event.tenant_id for event in stored()][:2] == [None, "null"]
+
+
+def test_emit_many_keeps_what_all_events_share(box: Outbox) -> None:
+    options = {"idempotency_key": outbox.UNIQUE, "correlation_id": TRICKY, "tenant_id": '"', "deliver_after": A_MOMENT}
+    user = {"aggregate_type": TRICKY, "aggregate_id": "\\", "event_type": ",", "payload": {"t": TRICKY}, **options}
+    events = outbox.emit_many([user] * 3)
+    assert list(map(contents, events)) == list(map(contents, stored()))
+    assert {event.next_attempt_at - event.created_at for event in events} == {A_MOMENT}
+
+
 def test_emit_many_of_nothing_does_nothing(box: Outbox) -> None:
     with statements(box.database) as seen:
         assert outbox.emit_many([]) == []
@@ -449,7 +639,7 @@ def test_emit_many_is_a_round_trip_per_thousand_on_postgres(postgres_url: str) -
     with two_boxes(postgres_url) as (box, _):
         with statements(box.database) as seen, box.database.atomic():
             box.emit_many(users(*range(2001)))
-        assert verbs(seen) == ["SAVEPOINT", "SELECT", *["INSERT"] * 3, "RELEASE"]
+        assert verbs(seen) == ["SAVEPOINT", "SELECT", *["WITH"] * 3, "RELEASE"]
 
 
 def test_emit_many_opens_one_savepoint_in_a_transaction(box: Outbox) -> None:
