@@ -44,31 +44,45 @@ class NobodyHere(OutboxError):
         )
 
 
+# One round trip instead of two. While plenty are waiting the flag need not go up: nobody is to send one.
+PUT_UP = """
+if redis.call('LLEN', KEYS[2]) >= tonumber(ARGV[2]) then return 0 end
+return redis.call('SET', KEYS[1], 1, 'NX', 'PX', ARGV[1]) and 1 or 0
+"""
+
+
 class Flag(Protocol):
     """Up: a wake-up is on its way."""
 
+    looks_at_queue: bool
+
     def put_up(self) -> bool:
-        """Whether it was down until now."""
+        """Whether it was down until now; one that looks at the queue stays down while plenty wait there."""
 
     def take_down(self) -> None: ...
 
 
 class RedisFlag:
-    """Shared by all processes with the same Redis, namespace and queue."""
+    """Shared by all processes with the same Redis and queue."""
 
-    def __init__(self, client: Any, key: str) -> None:
+    looks_at_queue = True
+
+    def __init__(self, client: Any, queue_key: str) -> None:
         self._client = client
-        self._key = key
+        self._keys = (f"{queue_key}.flag", queue_key)
+        self._put_up = client.register_script(PUT_UP)
 
     def put_up(self) -> bool:
-        return bool(self._client.set(self._key, 1, nx=True, px=FLAG_MILLISECONDS))
+        return bool(self._put_up(self._keys, (FLAG_MILLISECONDS, ENOUGH_WAITING)))
 
     def take_down(self) -> None:
-        self._client.delete(self._key)
+        self._client.delete(self._keys[0])
 
 
 class LocalFlag:
     """Within one process. It needs no end of its own: a crash takes it along."""
+
+    looks_at_queue = False
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -110,8 +124,14 @@ def ring(box: Outbox) -> None:
     broker = dramatiq.get_broker()
     if isinstance(broker, StubBroker) and not has_worker(broker):
         raise NobodyHere
-    queue = box.settings.queue
-    ring_once(flag_for(broker, queue), lambda: send(broker, queue, DELIVER))
+    ring_on(broker, box.settings.queue)
+
+
+def ring_on(broker: dramatiq.Broker, queue: str) -> None:
+    """Have somebody look at the table, unless somebody is about to."""
+    flag = flag_for(broker, queue)
+    enqueue = _enqueue if flag.looks_at_queue else send
+    ring_once(flag, lambda: enqueue(broker, queue, DELIVER))
 
 
 def sweep() -> None:
@@ -127,7 +147,11 @@ def clean_up() -> None:
 def send(broker: dramatiq.Broker, queue: str, actor_name: str) -> None:
     """Enqueue a message for one of our actors, unless plenty are waiting."""
     if _waiting(broker, queue) < ENOUGH_WAITING:
-        broker.enqueue(dramatiq.Message(queue_name=queue, actor_name=actor_name, args=(), kwargs={}, options={}))
+        _enqueue(broker, queue, actor_name)
+
+
+def _enqueue(broker: dramatiq.Broker, queue: str, actor_name: str) -> None:
+    broker.enqueue(dramatiq.Message(queue_name=queue, actor_name=actor_name, args=(), kwargs={}, options={}))
 
 
 def _waiting(broker: Any, queue: str) -> int:
@@ -145,5 +169,5 @@ def flag_for(broker: Any, queue: str) -> Flag:
     flags = _flags.setdefault(broker, {})
     if queue not in flags:
         shared = hasattr(broker, "client") and hasattr(broker, "namespace")
-        flags[queue] = RedisFlag(broker.client, f"{broker.namespace}:{queue}.flag") if shared else LocalFlag()
+        flags[queue] = RedisFlag(broker.client, f"{broker.namespace}:{queue}") if shared else LocalFlag()
     return flags[queue]

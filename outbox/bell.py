@@ -16,8 +16,8 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
-from typing import Any
 
+from outbox.after_commit import AfterCommit
 from outbox.alarm import Alarm
 from outbox.database import Dialect
 
@@ -25,6 +25,10 @@ logger = logging.getLogger("outbox")
 
 FLUSH_SECONDS = 2.0
 LINGER_SECONDS = 10.0
+# Between two wake-ups while commits keep coming: at first, and when they have gone on for a while. A wake-up takes
+# Python as long as several emits, and the one before has most likely not been answered yet.
+LEAST_REST_SECONDS = 0.001
+MOST_REST_SECONDS = 0.005
 
 
 class Bell:
@@ -41,9 +45,7 @@ class Bell:
         self._prepare = prepare
         self._inline = inline
         self._failing = False
-        # Transactions with events. Every emit leaves a callback; the first to run after a commit takes its transaction
-        # out and rings, and the others find it gone.
-        self._unrung: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._commits = AfterCommit(self._committed)
         self._start_afresh()
         _bells.add(self)
 
@@ -53,6 +55,7 @@ class Bell:
         self._rung = threading.Event()
         self._idle = threading.Event()
         self._idle.set()
+        self._hurry = threading.Event()
         self._thread: threading.Thread | None = None
         self._alarm = Alarm(self.ring)
 
@@ -67,11 +70,8 @@ class Bell:
             return
         if self._prepare is not None:
             self._call_prepare()
-        transaction = dialect.database.top_transaction()
-        if transaction is not None:
-            self._unrung.add(transaction)
         try:
-            dialect.database.after_commit(lambda: self._committed(dialect, transaction))
+            self._commits.add(dialect)
         except ValueError:
             # manual_commit: Peewee does not know when that commits. A sweep will find the event.
             logger.debug("emitted inside manual_commit: the next sweep delivers it")
@@ -93,19 +93,16 @@ class Bell:
 
     def flush(self, seconds: float = FLUSH_SECONDS) -> None:
         """Give a ring that is under way a moment to get out."""
+        self._hurry.set()
         self._idle.wait(seconds)
+        self._hurry.clear()
 
-    def _committed(self, dialect: Dialect, transaction: Any) -> None:
-        if transaction is not None:
-            if transaction not in self._unrung:
-                return
-            if self._inline and dialect.database.in_transaction():
-                # `commit()` in the middle of a block: Peewee still counts it as open. Wait for its end.
-                dialect.database.after_commit(lambda: self._committed(dialect, transaction))
-                return
-            self._unrung.discard(transaction)
+    def _committed(self, dialect: Dialect, _: int) -> None:
         if not self._inline:
             self.ring()
+        elif dialect.database.in_transaction():
+            # `commit()` in the middle of a block: Peewee still counts it as open. Wait for its end.
+            self._commits.add(dialect)
         elif not dialect.in_transaction:
             self._call_wake()
 
@@ -120,11 +117,14 @@ class Bell:
             self._thread = thread
 
     def _answer(self) -> None:
+        rest = LEAST_REST_SECONDS
         while self._is_rung():
             self._call_wake()
             with self._lock:
                 if not self._rung.is_set():
                     self._idle.set()
+            self._hurry.wait(rest)
+            rest = min(2 * rest, MOST_REST_SECONDS) if self._rung.is_set() else LEAST_REST_SECONDS
 
     def _is_rung(self) -> bool:
         """Wait for a ring; the thread ends when none comes for a while."""

@@ -11,7 +11,7 @@ import redis
 
 import outbox
 from jobs.redis_broker import OutboxRedisBroker
-from jobs.wakeup import DELIVER, flag_for, ring_once, send
+from jobs.wakeup import DELIVER, ring_on
 from outbox import OutboxEvent, bell
 from outbox.bell import Bell
 from outbox.core import Outbox
@@ -65,6 +65,54 @@ def test_the_bell_is_rung_from_a_thread_of_its_own_and_the_commit_does_not_wait(
     assert len(waker.threads) == 2  # what was rung meanwhile is one more wake-up, and not forgotten
 
 
+def test_while_commits_keep_coming_the_bell_rests_between_wake_ups_and_flushing_ends_the_rest(
+    box: Outbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bell, "LEAST_REST_SECONDS", PATIENCE_SECONDS)
+    waker = Waker()
+    waker.go_on.set()
+    box.bell = Bell(waker)
+    emit_in_transactions(box, 1)
+    assert waker.begun.wait(PATIENCE_SECONDS)  # an idle bell rings at once
+    emit_in_transactions(box, *range(2, 20))
+    assert len(waker.threads) == 1
+    box.bell.flush(PATIENCE_SECONDS / 2)
+    assert len(waker.threads) == 2
+
+
+def test_a_rest_grows_while_commits_keep_coming_and_is_short_again_after_a_pause(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rung = Bell(lambda: None)
+    rests = Rests(rung, keep_ringing=5)
+    monkeypatch.setattr(rung, "_hurry", rests)
+    rung.ring()
+    assert wait_until(lambda: len(rests.seconds) == 6)
+    rung.flush()
+    rung.ring()
+    assert wait_until(lambda: len(rests.seconds) == 7)
+    least, most = bell.LEAST_REST_SECONDS, bell.MOST_REST_SECONDS
+    assert rests.seconds == [least, 2 * least, 4 * least, most, most, most, least]
+
+
+class Rests(threading.Event):
+    """How long the bell would rest; meanwhile it is rung again, the first times."""
+
+    def __init__(self, rung: Bell, keep_ringing: int) -> None:
+        super().__init__()
+        self._bell = rung
+        self._left = keep_ringing
+        self.seconds: list[float] = []
+
+    def wait(self, timeout: float | None = None) -> bool:
+        assert timeout is not None
+        self.seconds.append(timeout)
+        if self._left:
+            self._left -= 1
+            self._bell.ring()
+        return True
+
+
 def test_flushing_an_idle_bell_returns_at_once() -> None:
     Bell(lambda: None).flush(seconds=float("inf"))
 
@@ -109,11 +157,10 @@ class Ringing:
         self.box = box
         self._log = log
         self.broker = OutboxRedisBroker(Settings(redis_url=server.url, namespace=f"test-{uuid4().hex}"))
-        self._flag = flag_for(self.broker, "outbox")
         box.bell = Bell(self._wake)
 
     def _wake(self) -> None:
-        ring_once(self._flag, lambda: send(self.broker, "outbox", DELIVER))
+        ring_on(self.broker, "outbox")
 
     def emit_and_flush(self, number: int) -> None:
         emit_in_transactions(self.box, number)

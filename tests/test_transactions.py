@@ -288,6 +288,40 @@ def test_an_interrupt_during_the_commit_delivers_nothing(witness: Witness, monke
     assert witness.swept() == stored() == []
 
 
+def test_after_a_rollback_in_the_middle_of_a_block_the_rest_is_rung_for(witness: Witness) -> None:
+    with witness.database.atomic() as transaction:
+        emit(1)
+        transaction.rollback()
+        emit(2)
+        emit(3)
+    assert witness.wakes == 1
+    assert witness.swept() == stored() == ["2", "3"]
+    assert witness.box.counters["emitted"] == 2
+
+
+def test_a_transaction_leaves_one_callback_of_each_kind_however_many_events_it_holds(witness: Witness) -> None:
+    with witness.database.atomic():
+        emit(1)
+        once = len(witness.database._state.commit_callbacks)
+        for number in range(2, 20):
+            emit(number)
+        outbox.emit_many([("Note", 20, "note.written")])
+        assert len(witness.database._state.commit_callbacks) == once
+    assert witness.wakes == 1
+    assert witness.box.counters["emitted"] == 20
+
+
+def test_callbacks_that_were_dropped_are_not_taken_for_waiting_ones(witness: Witness) -> None:
+    with pytest.raises((ZeroDivisionError, peewee.OperationalError)) as kept, witness.database.atomic():  # noqa: PT012
+        witness.database.after_commit(fail)
+        emit(1)
+    assert witness.saw_nothing()
+    with witness.database.atomic():
+        emit(2)
+    assert witness.wakes == 1
+    assert kept.value is not None  # and with it, by its traceback, the callbacks that did not run
+
+
 # Commits that Peewee does not announce, or announces oddly
 
 
@@ -300,6 +334,14 @@ def test_a_commit_in_the_middle_of_a_block_is_rung_for(witness: Witness) -> None
         emit(2)
     assert witness.wakes == (1 if witness.inline else 2)
     assert witness.swept() == ["1", "2"]
+
+
+def test_a_commit_in_the_middle_of_a_block_that_emits_no_more_is_rung_for_by_its_end(witness: Witness) -> None:
+    with witness.database.atomic() as transaction:
+        emit(1)
+        transaction.commit()
+    assert witness.wakes == 1
+    assert witness.swept() == ["1"]
 
 
 @contextlib.contextmanager

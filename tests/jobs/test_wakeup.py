@@ -5,9 +5,12 @@ operation on the table, the flag or the queue. So every order in which two emitt
 is tried.
 """
 
+import itertools
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
+from uuid import uuid4
 
 import pytest
 import redis
@@ -126,6 +129,8 @@ class World:
 class SteppedFlag:
     """The real flag; to put it up or take it down is a step."""
 
+    looks_at_queue = False
+
     def __init__(self, flag: LocalFlag, walker: Walker) -> None:
         self._flag = flag
         self._walker = walker
@@ -216,7 +221,7 @@ class TestTheFlagInRedis:
     def test_is_one_for_all_processes_and_one_for_each_queue(self, broker: OutboxRedisBroker) -> None:
         flag = flag_for(broker, "outbox")
         assert isinstance(flag, RedisFlag)
-        elsewhere = RedisFlag(broker.client, f"{broker.namespace}:outbox.flag")
+        elsewhere = RedisFlag(broker.client, f"{broker.namespace}:outbox")
         assert flag.put_up()
         assert not elsewhere.put_up()
         assert flag_for(broker, "another").put_up()
@@ -230,6 +235,32 @@ class TestTheFlagInRedis:
         answer(flag_for(broker, "outbox"), lambda: None)
         ring(broker)
         assert waiting(broker) == 2
+
+    def test_costs_one_round_trip_and_the_message_another(self, broker: OutboxRedisBroker) -> None:
+        ring(broker)  # from the first time on the server has the scripts
+        answer(flag_for(broker, "outbox"), lambda: None)
+        with commands(broker) as seen:
+            ring(broker)
+        assert seen == ["EVALSHA", "EVALSHA"]
+        with commands(broker) as seen:
+            ring(broker)
+        assert seen == ["EVALSHA"]
+
+    def test_survives_a_server_that_has_forgotten_its_scripts(self, broker: OutboxRedisBroker) -> None:
+        ring(broker)
+        answer(flag_for(broker, "outbox"), lambda: None)
+        broker.client.script_flush()
+        ring(broker)
+        assert waiting(broker) == 2
+
+    def test_stays_down_while_plenty_are_waiting(self, broker: OutboxRedisBroker) -> None:
+        for _ in range(ENOUGH_WAITING):
+            wakeup.send(broker, "outbox", wakeup.DELIVER)
+        ring(broker)
+        assert waiting(broker) == ENOUGH_WAITING
+        broker.client.lpop(f"{broker.namespace}:outbox")
+        ring(broker)
+        assert waiting(broker) == ENOUGH_WAITING
 
 
 class TestMessages:
@@ -266,7 +297,20 @@ class TestMessages:
 
 
 def ring(broker: Any) -> None:
-    ring_once(flag_for(broker, "outbox"), lambda: wakeup.send(broker, "outbox", wakeup.DELIVER))
+    wakeup.ring_on(broker, "outbox")
+
+
+@contextmanager
+def commands(broker: OutboxRedisBroker) -> Iterator[list[str]]:
+    """What the block asks of Redis, by the commands' names, known at its end; not what scripts do there."""
+    seen: list[str] = []
+    end = f"end-{uuid4().hex}"
+    with redis.Redis.from_url(broker._url) as other, other.monitor() as monitor:
+        yield seen
+        other.echo(end)
+        entries = itertools.takewhile(lambda entry: end not in entry["command"], monitor.listen())
+        asked = (entry["command"] for entry in entries if entry["client_type"] != "lua")
+        seen += [command.split()[0] for command in asked if broker.namespace in command]
 
 
 def waiting(broker: Any) -> int:
