@@ -20,7 +20,8 @@ K = TypeVar("K")
 PIECE_SECONDS = 0.5
 # A lookup, or a descriptor that select() can't have, does not end the wait: it is looked at this often.
 GLANCE_SECONDS = 0.002
-# All that are kept are kept; they are closed for their age.
+# They are closed for their age alone: by itself, libcurl may keep four for each request that is under way, and at the
+# end of a batch these are few.
 MOST_CONNECTIONS = 10_000
 
 

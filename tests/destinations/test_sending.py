@@ -144,7 +144,9 @@ class TestThreads:
             receiver.notices_the_end(of=2)
             assert len(receiver.requests) <= supply.taken == 3
             receiver.then(answers())
-            assert deliver(webhook, [sample() for _ in range(5)], at_once=3) == [DELIVERED] * 5
+            answered_on = receiver.requests[0].connection
+            assert deliver(webhook, [sample() for _ in range(5)]) == [DELIVERED] * 5
+            assert [request.connection for request in receiver.requests[-5:]] == [answered_on] * 5
 
     def test_nothing_to_send_starts_nothing(self, make_webhook: MakeWebhook) -> None:
         with Receiver() as receiver:
@@ -401,6 +403,28 @@ class TestConnections:
             with opening(gate, receiver, 8):
                 deliver(webhook, [sample() for _ in range(8)], at_once=8)
             assert receiver.connections == 8
+
+    def test_they_are_kept_also_while_fewer_and_fewer_are_needed(self, make_webhook: MakeWebhook) -> None:
+        turn = threading.Semaphore(0)
+
+        def wait(exchange: Exchange) -> None:
+            assert turn.acquire(timeout=PATIENCE_SECONDS)
+            answers()(exchange)
+
+        def begin() -> None:
+            becomes_true(lambda: receiver.under_way == 8)
+            turn.release()
+
+        with Receiver(wait) as receiver, ThreadPoolExecutor(1) as executor:
+            webhook = make_webhook(receiver.url)
+            beginning = executor.submit(begin)
+            for _ in webhook.deliver([sample() for _ in range(8)], Lease.lasting(60, at_once=8)):
+                turn.release()
+            beginning.result()
+            assert (receiver.connections, receiver.hung_up) == (8, 0)
+            turn.release(8)
+            deliver(webhook, [sample()])
+            assert (receiver.connections, receiver.hung_up) == (8, 0)
 
     def with_kept(self, number: int, make_webhook: MakeWebhook, receiver: Receiver) -> Webhook:
         """A webhook that has so many connections at rest."""
