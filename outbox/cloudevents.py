@@ -19,7 +19,7 @@ def attributes(event: Event, source: str) -> dict[str, Any]:
     """The context attributes; what the event does not have is left out."""
     known = {
         "specversion": "1.0",
-        "id": str(event.id),
+        "id": event.id_text,
         "source": source,
         "type": event.event_type,
         "subject": f"{event.aggregate_type}/{event.aggregate_id}",

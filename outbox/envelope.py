@@ -17,14 +17,14 @@ _ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
 def attributes(event: Event) -> dict[str, Any]:
     """All but the payload, as JSON has it; what the event does not have is left out."""
     known = {
-        "id": str(event.id),
+        "id": event.id_text,
         "type": event.event_type,
         "aggregate_type": event.aggregate_type,
         "aggregate_id": event.aggregate_id,
         "time": event.created_at.isoformat(),
         "tenant_id": event.tenant_id,
         "correlation_id": event.correlation_id,
-        "headers": event.headers,
+        "headers": event.headers if event.has_headers else None,
     }
     return {name: value for name, value in known.items() if value is not None and value != {}}
 

@@ -11,6 +11,8 @@ from outbox import timestamp
 from outbox.database import Row
 from outbox.identifier import as_uuid
 
+UUID_LENGTH = 36  # with its hyphens
+
 
 class Event:
     """One claimed event. `body` is the emitted JSON to the byte; `payload` and `headers` are decoded on first use."""
@@ -100,6 +102,11 @@ class Event:
         return self._id
 
     @property
+    def id_text(self) -> str:
+        """The id as everybody outside knows it, without making a UUID of it where the database says it like that."""
+        return self.row_id if len(self.row_id) == UUID_LENGTH else str(self.id)
+
+    @property
     def body(self) -> bytes:
         """The payload exactly as it was emitted, the same at every attempt."""
         return str(self._payload_text).encode()
@@ -115,6 +122,10 @@ class Event:
         if self._headers is None:
             self._headers = dict(json.loads(self._headers_text))
         return self._headers
+
+    @property
+    def has_headers(self) -> bool:
+        return bool(self._headers_text != "{}")
 
     @property
     def has_progress(self) -> bool:
@@ -147,11 +158,6 @@ class Event:
             since, claimed_at = timestamp.from_database(since), timestamp.from_database(claimed_at)
         seconds: float = (claimed_at - since).total_seconds() + since_claim
         return seconds if seconds > 0 else 0.0
-
-    @property
-    def order(self) -> tuple[Any, int]:
-        """Oldest due first, and in the order of emission among equals."""
-        return (self.due_at, self.seq)
 
     def __repr__(self) -> str:
         return f"<Event {self.event_type} {self.aggregate_type}:{self.aggregate_id} {self.id}>"

@@ -18,7 +18,7 @@ def to_text(moment: datetime) -> str:
 def from_database(value: datetime | str) -> datetime:
     """What a database returned, in UTC (PostgreSQL answers in its session's zone)."""
     moment = datetime.fromisoformat(value) if isinstance(value, str) else value
-    return moment.astimezone(UTC)
+    return moment if moment.tzinfo is UTC else moment.astimezone(UTC)
 
 
 class DatabaseClock:

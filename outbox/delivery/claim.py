@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from operator import attrgetter
 from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
 
@@ -13,6 +14,9 @@ from outbox.event import Event
 if TYPE_CHECKING:
     from outbox.core import Outbox
     from outbox.database import Row
+
+# Oldest due first, and in the order of emission among equals.
+ORDER = attrgetter("due_at", "seq")
 
 
 def claim(box: Outbox, size: int, *, suspects: bool = True) -> Batch | None:
@@ -25,7 +29,7 @@ def claim(box: Outbox, size: int, *, suspects: bool = True) -> Batch | None:
         return None
     crash.point(crash.AFTER_CLAIM)
     events = [Event(row) for row in rows]
-    events.sort(key=lambda event: event.order)
+    events.sort(key=ORDER)
     suspect = bool(events[0].suspect)
     if not suspect:
         box.front.reached(events[-1].due_at if len(events) >= size else None)

@@ -43,6 +43,7 @@ class LeaseKeeper:
     def _start_afresh(self) -> None:
         self._changed = threading.Condition()
         self._batches: dict[Batch, float] = {}  # and when each is to be looked at next
+        self._wakes_at = 0.0
         self._thread: threading.Thread | None = None
 
     @contextmanager
@@ -53,12 +54,13 @@ class LeaseKeeper:
             return
         try:
             with self._changed:
-                self._batches[batch] = self._next_look(batch, batch.started_at)
+                look_at = self._batches[batch] = self._next_look(batch, batch.started_at)
                 if self._thread is None:
                     thread = threading.Thread(target=self._keep, name="outbox-leases", daemon=True)
                     thread.start()
                     self._thread = thread
-                self._changed.notify()
+                if look_at < self._wakes_at:  # else the thread need not hear of it now
+                    self._changed.notify()
             yield
         finally:
             with self._changed:
@@ -78,7 +80,7 @@ class LeaseKeeper:
     def _has_work(self) -> bool:
         with self._changed:
             if not self._batches:
-                self._changed.wait(LINGER_SECONDS)
+                self._wait(LINGER_SECONDS)
             if not self._batches:
                 self._thread = None
             return bool(self._batches)
@@ -89,7 +91,7 @@ class LeaseKeeper:
             now = time.monotonic()
             next_at = min(self._batches.values(), default=now)
             if next_at > now:
-                self._changed.wait(next_at - now)
+                self._wait(next_at - now)
                 return
             ripe = [batch for batch, due_at in self._batches.items() if due_at <= now]
             for batch in ripe:
@@ -104,6 +106,10 @@ class LeaseKeeper:
         for batch in ripe:
             if now - batch.started_at >= self._box.settings.max_run_seconds and batch.overdue is not None:
                 batch.overdue()
+
+    def _wait(self, seconds: float) -> None:
+        self._wakes_at = time.monotonic() + seconds
+        self._changed.wait(seconds)
 
     def _next_look(self, batch: Batch, now: float) -> float:
         moments = (SLICE_SECONDS, self._box.settings.max_run_seconds)

@@ -45,7 +45,7 @@ class Writer:
     def write(self, event: Event, now: datetime, ends_at: float) -> Request:
         """`now` is the database's: a host whose clock is wrong signs what receivers accept."""
         headers, body = self._form(event, self._source)
-        id, timestamp = str(event.id), str(int(now.timestamp()))
+        id, timestamp = event.id_text, str(int(now.timestamp()))
         headers += [("webhook-id", id), ("webhook-timestamp", timestamp)]
         if self._keys:
             signatures = [key.sign(id.encode(), timestamp.encode(), body).decode() for key in self._keys]

@@ -28,7 +28,7 @@ MakeWebhook = Callable[..., Webhook]
 def sample(payload: Any = None, *, id: UUID | None = None, **fields: Any) -> Event:
     """An event as it comes out of the table."""
     values = {
-        "id": uuid7() if id is None else id,
+        "id": str(uuid7() if id is None else id),
         "seq": 1,
         "aggregate_type": "Order",
         "aggregate_id": "7",
