@@ -75,6 +75,8 @@ class Batch:
         self.given_back = 0
         # What to do when it goes on for too long.
         self.overdue: Callable[[], None] | None = None
+        # Held while outcomes are written: a batch has not ended before they are, whoever writes them.
+        self.writing = threading.Lock()
         self._lock = threading.Lock()
         self._closed = False
         # By their numbers: an id takes ten times as long to look up.

@@ -33,7 +33,13 @@ REMEMBERED_SECONDS = 10.0
 
 
 def settle(box: Outbox, batch: Batch) -> None:
-    """Write every finished delivery of the batch: the plain successes at once, the rest row by row."""
+    """Write every finished delivery of the batch; and wait for whoever is writing others of it."""
+    with batch.writing:
+        _write(box, batch)
+
+
+def _write(box: Outbox, batch: Batch) -> None:
+    """The plain successes at once, the rest row by row."""
     finished = batch.take_finished()
     if not finished:
         return

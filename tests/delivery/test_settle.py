@@ -1,18 +1,24 @@
 """settle: what became of an event, written under the fence of its lease."""
 
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from threading import Event as Gate
+from threading import Lock, Semaphore
 from uuid import uuid4
 
 import psycopg
 import pytest
 
 import outbox
+from outbox import retry
 from outbox.core import Outbox
 from outbox.delivery.batch import Delivery
 from outbox.delivery.dispatch import dispatch
-from outbox.delivery.settle import give_back, settle
+from outbox.delivery.settle import close, give_back, settle
 from outbox.models import DELIVERED, FAILED, PENDING, SENDING, OutboxEvent
 from tests.table import (
+    PATIENCE_SECONDS,
     change,
     claimed,
     emit,
@@ -20,6 +26,7 @@ from tests.table import (
     expire_leases,
     let_pass,
     on_postgres,
+    passes,
     statements,
     statuses,
     stored,
@@ -160,6 +167,52 @@ class TestGivingBack:
         assert batch.begin(Delivery(batch.events[0], {}), "somewhere")
         assert give_back(box, batch) == 1
         assert (stored(begun).status, stored(other).status) == (SENDING, PENDING)
+
+
+class Noticed:
+    """A lock that tells how many have come for it."""
+
+    def __init__(self) -> None:
+        self.came = Semaphore(0)
+        self._lock = Lock()
+
+    def __enter__(self) -> None:
+        self.came.release()
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+def test_a_batch_is_not_over_while_another_thread_writes_its_outcomes(
+    box: Outbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outbox.handler("order.*", name="taker")(lambda _: None)
+    event = emit_one()
+    batch, gate, order = claimed(box), Gate(), list[str]()
+    monkeypatch.setattr(batch, "writing", noticed := Noticed())
+    (delivery,) = [Delivery(each, {"taker": retry.delivered(1)}) for each in batch.events]
+    batch.finish(delivery)
+
+    def write(*_: object) -> int:
+        passes(gate)
+        order.append("written")
+        return 1
+
+    monkeypatch.setattr(sys.modules[settle.__module__], "persist", write)
+    with ThreadPoolExecutor(2) as executor:
+        writing = executor.submit(settle, box, batch)
+        assert noticed.came.acquire(timeout=PATIENCE_SECONDS)
+        closing = executor.submit(close, box, batch)
+        closing.add_done_callback(lambda _: order.append("closed"))
+        try:
+            assert noticed.came.acquire(timeout=PATIENCE_SECONDS)
+        finally:
+            gate.set()
+        writing.result(PATIENCE_SECONDS)
+        closing.result(PATIENCE_SECONDS)
+    assert order == ["written", "closed"]
+    assert stored(event).status == SENDING  # this test's `write` writes nothing
 
 
 @on_postgres
