@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from itertools import pairwise
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 Labels = tuple[tuple[str, str], ...]
@@ -58,11 +58,9 @@ class Counters:
             return
         about = tuple(labels.items())
         total = sum(ordered)
-        ends = [bisect_right(ordered, bound) for bound in BOUNDS]
         with self._lock:
-            for bucket, (before, end) in zip(BUCKETS, pairwise((0, *ends, len(ordered))), strict=True):
-                if end > before:
-                    self._counts[Series(f"{name}_bucket", (*about, ("le", bucket)))] += end - before
+            for bucket, count in _by_bucket(ordered):
+                self._counts[Series(f"{name}_bucket", (*about, ("le", bucket)))] += count
             # Counter's types say int; the sum is the one number that isn't.
             self._counts[Series(f"{name}_sum", about)] += total  # type: ignore[assignment]
 
@@ -85,3 +83,15 @@ class Counters:
             new = {series: count - self._taken[series] for series, count in self._counts.items()}
             self._taken = self._counts.copy()
         return {series: count for series, count in new.items() if count}
+
+
+def _by_bucket(ordered: Sequence[float]) -> Iterator[tuple[str, int]]:
+    """How many there are in each bucket that is not empty; most often that is one of the first."""
+    before, number = 0, len(ordered)
+    for bucket, bound in zip(BUCKETS, (*BOUNDS, math.inf), strict=True):
+        end = bisect_right(ordered, bound)
+        if end > before:
+            yield bucket, end - before
+        if end == number:
+            return
+        before = end

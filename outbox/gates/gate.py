@@ -108,7 +108,8 @@ class Gate:
         if own.full and not self._is_open:
             return own
         # A probe needs no place: all of them may be taken by calls that take long.
-        answer = self._ask_all(request if own.full else replace(request, events=own.events))
+        rest = own.full or own.events == request.events
+        answer = self._ask_all(request if rest else replace(request, events=own.events))
         if answer.probe:
             return answer
         if not answer.events:
@@ -120,9 +121,10 @@ class Gate:
         """A share is one place, however many calls at once it makes."""
         calls = min(self._at_once, request.events)
         speed = None if request.per_second is None else request.per_second * calls
-        alone = replace(request, at_once=1, per_second=speed)
+        alone = Request(request.holder, request.events, 1, request.hold_seconds, speed)
         answer = self._own_store.update(self.name, lambda state, now: states.ask(state, now, alone, self._own))
-        return replace(answer, at_once=min(self._at_once, answer.events))
+        at_once = min(self._at_once, answer.events)
+        return answer if at_once == answer.at_once else replace(answer, at_once=at_once)
 
     def _ask_all(self, request: Request) -> Answer:
         if self._is_limited or self._clock() >= self._calm_until:
