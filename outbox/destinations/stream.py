@@ -18,6 +18,7 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any
 
 from outbox.destinations import Lease
@@ -59,7 +60,7 @@ class RedisStream:
         self.limits = Limits(concurrency, per_second)
         self._choice = Choice(events)
         self._stream = Template(stream, "stream")
-        self._maxlen = maxlen
+        self._trim = () if maxlen is None else ("MAXLEN", "~", maxlen)
         self._timeout = float(timeout)
         self._url = url
         self._client = _make_client(url, self._timeout)
@@ -82,7 +83,8 @@ class RedisStream:
                 except Exception as error:  # what is wrong with one event must not stop the others
                     yield event, Retry(describe(error))
                 else:
-                    pipeline.xadd(stream, entry, maxlen=self._maxlen, approximate=True)
+                    # As the client's own `xadd` would send it, which takes a third longer.
+                    pipeline.execute_command("XADD", stream, *self._trim, "*", *chain.from_iterable(entry.items()))
                     sent.append(event)
             yield from zip(sent, outcomes(pipeline), strict=True)
 

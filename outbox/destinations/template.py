@@ -28,8 +28,11 @@ class Template:
                 known = ", ".join(f"{{{name}}}" for name in FIELDS)
                 raise RegistrationError(f"{what} may contain {known} and no others, unlike {text!r}.")
         self.varies = any(field is not None for _, field, _, _ in parts)
+        self._constant = None if self.varies else text.format()
 
     def of(self, event: Event) -> str:
         """The name for one event."""
+        if self._constant is not None:
+            return self._constant
         values = {name: getattr(event, name) for name in FIELDS}
         return self.text.format_map({name: NOTHING if value is None else value for name, value in values.items()})

@@ -33,9 +33,12 @@ def test_a_run_tells_its_results_in_a_table_for_machines_and_as_a_picture(tmp_pa
     rows = {row["title"]: row for row in json.loads(written.read_text())["rows"]}
     assert list(rows) == [
         "emit inside a transaction",
-        "drain, one worker process",
-        "drain, one worker process: processor time",
-        "drain, two worker processes",
+        "drain, one worker process, batches of 100",
+        "drain, processor time, batches of 100",
+        "drain, one worker process, batches of 500",
+        "drain, processor time, batches of 500",
+        "drain, two worker processes, batches of 100",
+        "drain, two worker processes, batches of 500",
         "claim of 100, 300 in flight",
     ]
     picture = "".join(ET.parse(drawn).getroot().itertext())  # noqa: S314  (we wrote it)
