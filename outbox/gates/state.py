@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from outbox.limits import Limits
@@ -68,7 +68,7 @@ class State:
         return not self.open and (self.recovered_at is None or now - self.recovered_at >= RAMP_SECONDS)
 
     def to_json(self) -> str:
-        return json.dumps(asdict(self), separators=(",", ":"), sort_keys=True)
+        return json.dumps(self, default=_fields, separators=(",", ":"), sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -208,6 +208,11 @@ def _with_places(state: State, places: dict[str, Place]) -> State:
     return State(
         state.trips, state.open_until, state.error, state.recovered_at, places, state.next_at, state.tail_at
     )  # fmt: skip
+
+
+def _fields(thing: State | Place) -> dict[str, Any]:
+    """As `dataclasses.asdict`, which copies everything on the way."""
+    return {name: getattr(thing, name) for name in thing.__slots__}
 
 
 def _known(kind: type[Place | State], fields: dict[str, Any]) -> dict[str, Any]:

@@ -70,8 +70,9 @@ class RedisStore:
     def __init__(self, client: Any, prefix: str) -> None:
         self._prefix = prefix
         self._compare_and_set = client.register_script(COMPARE_AND_SET)
-        # What was there last, so that usually a single round trip is enough: the text, Redis's time, and ours.
-        self._seen: dict[str, tuple[str, float, float]] = {}
+        # What was there last, so that usually a single round trip is enough: the text and what it says, Redis's time,
+        # and ours.
+        self._seen: dict[str, tuple[str, State, float, float]] = {}
         # This process's threads take turns: else they overtake each other all the time.
         self._locks: dict[str, threading.Lock] = {}
 
@@ -81,23 +82,26 @@ class RedisStore:
 
     def _update(self, name: str, decide: Decide[T]) -> T:
         if name not in self._seen:
-            self._exchange(name, NEVER_SEEN, "")
+            self._exchange(name, NEVER_SEEN, "", State())
         ends_at = time.monotonic() + OVERTAKEN_SECONDS
         while True:
-            before, read, read_at = self._seen[name]
-            state = _read(before)
+            before, state, read, read_at = self._seen[name]
             after, answer = decide(state, read + time.monotonic() - read_at)
             text = before if after == state else after.to_json()
-            if self._exchange(name, before, text):
+            if self._exchange(name, before, text, after):
                 return answer
             if time.monotonic() >= ends_at:
                 raise TimeoutError(f"the state of {name!r} changes all the time")
 
-    def _exchange(self, name: str, before: str, after: str) -> bool:
+    def _exchange(self, name: str, before: str, after: str, state: State) -> bool:
+        """Whether what was there is replaced by `after`, the text of `state`; remembers what is there now."""
         keys, args = [self._prefix + name], [before.encode("latin-1"), after.encode("latin-1"), KEPT_MILLISECONDS]
         done, found, seconds, micros = self._compare_and_set(keys=keys, args=args)
-        text = after if done else found.decode("latin-1")  # of garbage too: it is compared, to the byte
-        self._seen[name] = (text, int(seconds) + int(micros) / 1e6, time.monotonic())
+        text = after
+        if not done:
+            text = found.decode("latin-1")  # of garbage too: it is compared, to the byte
+            state = _read(text)
+        self._seen[name] = (text, state, int(seconds) + int(micros) / 1e6, time.monotonic())
         return bool(done)
 
     release = update
