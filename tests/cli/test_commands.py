@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import signal
 from collections import Counter
 from pathlib import Path
@@ -348,7 +349,8 @@ def test_completion_prints_a_script_for_the_shell(shell: str, command: Outbox_) 
 
 
 def test_a_shell_completes_commands(url: str) -> None:
-    done = run("/bin/sh", "-c", f"COMP_WORDS='outbox re' COMP_CWORD=1 _OUTBOX_COMPLETE=bash_complete {BIN}/outbox")
+    program = shlex.quote(str(Path(BIN) / "outbox"))
+    done = run("/bin/sh", "-c", f"COMP_WORDS='outbox re' COMP_CWORD=1 _OUTBOX_COMPLETE=bash_complete {program}")
     assert {line.split(",")[1] for line in done.stdout.splitlines()} == {"replay", "retry"}
 
 
