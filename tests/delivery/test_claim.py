@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import psycopg
 import pytest
@@ -145,19 +145,30 @@ class TestOnPostgres:
         # A row grows by its lease: of the tiniest rows the last one or two of a page don't fit beside the others.
         assert updates(box)[1] > 400
 
-    def test_with_many_rows_a_claim_and_a_count_use_the_pending_index(self, box: Outbox) -> None:
-        fill(box, "delivered", 100_000, "NULL")
+    def test_among_a_million_rows_no_step_reads_them_all(self, box: Outbox) -> None:
+        fill(box, "delivered", 1_000_000, "NULL")
         fill(box, "pending", 20_000, "now() + interval '1 hour'")
-        emit(50)
+        emit(51)
         box.database.execute_sql("ANALYZE outbox_event")
-        texts = box.dialect.statements
-        for statement, parameters in (
-            (texts.claim, (BEGINNING, True, 100, ids(emit(1))[0], 30.0)),
-            (texts.count_due, (1_000,)),
-        ):
+        texts, lease = box.dialect.statements, uuid4()
+        looks: dict[str, tuple[Any, ...]] = {
+            texts.claim: (BEGINNING, True, 100, lease, 30.0),
+            texts.count_due: (1_000,),
+        }
+        for statement, parameters in looks.items():
             plan = explain(box, statement, parameters)
             assert "idx_outbox_pending_next" in plan
             assert "Seq Scan" not in plan, plan
+        for batch in (1, 100, 1_000, 5_000):
+            several = box.dialect.ids([uuid4() for _ in range(batch)])
+            ends: dict[str, tuple[Any, ...]] = {
+                texts.delivered: (several, lease),
+                texts.released: (several, lease),
+                texts.renewed: (30.0, several, box.dialect.ids([lease])),
+            }
+            for statement, parameters in ends.items():
+                plan = explain(box, statement, parameters)
+                assert "Seq Scan" not in plan, plan
         assert len(claimed(box).events) == 51
 
     def test_an_all_delivered_batch_is_one_claim_and_one_settle(self, box: Outbox) -> None:
