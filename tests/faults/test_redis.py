@@ -25,6 +25,14 @@ def set_memory(server: RedisServer, limit: int) -> None:
         client.config_set("maxmemory", limit)
 
 
+def assert_all_came_once(stage: Stage, emitter: Emitter) -> None:
+    """The emitter has noticed nothing, and whatever it has committed was delivered."""
+    assert emitter.stop() == 0
+    assert "Traceback" not in emitter.program.said()
+    stage.wait_until_all("delivered")
+    assert Counter(stage.ended()) == Counter(emitter.committed())
+
+
 def test_out_of_memory_it_disturbs_no_emitter_and_all_is_delivered_once(
     make_stage: MakeStage, own_redis: RedisServer
 ) -> None:
@@ -39,10 +47,7 @@ def test_out_of_memory_it_disturbs_no_emitter_and_all_is_delivered_once(
     emitter.wait_for_more(200)
     set_memory(own_redis, 0)
     emitter.wait_for_more(50)
-    assert emitter.stop() == 0
-    assert "Traceback" not in emitter.program.said()
-    stage.wait_until_all("delivered")
-    assert Counter(stage.ended()) == Counter(emitter.committed())
+    assert_all_came_once(stage, emitter)
     assert worker.running
 
 
@@ -76,10 +81,7 @@ def test_gone_for_as_long_as_a_dozen_sweeps_it_disturbs_no_emitter_and_all_is_de
     assert stage.statuses()["pending"] > 0
     own_redis.start()
     emitter.wait_for_more(50)
-    assert emitter.stop() == 0
-    assert "Traceback" not in emitter.program.said()
-    stage.wait_until_all("delivered")
-    assert Counter(stage.ended()) == Counter(emitter.committed())
+    assert_all_came_once(stage, emitter)
     assert worker.running
     assert scheduler.running
 
