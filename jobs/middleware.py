@@ -151,6 +151,7 @@ class Lifecycle(Middleware):
         try:
             outbox.current().stopping.clear()
             check_ready(broker)
+            outbox.current().become_worker()
         except OutboxError as error:
             raise SystemExit(f"outbox: {error}") from None
 

@@ -93,6 +93,7 @@ __all__ = [
     "inbox",
     "loaded_settings",
     "process_pending_events",
+    "retire",
     "retry_failed_events",
     "webhooks",
 ]
@@ -157,6 +158,7 @@ def _on_current(method: Callable[Concatenate[Outbox, P], R]) -> Callable[P, R]:
 add_destination = _registry.add
 handler = _registry.handler
 ignore = _registry.ignore
+retire = _registry.retire
 
 emit = _on_current(Outbox.emit)
 emit_many = _on_current(Outbox.emit_many)

@@ -24,11 +24,14 @@ from outbox.bell import Bell
 from outbox.connect import open_database
 from outbox.counters import Counters
 from outbox.database import Dialect, behind_proxy, dialect_of, is_private_to_a_thread
+from outbox.delivery.audience import Audiences
 from outbox.delivery.front import Front
 from outbox.delivery.lease import LeaseKeeper
 from outbox.delivery.pace import Pace
 from outbox.delivery.solitude import Solitude
 from outbox.destinations.declared import declare
+from outbox.destinations.record import Recorder
+from outbox.destinations.recorded import RecordedDestinations
 from outbox.emit import NewEvent, OnDuplicate, Unique, as_new_event, emit, emit_many
 from outbox.errors import SettingsError
 from outbox.gates import Gates
@@ -64,6 +67,12 @@ class Outbox:
         self.emitted = AfterCommit(lambda _, count: counters.add(emitted=count))
         inbox_dialect = self.dialect if inbox_database is None else dialect_of(behind_proxy(inbox_database))
         self.inbox = Inbox(inbox_dialect, self.counters, self.settings.inbox_hours)
+        # The destinations of the deployment, as its workers have recorded them; and this process's own record of them.
+        self.recorded = RecordedDestinations(self.dialect)
+        self.audiences = Audiences(self.dialect, self.registry, self.recorded)
+        self.recorder = Recorder(self)
+        # Whether this process was started to deliver, and so records what it delivers to.
+        self.is_worker = False
         self.pace = Pace(self.settings.batch_size)
         self.front = Front()
         self.leases = LeaseKeeper(self)
@@ -135,6 +144,10 @@ class Outbox:
     def drain(self) -> int:
         """Deliver what is due until a claim comes back short; answers how many events were claimed."""
         return delivery.drain(self)
+
+    def become_worker(self) -> None:
+        """Deliver from now on, as a process that was started to: its destinations count for the whole deployment."""
+        self.is_worker = True
 
     @property
     def side_by_side(self) -> bool:

@@ -190,6 +190,7 @@ class Postgres(Dialect):
 
     # Any number that nobody else is likely to use: the lock is shared by all programs on the database.
     SCHEMA_LOCK_KEY = 0x6F7574626F78
+    SCHEMA_LOCK_SECONDS = 10.0
     # libpq's transaction states ACTIVE, INTRANS and INERROR; IDLE is 0, and 4 says that the connection is lost.
     OPEN = (1, 2, 3)
     WHOLE = (1, 2)
@@ -289,6 +290,8 @@ class Postgres(Dialect):
         # At a stricter level the snapshot would be older than the lock, and miss what the last holder did.
         with self.database.atomic("READ COMMITTED"):
             self.run("SELECT pg_advisory_xact_lock(%s)", (self.SCHEMA_LOCK_KEY,))
+            # While a change waits for a table's lock, everything else on the table waits behind it.
+            self.run("SELECT set_config('lock_timeout', %s, true)", (f"{self.SCHEMA_LOCK_SECONDS:g}s",))
             yield
 
 

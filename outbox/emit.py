@@ -17,7 +17,7 @@ from outbox.database import AT_ONCE
 from outbox.encoding import check_text, encode_object
 from outbox.errors import DuplicateEvent, InvalidEvent, TransactionRequired
 from outbox.identifier import uuid7
-from outbox.models import CONTEXT_LENGTH, KEY_LENGTH, NAME_LENGTH, PENDING, Encoded, OutboxEvent
+from outbox.models import CONTEXT_LENGTH, EVENT, KEY_LENGTH, NAME_LENGTH, PENDING, Encoded, OutboxEvent
 
 if TYPE_CHECKING:
     from outbox.core import Outbox
@@ -95,6 +95,7 @@ class Draft(NamedTuple):
             "next_attempt_at": next_attempt_at,
             "created_at": created_at,
             "updated_at": created_at,
+            "kind": EVENT,
         }
         return event
 

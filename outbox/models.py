@@ -16,6 +16,9 @@ from outbox import timestamp
 
 PENDING, SENDING, DELIVERED, FAILED = STATUSES = ("pending", "sending", "delivered", "failed")
 
+# What a row is: something that happened.
+EVENT = "event"
+
 NAME_LENGTH = 100
 KEY_LENGTH = 255
 CONTEXT_LENGTH = 255
@@ -92,6 +95,10 @@ class OutboxEvent(peewee.Model):
     error_message = peewee.TextField(null=True)
     created_at = UtcDateTimeField()
     updated_at = UtcDateTimeField()
+    kind = peewee.CharField(10, default=EVENT)
+    subject = peewee.CharField(KEY_LENGTH, null=True)
+    # Who had it when it was delivered: the id of a row of outbox_audience.
+    audience = peewee.IntegerField(null=True)
 
     class Meta:
         table_name = "outbox_event"

@@ -212,6 +212,93 @@ OPERATIONS = Version(
     sqlite=(_AGGREGATE_INDEX, *_SQLITE_OPERATIONS),
 )
 
+# Which destinations the deployment has (`destinations/recorded.py`): a row for each pattern of each of them. What was
+# retired stays as a row, so that an open delivery to it can be told from one to a destination that was never recorded.
+# `outbox_control` holds what all workers have to know; they read a row anew when its version changes. `outbox_audience`
+# holds each set of names once, so that an event keeps a number instead of names.
+_POSTGRES_DESTINATIONS = (
+    """
+CREATE TABLE outbox_destination (
+    name            varchar(255) NOT NULL,
+    pattern         varchar(100) NOT NULL,
+    recorded_at     timestamptz NOT NULL,
+    seen_at         timestamptz NOT NULL,
+    checked_at      timestamptz NOT NULL,
+    absent_seconds  double precision NOT NULL DEFAULT 0,
+    retired_at      timestamptz,
+    replaced_by     varchar(255),
+    PRIMARY KEY (name, pattern)
+)
+""",
+    """
+CREATE TABLE outbox_control (
+    name        varchar(100) PRIMARY KEY,
+    version     bigint NOT NULL,
+    value       json,
+    updated_at  timestamptz NOT NULL
+)
+""",
+    "INSERT INTO outbox_control (name, version, updated_at) VALUES ('destinations', 0, now())",
+    """
+CREATE TABLE outbox_audience (
+    id      integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    digest  varchar(64) NOT NULL UNIQUE,
+    names   json NOT NULL
+)
+""",
+)
+_SQLITE_DESTINATIONS = (
+    """
+CREATE TABLE outbox_destination (
+    name            TEXT NOT NULL,
+    pattern         TEXT NOT NULL,
+    recorded_at     TEXT NOT NULL,
+    seen_at         TEXT NOT NULL,
+    checked_at      TEXT NOT NULL,
+    absent_seconds  REAL NOT NULL DEFAULT 0,
+    retired_at      TEXT,
+    replaced_by     TEXT,
+    PRIMARY KEY (name, pattern)
+)
+""",
+    """
+CREATE TABLE outbox_control (
+    name        TEXT PRIMARY KEY,
+    version     INTEGER NOT NULL,
+    value       TEXT,
+    updated_at  TEXT NOT NULL
+)
+""",
+    "INSERT INTO outbox_control (name, version, updated_at) VALUES ('destinations', 0, CURRENT_TIMESTAMP)",
+    """
+CREATE TABLE outbox_audience (
+    id      INTEGER PRIMARY KEY,
+    digest  TEXT NOT NULL UNIQUE,
+    names   TEXT NOT NULL
+)
+""",
+)
+
+# Columns that may be null, or whose default is a constant: adding them changes the catalogue and rewrites no row.
+_POSTGRES_EVENT_COLUMNS = """
+ALTER TABLE outbox_event
+    ADD COLUMN kind varchar(10) NOT NULL DEFAULT 'event',
+    ADD COLUMN subject varchar(255),
+    ADD COLUMN audience integer
+"""
+_SQLITE_EVENT_COLUMNS = (
+    "ALTER TABLE outbox_event ADD COLUMN kind TEXT NOT NULL DEFAULT 'event'",
+    "ALTER TABLE outbox_event ADD COLUMN subject TEXT",
+    "ALTER TABLE outbox_event ADD COLUMN audience INTEGER",
+)
+
+DESTINATIONS = Version(
+    4,
+    "the destinations",
+    postgres=(*_POSTGRES_DESTINATIONS, _POSTGRES_EVENT_COLUMNS),
+    sqlite=(*_SQLITE_DESTINATIONS, *_SQLITE_EVENT_COLUMNS),
+)
+
 VERSIONS = (
     Version(
         1,
@@ -221,6 +308,7 @@ VERSIONS = (
     ),
     INBOX,
     OPERATIONS,
+    DESTINATIONS,
 )
 
 _HISTORY = {

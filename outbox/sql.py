@@ -71,6 +71,9 @@ CLAIMED_COLUMNS = """{id}, seq, aggregate_type, aggregate_id, event_type, orderi
     correlation_id, tenant_id, idempotency_key, attempts, max_attempts, {progress}, next_attempt_at, created_at,
     {now}"""
 
+# A claim says which version of the destinations its events are to go by: a worker with another copy reads them anew.
+DESTINATIONS_VERSION = "(SELECT version FROM outbox_control WHERE name = 'destinations')"
+
 # The lease filter stands inside the locking SELECT: a row that another worker claims meanwhile is looked at again
 # after it is locked. Whoever finds a suspect - a row whose lease ran out - takes it alone, so that an event that kills
 # its worker takes no neighbours along; a parameter says whether suspects may be taken at all. The first one says where
@@ -91,7 +94,7 @@ SET status = 'sending', attempts = attempts + 1, lease_id = %s, lease_until = {a
 WHERE id = ANY (CASE WHEN EXISTS (SELECT FROM due WHERE suspect)
     THEN ARRAY(SELECT id FROM due WHERE suspect ORDER BY next_attempt_at LIMIT 1)
     ELSE ARRAY(SELECT id FROM due) END) AND {quick}
-RETURNING {claimed}, (SELECT bool_or(suspect) FROM due)
+RETURNING {claimed}, {destinations_version}, (SELECT bool_or(suspect) FROM due)
 """
 
 # SQLite has one writer at a time: a look and an update inside BEGIN IMMEDIATE need no row locks.
@@ -107,14 +110,15 @@ CLAIM_SQLITE = """
 UPDATE outbox_event
 SET status = 'sending', attempts = attempts + 1, lease_id = ?, lease_until = {after}, updated_at = {now}
 WHERE {ids}
-RETURNING {claimed}, ?
+RETURNING {claimed}, {destinations_version}, ?
 """
 
-# The usual end: many rows, one statement. The attempt that the claim counted is what it cost.
+# The usual end: many rows, one statement. The attempt that the claim counted is what it cost. Most batches have one
+# audience; for one that has several, the second parameter is a JSON object with the audience of each event type.
 DELIVERED = """
 UPDATE outbox_event
 SET status = 'delivered', delivered_at = {now}, next_attempt_at = NULL, lease_id = NULL, lease_until = NULL,
-    progress = NULL, error_message = NULL, updated_at = {now}
+    progress = NULL, error_message = NULL, updated_at = {now}, audience = COALESCE({number}, {audience_of_type})
 WHERE {ids} AND lease_id = ? AND {quick}
 """
 
@@ -122,7 +126,7 @@ WHERE {ids} AND lease_id = ? AND {quick}
 SETTLED = """
 UPDATE outbox_event
 SET status = ?, attempts = ?, next_attempt_at = {moment}, progress = ?, error_message = ?,
-    delivered_at = CASE WHEN ? THEN {now} END, lease_id = NULL, lease_until = NULL, updated_at = {now}
+    delivered_at = CASE WHEN ? THEN {now} END, audience = ?, lease_id = NULL, lease_until = NULL, updated_at = {now}
 WHERE id = ? AND lease_id = ? AND {quick}
 """
 
@@ -186,10 +190,55 @@ SET status = 'pending', attempts = 0, next_attempt_at = {now}, delivered_at = NU
 WHERE {ids} AND delivered_at IS NOT NULL
 """
 AUDIT_BEGIN = "INSERT INTO outbox_audit (id, at, who, action, filters, affected) VALUES (?, {now}, ?, ?, ?, 0)"
+AUDIT_NOTE = """
+INSERT INTO outbox_audit (id, at, who, action, filters, affected, ended_at) VALUES (?, {now}, ?, ?, ?, 0, {now})
+"""
 AUDIT_ADD = "UPDATE outbox_audit SET affected = affected + ? WHERE id = ?"
 AUDIT_END = "UPDATE outbox_audit SET ended_at = {now} WHERE id = ?"
 
 NOW = "SELECT {now}"
+
+# The destinations of the deployment. Whoever changes them holds the lock on their version, so that recordings come one
+# after another. The version changes when the answer to "which names want this type?" may have changed.
+DESTINATIONS = """
+SELECT control.version, destination.name, destination.pattern, destination.retired_at IS NOT NULL,
+    destination.replaced_by, destination.seen_at >= {before}
+FROM outbox_control AS control LEFT JOIN outbox_destination AS destination ON true
+WHERE control.name = 'destinations'
+ORDER BY destination.name, destination.pattern
+"""
+# SQLite has no row locks: there a write takes the only write lock.
+DESTINATIONS_LOCK_POSTGRES = "SELECT version FROM outbox_control WHERE name = 'destinations' FOR UPDATE"
+DESTINATIONS_LOCK_SQLITE = "UPDATE outbox_control SET version = version WHERE name = 'destinations'"
+DESTINATIONS_CHANGED = """
+UPDATE outbox_control SET version = version + 1, updated_at = {now} WHERE name = 'destinations'
+"""
+DESTINATION_RECORD = """
+INSERT INTO outbox_destination (name, pattern, recorded_at, seen_at, checked_at) VALUES (?, ?, {now}, {now}, {now})
+ON CONFLICT (name, pattern) DO UPDATE
+SET seen_at = EXCLUDED.seen_at, absent_seconds = 0, retired_at = NULL, replaced_by = NULL
+"""
+# Workers have the name, and for a while none of them has had this pattern.
+DESTINATION_NARROW = """
+DELETE FROM outbox_destination
+WHERE name = ? AND retired_at IS NULL AND seen_at < {before}
+"""
+DESTINATION_RETIRE = """
+UPDATE outbox_destination SET retired_at = {now}, replaced_by = ? WHERE name = ? AND retired_at IS NULL
+"""
+# Time during which nothing was checked, since no worker ran, does not count: at most the second parameter.
+DESTINATION_ABSENT = """
+UPDATE outbox_destination
+SET absent_seconds = CASE WHEN seen_at >= checked_at THEN 0 ELSE absent_seconds + {checked_ago} END,
+    checked_at = {now}
+WHERE retired_at IS NULL
+"""
+DESTINATIONS_EXPIRED = """
+SELECT name FROM outbox_destination WHERE retired_at IS NULL GROUP BY name HAVING min(absent_seconds) >= ? ORDER BY name
+"""
+AUDIENCE_FIND = "SELECT id FROM outbox_audience WHERE digest = ?"
+AUDIENCE_ADD = "INSERT INTO outbox_audience (digest, names) VALUES (?, ?) ON CONFLICT (digest) DO NOTHING"
+AUDIENCE_NAMES = "SELECT names FROM outbox_audience WHERE id = ?"
 
 # The first one to insert goes on; another waits for its commit, and then gets no row back.
 INBOX_INSERT = """
@@ -246,9 +295,21 @@ class Statements:
     delete_by_hand: str
     replay: str
     audit_begin: str
+    audit_note: str
     audit_add: str
     audit_end: str
     now: str
+    destinations: str
+    destinations_lock: str
+    destinations_changed: str
+    destination_record: str
+    destination_narrow: str
+    destination_retire: str
+    destination_absent: str
+    destinations_expired: str
+    audience_find: str
+    audience_add: str
+    audience_names: str
     inbox_insert: str
     inbox_delete: str
     inbox_count: str
@@ -262,7 +323,7 @@ class Statements:
 
 
 def _write_out(parts: dict[str, str], mark: str, **given: str) -> Statements:
-    parts = parts | {"columns": INSERT_COLUMNS, "failed": FAILED}
+    parts = parts | {"columns": INSERT_COLUMNS, "failed": FAILED, "destinations_version": DESTINATIONS_VERSION}
     parts["claimed"] = CLAIMED_COLUMNS.format(**parts)
     parts["ended"] = ENDED.format(**parts)
     parts["old"] = INBOX_OLD.format(**parts)
@@ -281,9 +342,20 @@ def _write_out(parts: dict[str, str], mark: str, **given: str) -> Statements:
         "delete_by_hand": DELETE_BY_HAND,
         "replay": REPLAY,
         "audit_begin": AUDIT_BEGIN,
+        "audit_note": AUDIT_NOTE,
         "audit_add": AUDIT_ADD,
         "audit_end": AUDIT_END,
         "now": NOW,
+        "destinations": DESTINATIONS,
+        "destinations_changed": DESTINATIONS_CHANGED,
+        "destination_record": DESTINATION_RECORD,
+        "destination_narrow": DESTINATION_NARROW,
+        "destination_retire": DESTINATION_RETIRE,
+        "destination_absent": DESTINATION_ABSENT,
+        "destinations_expired": DESTINATIONS_EXPIRED,
+        "audience_find": AUDIENCE_FIND,
+        "audience_add": AUDIENCE_ADD,
+        "audience_names": AUDIENCE_NAMES,
         "inbox_insert": INBOX_INSERT,
         "inbox_delete": INBOX_DELETE,
         "inbox_count": INBOX_COUNT,
@@ -317,6 +389,10 @@ POSTGRES = _write_out(
         "parcel": "(outbox_process.details->>'parcel')::bigint",
         "counts": "json_to_recordset(?) AS item (name text, labels text, value float8)",
         "minute": "date_trunc('minute', statement_timestamp())",
+        "number": "?::integer",
+        # As a subquery the object is parsed once, not for every row.
+        "audience_of_type": "((SELECT ?::jsonb) ->> event_type)::integer",
+        "checked_ago": "LEAST(EXTRACT(EPOCH FROM statement_timestamp() - checked_at), ?)",
         "skip_locked": "FOR UPDATE SKIP LOCKED",
         "among": "= ANY (ARRAY",
         "close": ")",
@@ -325,6 +401,7 @@ POSTGRES = _write_out(
     insert_many=INSERT_MANY,
     due="",
     claim=CLAIM_POSTGRES,
+    destinations_lock=DESTINATIONS_LOCK_POSTGRES,
 )
 
 # SQLite's clock has milliseconds; written to the width of microseconds it compares with every other timestamp.
@@ -348,6 +425,9 @@ SQLITE = _write_out(
         "counts": """(SELECT json_extract(value, '$.name') AS name, json_extract(value, '$.labels') AS labels,
             json_extract(value, '$.value') AS value FROM json_each(?)) AS item""",
         "minute": "strftime('%Y-%m-%d %H:%M:00.000000+00:00', 'now')",
+        "number": "?",
+        "audience_of_type": "(SELECT entry.value FROM json_each(?) AS entry WHERE entry.key = event_type)",
+        "checked_ago": "MIN((julianday('now') - julianday(checked_at)) * 86400, ?)",
         "skip_locked": "",
         "among": "IN ",
         "close": "",
@@ -356,4 +436,5 @@ SQLITE = _write_out(
     insert_many="",
     due=DUE_SQLITE,
     claim=CLAIM_SQLITE,
+    destinations_lock=DESTINATIONS_LOCK_SQLITE,
 )

@@ -74,8 +74,9 @@ class Scripted:
         self.answers: dict[UUID, str] = {}
         self.given: list[UUID] = []
 
-    def wants(self, event_type: str) -> bool:
-        return self.name in DESTINATIONS[event_type]
+    @property
+    def events(self) -> tuple[str, ...]:
+        return tuple(event_type for event_type, names in DESTINATIONS.items() if self.name in names)
 
     def deliver(self, events: Iterable[outbox.Event], _: outbox.Lease) -> Iterator[tuple[outbox.Event, Outcome]]:
         for event in events:

@@ -8,9 +8,9 @@ from typing import Any
 
 from outbox.admin.doctor import Context, Finding, note, ok, problem
 from outbox.admin.queries import COUNT_CAP
-from outbox.delivery.plan import NOBODY
 from outbox.destinations.pattern import Pattern
 from outbox.models import OutboxEvent
+from outbox.retry import NOBODY
 
 MOST_TOLD = 10
 NOT_REGISTERED = "is not registered in this worker"
