@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from outbox.admin.filters import Condition, Filter, is_storable
+from outbox.delivery.audience import names_of
+from outbox.destinations.recorded import read
 from outbox.identifier import as_uuid
 from outbox.models import DELIVERED, FAILED, OutboxEvent
 
@@ -221,3 +223,16 @@ def _newest(box: Outbox, query: Any, size: int) -> list[OutboxEvent]:
 
 def _counted(box: Outbox, query: Any) -> int:
     return int(query.count(box.database))
+
+
+def had_by(box: Outbox, event: OutboxEvent) -> tuple[str, ...]:
+    """Return the names of the destinations that a delivered event reached, as far as that was recorded."""
+    if event.audience is None:
+        return ()
+    return names_of(box.dialect, [event.audience]).get(event.audience, ())
+
+
+def destination_names(box: Outbox) -> list[str]:
+    """Return the destinations of the deployment: those that workers have recorded, and those registered here."""
+    recorded = read(box.dialect)[1]
+    return sorted({*(name for name, each in recorded.items() if not each.retired), *box.registry.destinations})

@@ -13,6 +13,7 @@ from outbox.cli.completion import completion
 from outbox.cli.consume import consume
 from outbox.cli.dashboard import dashboard
 from outbox.cli.deliver import deliver
+from outbox.cli.destinations import destinations, retire
 from outbox.cli.doctor import doctor
 from outbox.cli.emit import emit
 from outbox.cli.init import init
@@ -38,6 +39,7 @@ cli.add_command(consume)
 cli.add_command(dashboard)
 cli.add_command(delete)
 cli.add_command(deliver)
+cli.add_command(destinations)
 cli.add_command(doctor)
 cli.add_command(emit)
 cli.add_command(fail)
@@ -45,6 +47,7 @@ cli.add_command(init)
 cli.add_command(list_)
 cli.add_command(metrics)
 cli.add_command(replay)
+cli.add_command(retire)
 cli.add_command(retry)
 cli.add_command(show)
 cli.add_command(status)

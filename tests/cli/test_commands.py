@@ -213,7 +213,7 @@ def test_replay_delivers_again_to_one(box: Outbox, command: Outbox_) -> None:
         outbox.handler("*", name=name)(lambda event, name=name: calls.append(name))
     event = emit_one()
     box.process_pending_events()
-    assert command("replay", "-y", str(event.id), "--to", "b").stdout == "1 event was delivered again to b.\n"
+    assert command("replay", "-y", str(event.id), "--to", "b").stdout == "1 event was put back for b.\n"
     box.process_pending_events()
     assert sorted(calls) == ["a", "b", "b"]
 

@@ -304,7 +304,7 @@ class Machine(RuleBasedStateMachine):
                 self._do(failing("tired"), which, "fail", lambda life: life.end(FAILED, self.now))
             case "replay" | "replay to one":
                 to = "one" if what == "replay to one" else None
-                self._do(replaying(to), which, "replay", lambda life: life.replay(to, self.now))
+                self._do(replaying(self.box, to), which, "replay", lambda life: life.replay(to, self.now))
             case "delete":
                 self._do(DELETE, which, "delete", self._forget)
             case "clean up":

@@ -10,6 +10,7 @@ import outbox
 from outbox.admin.doctor import Context, Finding, ok, problem, warning
 from outbox.admin.doctor.processes import name_of
 from outbox.destinations.description import description
+from outbox.destinations.recorded import absent_names, read
 
 HERE = "this command"
 MOST_TOLD = 10
@@ -31,6 +32,20 @@ def destinations(context: Context) -> Iterator[Finding]:
     yield from troubles[:MOST_TOLD]
     if not troubles:
         yield ok(f"All that are known deliver to the same: {', '.join(sorted(everything)) or 'nothing'}.")
+
+
+def recorded(context: Context) -> Iterator[Finding]:
+    """An event waits for every recorded destination that wants its type."""
+    by_name = read(context.box.dialect)[1]
+    running = sorted(name for name, each in by_name.items() if each.alive and not each.retired)
+    absent = absent_names(by_name, ())
+    for name in absent[:MOST_TOLD]:
+        yield problem(
+            f"No running worker has the destination {name}, which one has recorded: events that it wants wait for it.",
+            f"Start a worker with the module that registers it; if it is gone for good: `outbox retire {name}`.",
+        )
+    if not absent:
+        yield ok(f"Running workers have all that are recorded: {', '.join(running) or 'none is'}.")
 
 
 def versions(context: Context) -> Iterator[Finding]:

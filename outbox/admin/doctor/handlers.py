@@ -9,6 +9,7 @@ from typing import Any
 from outbox.admin.doctor import Context, Finding, note, ok, problem
 from outbox.admin.queries import COUNT_CAP
 from outbox.destinations.pattern import Pattern
+from outbox.destinations.recorded import absent_names, read
 from outbox.models import OutboxEvent
 from outbox.retry import NOBODY
 
@@ -61,7 +62,7 @@ def _stranded(stranded: Mapping[str, Counter[str]]) -> Iterator[Finding]:
             yield problem(
                 f"Events wait for {name!r}, which a worker did not know: {told}.",
                 f"See that every worker registers {name!r}: `dramatiq jobs your.module`; if it was renamed, give it "
-                f"its old name: `name={name!r}`.",
+                f"its old name: `name={name!r}`; if it is gone for good: `outbox retire {name}`.",
             )
 
 
@@ -74,12 +75,14 @@ def _pending(context: Context) -> tuple[Counter[str], dict[str, Counter[str]]]:
         .order_by(event.next_attempt_at)
         .limit(COUNT_CAP)
     )
+    absent = absent_names(read(context.box.dialect)[1], ())
     waiting: Counter[str] = Counter()
     stranded: dict[str, Counter[str]] = defaultdict(Counter)
     for row in query.execute(context.box.database):
         waiting[row.event_type] += 1
         for name, entry in (row.progress or {}).items():
-            if name == NOBODY or str(entry.get("error", "")).endswith(NOT_REGISTERED):
+            unknown = str(entry.get("error", "")).endswith(NOT_REGISTERED)
+            if name == NOBODY or unknown or (entry.get("absences") and name in absent):
                 stranded[name][row.event_type] += 1
     return waiting, stranded
 
