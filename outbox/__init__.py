@@ -45,6 +45,7 @@ from outbox.errors import (
 from outbox.event import Event
 from outbox.limits import Limits
 from outbox.models import InboxMessage, OutboxEvent
+from outbox.models import use_tables as _use_tables
 from outbox.outcome import Delivered, Failed, Outcome, Retry
 from outbox.registry import Registry
 from outbox.settings import Settings
@@ -124,6 +125,8 @@ def configure(
         )
         OutboxEvent.bind(_current.database)
         InboxMessage.bind(_current.inbox.database)
+        for model in (OutboxEvent, InboxMessage):
+            _use_tables(model, _current.settings.tables)
         return _current
 
 

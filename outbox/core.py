@@ -61,11 +61,13 @@ class Outbox:
     ) -> None:
         self.settings = Settings.load() if settings is None else settings
         self.database = open_database(self.settings.database_url) if database is None else behind_proxy(database)
-        self.dialect: Dialect = dialect_of(self.database)
+        self.dialect: Dialect = dialect_of(self.database, self.settings.tables)
         self.registry = Registry() if registry is None else registry
         self.counters = counters = Counters()
         self.emitted = AfterCommit(lambda _, count: counters.add(emitted=count))
-        inbox_dialect = self.dialect if inbox_database is None else dialect_of(behind_proxy(inbox_database))
+        inbox_dialect = self.dialect
+        if inbox_database is not None:
+            inbox_dialect = dialect_of(behind_proxy(inbox_database), self.settings.tables)
         self.inbox = Inbox(inbox_dialect, self.counters, self.settings.inbox_hours)
         # The destinations of the deployment, as its workers have recorded them; and this process's own record of them.
         self.recorded = RecordedDestinations(self.dialect)

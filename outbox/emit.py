@@ -185,14 +185,14 @@ def _found(box: Outbox, draft: Draft, on_duplicate: OnDuplicate, row: Row | None
     """What the table holds, after an insert that has answered `row`."""
     while row is None:
         same_key = (OutboxEvent.event_type == draft.event_type) & (OutboxEvent.idempotency_key == draft.idempotency_key)
-        existing: OutboxEvent | None = OutboxEvent.select().where(same_key).first(box.database)
-        if existing is None:
+        found: list[OutboxEvent] = box.dialect.select(OutboxEvent.select().where(same_key))
+        if not found:
             row = box.dialect.insert(draft)  # it was cleaned up between the two statements: the key is free again
             continue
         box.counters.add(duplicates=1)
         if on_duplicate == "ignore":
-            return existing
-        raise DuplicateEvent(draft.event_type, draft.idempotency_key, existing.id)
+            return found[0]
+        raise DuplicateEvent(draft.event_type, draft.idempotency_key, found[0].id)
     return draft.stored(*row)
 
 

@@ -102,7 +102,7 @@ def families(box: Outbox) -> Iterator[Metric]:
         box.check_schema()
         view = overview(box)
         recorded = read(box.dialect)[1]
-        for row in Total.select().execute(box.database):
+        for row in box.dialect.select(Total.select()):
             totals[row.name][labels_from_text(row.labels)] = row.value
     yield _up(1)
     yield from _counters(totals)

@@ -62,7 +62,7 @@ def cleanup_inbox(dialect: Dialect, hours: float, *, seconds: float | None = Non
     ends_at = None if seconds is None else time.monotonic() + seconds
     deleted = remaining = 0
     database, statements = dialect.database, dialect.statements
-    with dialect.connection(), explaining(database):
+    with dialect.connection(), explaining(dialect):
         age = dialect.seconds(hours * 3600)
         while bite := int(database.execute_sql(statements.inbox_delete, (age, BATCH)).rowcount):
             deleted += bite

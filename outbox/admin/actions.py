@@ -86,14 +86,14 @@ def total(box: Outbox, action: Action, which: Filter) -> int:
     """How many it would be, counted to the last: it may take a while."""
     query = OutboxEvent.select(OutboxEvent.id).where(*which.conditions(box.database), *action.state())
     with box.dialect.connection():
-        return int(query.count(box.database))
+        return box.dialect.count(query)
 
 
 def count(box: Outbox, action: Action, which: Filter, cap: int = COUNT_CAP) -> Count:
     """The same up to a cap, for those who can't wait."""
     query = OutboxEvent.select(OutboxEvent.id).where(*which.conditions(box.database), *action.state())
     with box.dialect.connection():
-        number = int(query.limit(cap + 1).count(box.database))
+        number = box.dialect.count(query.limit(cap + 1))
     return Count(min(number, cap), at_least=number > cap)
 
 
@@ -238,13 +238,13 @@ def _choose(box: Outbox, conditions: list[Condition], after: UUID, last: UUID, s
     )
     if isinstance(box.database, peewee.PostgresqlDatabase):
         query = query.for_update(skip_locked=True)  # who else has them is doing something with them
-    return list(query.execute(box.database))
+    return box.dialect.select(query)
 
 
 def _newest(box: Outbox) -> UUID | None:
     """What is emitted from now on is not meant."""
     query = OutboxEvent.select(OutboxEvent.id).order_by(OutboxEvent.id.desc()).limit(1)
-    found = list(query.tuples().execute(box.database))
+    found = box.dialect.select(query.tuples())
     return as_uuid(found[0][0]) if found else None
 
 

@@ -82,9 +82,10 @@ def read(dialect: Dialect) -> tuple[int, dict[str, RecordedDestination]]:
     statement = dialect.statements.destinations
     rows = dialect.run(statement, (dialect.seconds(ALIVE_SECONDS),)).fetchall()
     if not rows:
+        table = dialect.tables.control
         raise SchemaError(
-            "The row 'destinations' is missing from the table outbox_control, so it is not known which destinations "
-            "there are. Restore it: INSERT INTO outbox_control (name, version, updated_at) "
+            f"The row 'destinations' is missing from the table {table}, so it is not known which destinations "  # noqa: S608
+            f"there are. Restore it: INSERT INTO {table} (name, version, updated_at) "
             "VALUES ('destinations', 1, CURRENT_TIMESTAMP)."
         )
     by_name: dict[str, RecordedDestination] = {}

@@ -10,6 +10,21 @@ FRONT = "tests/delivery/test_front.py"
 ACTIONS = "tests/admin/test_actions.py"
 
 MUTANTS = [
+    # The tables' names: two outboxes share a database and nothing else
+    Mutant(
+        "queries-read-the-tables-of-another-outbox",
+        "outbox/database.py",
+        "        with tables_in_use(self.tables):\n            return list(",
+        "        with tables_in_use(Tables()):\n            return list(",
+        ("tests/test_tables.py::test_two_outboxes_share_a_schema_and_nothing_else",),
+    ),
+    Mutant(
+        "index-without-a-prefix",
+        "outbox/tables.py",
+        '"index_prefix": f"idx_{self.prefix}"',
+        '"index_prefix": "idx_outbox_"',
+        ("tests/test_tables.py::test_two_outboxes_share_a_schema_and_nothing_else",),
+    ),
     # The fence: only the holder of the current lease is heard
     Mutant(
         "fence-of-delivered",
@@ -244,8 +259,8 @@ MUTANTS = [
     Mutant(
         "deleting-of-what-has-not-ended",
         SQL,
-        '"DELETE FROM outbox_event WHERE {ids} AND next_attempt_at IS NULL"',
-        '"DELETE FROM outbox_event WHERE {ids}"',
+        '"DELETE FROM {event_table} WHERE {ids} AND next_attempt_at IS NULL"',
+        '"DELETE FROM {event_table} WHERE {ids}"',
         ("tests/admin/test_states.py::test_deleting_touches_only_what_has_ended",),
     ),
     Mutant(

@@ -22,7 +22,7 @@ def leases(context: Context) -> Iterator[Finding]:
         .order_by(event.next_attempt_at)
         .limit(COUNT_CAP)
     )
-    ends = [timestamp.from_database(end) for (end,) in query.tuples().execute(context.box.database) if end is not None]
+    ends = [timestamp.from_database(end) for (end,) in context.box.dialect.select(query.tuples()) if end is not None]
     lost = [end for end in ends if end < now - timedelta(seconds=patience)]
     if not lost:
         yield ok("No lease has run out without somebody noticing.")

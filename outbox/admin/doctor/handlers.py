@@ -78,7 +78,7 @@ def _pending(context: Context) -> tuple[Counter[str], dict[str, Counter[str]]]:
     absent = absent_names(read(context.box.dialect)[1], ())
     waiting: Counter[str] = Counter()
     stranded: dict[str, Counter[str]] = defaultdict(Counter)
-    for row in query.execute(context.box.database):
+    for row in context.box.dialect.select(query):
         waiting[row.event_type] += 1
         for name, entry in (row.progress or {}).items():
             unknown = str(entry.get("error", "")).endswith(NOT_REGISTERED)
