@@ -85,6 +85,11 @@ def catalog(url: str, name: str | None = "public") -> list[tuple[Any, ...]]:
         return [row for statement in statements for row in sorted(connection.execute(statement, (name,)), key=str)]
 
 
+def close(box: Outbox) -> None:
+    database: Any = box.database
+    database.close_all()
+
+
 def history_of(box: Outbox) -> list[tuple[Any, ...]]:
     statement = f"SELECT version, what FROM {box.dialect.tables.history} ORDER BY version"  # noqa: S608  (our own name)
     return [tuple(row) for row in box.dialect.run(statement).fetchall()]
@@ -308,10 +313,10 @@ def run_sql(url: str, text: str) -> None:
         database.close_all()
         return
     with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute(text)  # type: ignore[call-overload]  # it is for literals
+        connection.execute(text)
 
 
-def printed(url: str, *options: str, **names: str) -> str:
+def printed(url: str, *options: str, **names: Any) -> str:
     done = run(BIN / "outbox", "init", "--sql", *options, database_url=url, **names)
     assert done.returncode == 0, done.stdout
     return done.stdout
@@ -324,7 +329,7 @@ def test_what_init_prints_makes_what_init_makes(
     box = make(**names)
     expected = catalog(url, names.get("schema", "public"))
     history = history_of(box)
-    box.database.close_all()
+    close(box)
     if urlsplit(url).scheme == "sqlite":
         url = f"sqlite:///{tmp_path / 'other.db'}"
         box = Outbox(box.settings, database=open_database(url))
@@ -339,7 +344,7 @@ def test_what_init_prints_makes_what_init_makes(
     assert box.upgrade_schema() == []
     told = [finding for finding in examine(box) if finding.check in ("tables", "inbox", "indexes")]
     assert {finding.level for finding in told} == {"ok"}, told
-    box.database.close_all()
+    close(box)
 
 
 def test_what_init_prints_from_a_version_on_completes_that_version(
@@ -350,7 +355,7 @@ def test_what_init_prints_from_a_version_on_completes_that_version(
         box = make()
     with pytest.raises(outbox.SchemaError, match="at version 1"):
         box.check_schema()
-    box.database.close_all()
+    close(box)
     run_sql(url, printed(url, "--from", "1"))
     box.check_schema()
     assert [number for number, _ in history_of(box)] == [version.number for version in VERSIONS]
