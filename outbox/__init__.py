@@ -30,8 +30,10 @@ from outbox.destinations.webhook import Webhook
 from outbox.emit import UNIQUE, NewEvent
 from outbox.errors import (
     DuplicateEvent,
+    EventNotStored,
     InvalidEvent,
     InvalidMessage,
+    NotPermitted,
     OutboxError,
     RegistrationError,
     Reject,
@@ -57,6 +59,7 @@ __all__ = [
     "Destination",
     "DuplicateEvent",
     "Event",
+    "EventNotStored",
     "Failed",
     "InboxMessage",
     "InvalidEvent",
@@ -64,6 +67,7 @@ __all__ = [
     "Lease",
     "Limits",
     "NewEvent",
+    "NotPermitted",
     "Outbox",
     "OutboxError",
     "OutboxEvent",

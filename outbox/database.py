@@ -23,7 +23,7 @@ from playhouse import pool
 
 from outbox import sql, timestamp
 from outbox.array_literal import array_of_ids, array_of_moments, array_of_numbers, array_of_texts
-from outbox.errors import SchemaError, SettingsError, TransactionRequired
+from outbox.errors import NotPermitted, SchemaError, SettingsError, TransactionRequired
 from outbox.models import tables_in_use
 from outbox.tables import Tables
 
@@ -309,7 +309,7 @@ class Postgres(Dialect):
         return row
 
     def insert_many(self, rows: Sequence[Row]) -> list[Row | None]:
-        numbers = [number for (number,) in self.run(self.statements.draw_numbers, (len(rows),)).fetchall()]
+        numbers = self._draw_numbers(len(rows))
         numbered = [(number, *row) for number, row in zip(numbers, rows, strict=True)]
         numbered.sort(key=itemgetter(4, 9))  # by event type and idempotency key
         stored: dict[int, Row] = {}
@@ -320,6 +320,18 @@ class Postgres(Dialect):
                 created_at, next_attempt_at = map(timestamp.from_database, moments)
                 stored |= {number: (number, created_at, next_attempt_at) for number in taken}
         return [stored.get(number) for number in numbers]
+
+    def _draw_numbers(self, count: int) -> list[int]:
+        try:
+            return [number for (number,) in self.run(self.statements.draw_numbers, (count,)).fetchall()]
+        except peewee.ProgrammingError as error:
+            if getattr(getattr(error, "orig", None), "sqlstate", None) != "42501":
+                raise
+            raise NotPermitted(
+                f"emit_many draws numbers from the sequence of {self.tables.event}, and this role may not: {error}. "
+                f"Run `GRANT USAGE ON SEQUENCE {self.tables.in_schema(self.tables.name('event') + '_seq_seq')} TO …`, "
+                "or call emit for each event, which needs no right on the sequence."
+            ) from error
 
     def claim(self, size: int, lease_id: UUID, lease_seconds: float, *, since: object, suspects: bool) -> list[Row]:
         parameters = (since, suspects, size, lease_id, float(lease_seconds))

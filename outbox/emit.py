@@ -15,7 +15,7 @@ from outbox import timestamp, tracing
 from outbox.context import in_force
 from outbox.database import AT_ONCE
 from outbox.encoding import check_text, encode_object
-from outbox.errors import DuplicateEvent, InvalidEvent, TransactionRequired
+from outbox.errors import DuplicateEvent, EventNotStored, InvalidEvent, TransactionRequired
 from outbox.identifier import uuid7
 from outbox.models import CONTEXT_LENGTH, EVENT, KEY_LENGTH, NAME_LENGTH, PENDING, Encoded, OutboxEvent
 
@@ -27,6 +27,8 @@ OnDuplicate = Literal["raise", "ignore"]
 
 MAX_ATTEMPTS_LIMIT = 1_000
 LONGEST_DELAY = timedelta(days=3_650)
+# How often an event is inserted again whose key seemed to be taken, by a row that is not there.
+INSERT_TRIES = 3
 
 
 class Unique:
@@ -183,17 +185,28 @@ def _store(box: Outbox, draft: Draft, on_duplicate: OnDuplicate) -> OutboxEvent:
 
 def _found(box: Outbox, draft: Draft, on_duplicate: OnDuplicate, row: Row | None) -> OutboxEvent:
     """What the table holds, after an insert that has answered `row`."""
-    while row is None:
-        same_key = (OutboxEvent.event_type == draft.event_type) & (OutboxEvent.idempotency_key == draft.idempotency_key)
-        found: list[OutboxEvent] = box.dialect.select(OutboxEvent.select().where(same_key))
-        if not found:
-            row = box.dialect.insert(draft)  # it was cleaned up between the two statements: the key is free again
-            continue
-        box.counters.add(duplicates=1)
-        if on_duplicate == "ignore":
-            return found[0]
-        raise DuplicateEvent(draft.event_type, draft.idempotency_key, found[0].id)
+    for _ in range(INSERT_TRIES):
+        if row is not None:
+            return draft.stored(*row)
+        existing = _existing(box, draft, on_duplicate)
+        if existing is not None:
+            box.counters.add(duplicates=1)
+            if on_duplicate == "ignore":
+                return existing
+            raise DuplicateEvent(draft.event_type, draft.idempotency_key, existing.id)
+        row = box.dialect.insert(draft)  # it was cleaned up between the two statements: the key is free again
+    if row is None:
+        raise EventNotStored(draft.event_type, draft.idempotency_key, box.dialect.tables.event)
     return draft.stored(*row)
+
+
+def _existing(box: Outbox, draft: Draft, on_duplicate: OnDuplicate) -> OutboxEvent | None:
+    """Return the event of the same type and key; only its id, if an error is all that is made of it."""
+    event = OutboxEvent
+    columns = [] if on_duplicate == "ignore" else [event.id]
+    same_key = (event.event_type == draft.event_type) & (event.idempotency_key == draft.idempotency_key)
+    found: list[OutboxEvent] = box.dialect.select(event.select(*columns).where(same_key))
+    return found[0] if found else None
 
 
 def _count_after_commit(box: Outbox, new: int) -> None:

@@ -5,6 +5,8 @@ OutboxError
 ├── InvalidEvent           emit refused its input; nothing was written
 ├── InvalidMessage         the inbox can't tell which message that is
 ├── DuplicateEvent         that key was emitted before (also a peewee.IntegrityError)
+├── EventNotStored         the database stored no row, though no duplicate is to be seen
+├── NotPermitted           the database role lacks a right (also a peewee.ProgrammingError)
 ├── TransactionRequired    emit needs a transaction here (OUTBOX_REQUIRE_TRANSACTION)
 ├── TransactionOpen        deliveries can't run inside the caller's transaction
 ├── SchemaError            the tables are missing or too old
@@ -53,6 +55,23 @@ class DuplicateEvent(OutboxError, peewee.IntegrityError):
             "If it may happen again, pass idempotency_key=outbox.UNIQUE or a key of its own; "
             'to get the one that exists, pass on_duplicate="ignore".'
         )
+
+
+class EventNotStored(OutboxError, RuntimeError):
+    """The database took the insert, stored nothing, and shows no duplicate; the transaction goes on."""
+
+    def __init__(self, event_type: str, idempotency_key: str, table: str) -> None:
+        super().__init__(
+            f"{event_type!r} with the idempotency key {idempotency_key!r} was not stored: the database inserted no row "
+            f"into {table}, and shows no row with that key. Probable reasons: a BEFORE INSERT trigger on the table "
+            "returns NULL, or row-level security hides the event that has the key. Remove the trigger, or change it to "
+            f"return NEW; let this role see all rows, with a policy or with `ALTER TABLE {table} DISABLE ROW LEVEL "
+            "SECURITY`."
+        )
+
+
+class NotPermitted(OutboxError, peewee.ProgrammingError):
+    """The database role lacks a right that this call needs; the transaction goes on."""
 
 
 class TransactionRequired(OutboxError, RuntimeError):

@@ -10,6 +10,21 @@ FRONT = "tests/delivery/test_front.py"
 ACTIONS = "tests/admin/test_actions.py"
 
 MUTANTS = [
+    # emit: what it reads of a duplicate, and how it ends where there is no row to be seen
+    Mutant(
+        "a-duplicate-is-read-whole",
+        "outbox/emit.py",
+        '[] if on_duplicate == "ignore" else [event.id]',
+        "[]",
+        ("tests/test_permissions.py::test_an_application_that_may_not_read_events_emits_and_names_duplicates",),
+    ),
+    Mutant(
+        "a-key-that-is-free-again-is-not-tried-again",
+        "outbox/emit.py",
+        "INSERT_TRIES = 3",
+        "INSERT_TRIES = 0",
+        ("tests/test_emit.py::test_a_duplicate_that_vanishes_in_between_is_inserted_again",),
+    ),
     # The tables' names: two outboxes share a database and nothing else
     Mutant(
         "queries-read-the-tables-of-another-outbox",
