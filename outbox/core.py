@@ -85,6 +85,7 @@ class Outbox:
         # Set when this process is about to end: what has not begun is given back.
         self.stopping = threading.Event()
         self._warned: set[str] = set()
+        self.warned_of_no_transaction = False
         declare(self)  # last: what can't be built registers nothing
 
     # What the application does

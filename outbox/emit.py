@@ -6,6 +6,7 @@ error: whatever happens, the caller's transaction can go on.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
@@ -22,6 +23,8 @@ from outbox.models import CONTEXT_LENGTH, EVENT, KEY_LENGTH, NAME_LENGTH, PENDIN
 if TYPE_CHECKING:
     from outbox.core import Outbox
     from outbox.database import Row
+
+logger = logging.getLogger("outbox")
 
 OnDuplicate = Literal["raise", "ignore"]
 
@@ -235,8 +238,27 @@ def _refuse_doubles(drafts: Iterable[Draft]) -> None:
 
 
 def _check_transaction(box: Outbox) -> None:
-    if box.settings.require_transaction and not box.dialect.in_transaction:
-        raise TransactionRequired
+    """Refuse an emit outside a transaction, or warn of the first one."""
+    required = box.settings.require_transaction
+    if (box.warned_of_no_transaction and not required) or box.dialect.in_transaction:
+        return
+    if required:
+        raise TransactionRequired(f"{_no_transaction(box)} Or set OUTBOX_REQUIRE_TRANSACTION=false.")
+    box.warned_of_no_transaction = True
+    logger.warning(
+        "%s OUTBOX_REQUIRE_TRANSACTION=true makes this an error. It is logged once; further ones are not.",
+        _no_transaction(box),
+    )
+
+
+def _no_transaction(box: Outbox) -> str:
+    """Say what an emit outside a transaction means, how that comes, and what to do about it."""
+    return (
+        f"emit was called outside a transaction on {box.dialect.place}: the event is committed by itself, and stays if "
+        "the change that it reports is rolled back. Either no transaction was open, or one is open on another Peewee "
+        "database object than the outbox's, and so on another connection. Call emit inside `with db.atomic():`, and "
+        "have the outbox use the same object: `outbox.configure(database=db)`."
+    )
 
 
 def _identity(value: object) -> str:

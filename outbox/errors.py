@@ -77,14 +77,6 @@ class NotPermitted(OutboxError, peewee.ProgrammingError):
 class TransactionRequired(OutboxError, RuntimeError):
     """emit was called where there is no transaction, and needs one."""
 
-    def __init__(self, message: str | None = None) -> None:
-        super().__init__(
-            "emit was called outside a transaction, so the event could exist without the change it reports. "
-            "Call it inside `with db.atomic():`, or set OUTBOX_REQUIRE_TRANSACTION=false."
-            if message is None
-            else message
-        )
-
 
 class TransactionOpen(OutboxError, RuntimeError):
     """Deliveries were asked for inside an open transaction."""

@@ -230,6 +230,16 @@ class TestEmit:
         assert (event.tenant_id, event.correlation_id, event.max_attempts) == ("acme", "story", 2)
         assert event.idempotency_key == "k"
 
+    def test_has_a_transaction_where_one_is_required(
+        self, configure: Configure, command: Outbox_, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        configure(require_transaction=True)
+        command("emit", "Order", "7", "order.placed", "{}")
+        configure()
+        command("emit", "Order", "8", "order.placed", "{}")
+        assert OutboxEvent.select().count() == 2
+        assert not [record for record in caplog.records if record.levelname == "WARNING"]
+
     def test_reads_the_payload_from_standard_input(self, command: Outbox_) -> None:
         command("emit", "Order", "7", "order.placed", "-", "--unique", "--after", "1h", input='{"a": 1}')
         (event,) = OutboxEvent.select()

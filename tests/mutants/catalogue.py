@@ -10,6 +10,14 @@ FRONT = "tests/delivery/test_front.py"
 ACTIONS = "tests/admin/test_actions.py"
 
 MUTANTS = [
+    # A forgotten configure(database=db) is told of
+    Mutant(
+        "an-emit-outside-a-transaction-is-silent",
+        "outbox/emit.py",
+        "if (box.warned_of_no_transaction and not required) or box.dialect.in_transaction:",
+        "if not required or box.dialect.in_transaction:",
+        ("tests/test_transactions.py::test_a_transaction_of_another_database_object_is_told_of",),
+    ),
     # emit: what it reads of a duplicate, and how it ends where there is no row to be seen
     Mutant(
         "a-duplicate-is-read-whole",
