@@ -1,5 +1,6 @@
 """The tables' names: other ones work everywhere, the default ones are what they always were, and SQL can be had."""
 
+import ast
 import re
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -90,6 +91,15 @@ def close(box: Outbox) -> None:
     database.close_all()
 
 
+def assert_the_doctor_accepts(box: Outbox) -> None:
+    """The checks that look at the tables find nothing wrong."""
+    names = ["schema", "inbox", "indexes", *(["vacuum"] if box.dialect.name == "postgres" else [])]
+    found = {name: [finding for finding in examine(box) if finding.check == name] for name in names}
+    assert {name: [finding.level for finding in findings] for name, findings in found.items()} == {
+        name: ["ok"] for name in names
+    }, found
+
+
 def history_of(box: Outbox) -> list[tuple[Any, ...]]:
     statement = f"SELECT version, what FROM {box.dialect.tables.history} ORDER BY version"  # noqa: S608  (our own name)
     return [tuple(row) for row in box.dialect.run(statement).fetchall()]
@@ -140,9 +150,7 @@ def test_all_that_an_outbox_does_is_done_in_tables_of_other_names(
         assert not new
     assert box.inbox.cleanup(0)["deleted"] == 1
     assert box.cleanup_delivered_events(0)["deleted"] == 2
-    findings = list(examine(box))
-    told = [finding for finding in findings if finding.check in ("tables", "inbox", "indexes", "vacuum")]
-    assert {finding.level for finding in told} == {"ok"}, told
+    assert_the_doctor_accepts(box)
 
 
 @each_of(CASES)
@@ -164,6 +172,20 @@ def test_the_schema_and_the_prefix_are_in_the_name_of_all_that_is_made(
     assert {tables.name("event"), tables.name("inbox"), tables.name("history")} <= found
     if prefix != "outbox_":
         assert [name for name in found if prefix not in name] == []
+
+
+@each_of(CASES)
+def test_what_the_doctor_advises_mends_tables_of_other_names(
+    make: Callable[..., Outbox], names: dict[str, str]
+) -> None:
+    box = make(**names)
+    index = "{index_prefix}pending_next".format_map(box.dialect.tables.placeholders)
+    box.dialect.run(f"DROP INDEX {box.dialect.tables.in_schema(index)}")
+    (found,) = [finding for finding in examine(box) if finding.check == "indexes"]
+    assert found.what.startswith(f"The index {index} of {box.dialect.tables.event} is missing: every claim reads")
+    assert found.advice is not None
+    box.dialect.run(found.advice.split("`")[1])
+    assert_the_doctor_accepts(box)
 
 
 def test_two_outboxes_share_a_schema_and_nothing_else(make: Callable[..., Outbox]) -> None:
@@ -342,8 +364,7 @@ def test_what_init_prints_makes_what_init_makes(
     assert history_of(box) == history
     box.check_schema()
     assert box.upgrade_schema() == []
-    told = [finding for finding in examine(box) if finding.check in ("tables", "inbox", "indexes")]
-    assert {finding.level for finding in told} == {"ok"}, told
+    assert_the_doctor_accepts(box)
     close(box)
 
 
@@ -383,6 +404,21 @@ def test_a_tool_that_has_its_own_transaction_gets_the_statements_alone() -> None
     text = printed("postgresql://nowhere.invalid/shop", "--no-transaction")
     assert "BEGIN" not in text
     assert "COMMIT" not in text
+
+
+def test_the_printed_statements_can_be_split_at_the_ends_of_lines(opened: Any, url: str) -> None:
+    for statement in printed(url, "--no-transaction").split(";\n"):
+        if statement:
+            opened.execute_sql(statement)
+    Outbox(Settings.load({}, dispatch="off"), database=opened).check_schema()
+
+
+def test_the_page_about_migrations_drops_every_table() -> None:
+    page = (ROOT / "docs" / "migrations.md").read_text()
+    made = set(re.findall(r"CREATE TABLE (?:IF NOT EXISTS )?(\w+)", " ".join(schema.definition("postgres", Tables()))))
+    lists = re.findall(r"for table in (\(.*?\)):", page)
+    assert len(lists) == 2
+    assert [{f"outbox_{name}" for name in ast.literal_eval(each)} | {"inbox"} for each in lists] == [made] * 2
 
 
 def test_after_the_newest_version_there_is_nothing_to_print() -> None:
