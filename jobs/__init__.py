@@ -6,12 +6,12 @@ and declares the actors on it.
 
 from __future__ import annotations
 
-from jobs.destination import ActorDestination
-from jobs.readiness import under_dramatiq_cli
+from outbox.dramatiq.destination import ActorDestination
+from outbox.dramatiq.readiness import under_dramatiq_cli
 from outbox.errors import OutboxError
 
 try:
-    from jobs.actors import cleanup_delivered_outbox_events, deliver_outbox_events
+    from outbox.dramatiq.actors import cleanup_delivered_outbox_events, deliver_outbox_events
 except OutboxError as error:
     if under_dramatiq_cli():
         raise SystemExit(f"outbox: {error}") from None  # one clear line; the command line would print a traceback

@@ -21,7 +21,7 @@ def main() -> int:
                 "OUTBOX_REDIS_URL is not set, so this scheduler could reach no worker. "
                 "Set it, or run everything in one process: outbox up your.module"
             )
-        from scheduler.process import run  # sets up the broker, which can fail as well
+        from outbox.scheduler.process import run  # sets up the broker, which can fail as well
 
         run(settings)
     except OutboxError as error:

@@ -25,10 +25,10 @@ import redis
 from playhouse.pool import PooledDatabase
 
 import outbox
-from jobs import wakeup
-from jobs.redis_broker import OutboxRedisBroker
 from outbox.connect import open_database
 from outbox.core import Outbox
+from outbox.dramatiq import wakeup
+from outbox.dramatiq.redis_broker import OutboxRedisBroker
 from outbox.emit import NewEvent
 from outbox.settings import PREFIX, Settings
 from tests.servers import GUARD, PATIENCE_SECONDS, Redis, alive, send, wait_until

@@ -21,7 +21,7 @@ def deliver(modules: tuple[str, ...], batch_size: int | None) -> None:
 
     Workers may run at the same time: nothing is delivered twice. The exit code is 1 if an event failed.
     """
-    from jobs.readiness import check_registered
+    from outbox.dramatiq.readiness import check_registered
 
     logs.set_up(outbox.loaded_settings().log_format, "%(asctime)s %(levelname)s %(message)s")
     import_modules(modules)

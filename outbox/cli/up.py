@@ -27,8 +27,8 @@ def up(modules: tuple[str, ...], threads: int) -> None:
 
     The embedded way: SQLite, no server. Stop it with Ctrl-C or SIGTERM; what is in flight is finished.
     """
-    from jobs.readiness import check_registered
-    from scheduler.process import stop_signal
+    from outbox.dramatiq.readiness import check_registered
+    from outbox.scheduler.process import stop_signal
 
     logs.set_up(outbox.loaded_settings().log_format, "%(asctime)s %(levelname)s %(message)s")
     for noisy in ("apscheduler", "dramatiq"):
@@ -48,9 +48,9 @@ def up(modules: tuple[str, ...], threads: int) -> None:
 @contextmanager
 def running(threads: int) -> Iterator[None]:
     """Workers and scheduler inside this process, for the time of the block."""
-    import jobs  # noqa: F401  (declares the actors, on a broker from the settings as they are now)
-    from jobs.readiness import check_ready
-    from scheduler.timetable import make_scheduler
+    from outbox.dramatiq import actors  # noqa: F401  (declares the actors, on a broker from the settings as they are now)
+    from outbox.dramatiq.readiness import check_ready
+    from outbox.scheduler.timetable import make_scheduler
 
     broker = dramatiq.get_broker()
     check_ready(broker)

@@ -9,9 +9,9 @@ import dramatiq
 import pytest
 from dramatiq.brokers.stub import StubBroker
 
-from jobs.broker import DEAD_LETTERS_KEPT, InProcessBroker, capped_prefetch, install_middleware, make_broker
-from jobs.middleware import Connections, Lifecycle, Occupancy, Skips
-from jobs.redis_broker import OutboxRedisBroker
+from outbox.dramatiq.broker import DEAD_LETTERS_KEPT, InProcessBroker, capped_prefetch, install_middleware, make_broker
+from outbox.dramatiq.middleware import Connections, Lifecycle, Occupancy, Skips
+from outbox.dramatiq.redis_broker import OutboxRedisBroker
 from outbox.errors import SettingsError
 from outbox.settings import Settings
 from tests.conftest import Configure
@@ -107,7 +107,7 @@ class TestOurActors:
             stage,
             """
             import dramatiq, jobs
-            from jobs.redis_broker import OutboxRedisBroker
+            from outbox.dramatiq.redis_broker import OutboxRedisBroker
             assert isinstance(dramatiq.get_broker(), OutboxRedisBroker)
             for actor in (jobs.deliver_outbox_events, jobs.cleanup_delivered_outbox_events):
                 assert actor.queue_name == "outbox"

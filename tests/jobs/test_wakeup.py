@@ -15,9 +15,9 @@ from uuid import uuid4
 import pytest
 import redis
 
-from jobs import wakeup
-from jobs.redis_broker import OutboxRedisBroker
-from jobs.wakeup import ENOUGH_WAITING, LocalFlag, RedisFlag, answer, flag_for, ring_once
+from outbox.dramatiq import wakeup
+from outbox.dramatiq.redis_broker import OutboxRedisBroker
+from outbox.dramatiq.wakeup import ENOUGH_WAITING, LocalFlag, RedisFlag, answer, flag_for, ring_once
 from tests.processes import Stage
 from tests.servers import wait_until
 

@@ -156,7 +156,7 @@ MUTANTS = [
     ),
     Mutant(
         "flag-down-after-the-look",
-        "jobs/wakeup.py",
+        "outbox/dramatiq/wakeup.py",
         """    try:
         flag.take_down()
     except Exception as error:
@@ -173,7 +173,7 @@ MUTANTS = [
     ),
     Mutant(
         "flag-left-up-when-sending-fails",
-        "jobs/wakeup.py",
+        "outbox/dramatiq/wakeup.py",
         "        with contextlib.suppress(Exception):\n            flag.take_down()\n        raise",
         "        raise",
         ("tests/jobs/test_wakeup.py::TestInEveryOrder",),

@@ -9,10 +9,10 @@ from typing import Any
 import dramatiq
 import pytest
 
-from jobs import wakeup
-from jobs.broker import InProcessBroker
+from outbox.dramatiq import wakeup
+from outbox.dramatiq.broker import InProcessBroker
+from outbox.scheduler.timetable import Tick, make_scheduler, timetable
 from outbox.settings import Settings
-from scheduler.timetable import Tick, make_scheduler, timetable
 from tests.servers import wait_until
 
 

@@ -18,7 +18,7 @@ Messages = Sequence[dramatiq.Message[Any]]
 def enqueue_all(broker: dramatiq.Broker, messages: Messages) -> list[Outcome]:
     """Enqueue them in their order; an outcome for each."""
     if hasattr(broker, "client") and hasattr(broker, "namespace"):
-        from jobs.pipeline import enqueue_on_redis  # redis is an extra
+        from outbox.dramatiq.pipeline import enqueue_on_redis  # redis is an extra
 
         return enqueue_on_redis(broker, messages)
     return enqueue_each(broker, messages, BrokerConnectionError)

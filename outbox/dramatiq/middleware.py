@@ -13,10 +13,10 @@ import dramatiq
 from dramatiq.middleware import Middleware
 
 import outbox
-from jobs import stopping
-from jobs.readiness import check_ready
 from outbox import logs
 from outbox.database import CONNECTION_ERRORS
+from outbox.dramatiq import stopping
+from outbox.dramatiq.readiness import check_ready
 from outbox.errors import OutboxError
 from outbox.inbox import MARK, SKIPPED
 from outbox.publish import WORKER

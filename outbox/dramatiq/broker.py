@@ -11,7 +11,7 @@ from dramatiq.brokers.stub import StubBroker
 from dramatiq.common import q_name
 
 import outbox
-from jobs.middleware import Connections, Lifecycle, Occupancy, Skips
+from outbox.dramatiq.middleware import Connections, Lifecycle, Occupancy, Skips
 from outbox.settings import Settings
 
 logger = logging.getLogger("outbox")
@@ -41,7 +41,7 @@ def make_broker(settings: Settings) -> dramatiq.Broker:
     if settings.redis_url is None:
         return InProcessBroker(settings)
     try:
-        from jobs.redis_broker import make_redis_broker  # redis is an extra
+        from outbox.dramatiq.redis_broker import make_redis_broker  # redis is an extra
     except ImportError:
         raise outbox.SettingsError(
             "OUTBOX_REDIS_URL is set, but redis is not installed: pip install 'dramatiq-outbox[redis]'"

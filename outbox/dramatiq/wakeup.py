@@ -19,8 +19,8 @@ import dramatiq
 from dramatiq.brokers.stub import StubBroker
 
 import outbox
-from jobs.middleware import has_worker
 from outbox.core import Outbox
+from outbox.dramatiq.middleware import has_worker
 from outbox.errors import OutboxError
 
 logger = logging.getLogger("outbox")

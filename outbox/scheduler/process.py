@@ -9,8 +9,8 @@ from types import FrameType
 
 import outbox
 from outbox.publish import SCHEDULER
+from outbox.scheduler.timetable import make_scheduler
 from outbox.settings import Settings
-from scheduler.timetable import make_scheduler
 
 logger = logging.getLogger("outbox")
 

@@ -15,11 +15,11 @@ import dramatiq
 from dramatiq.actor import ActorDecorator
 
 import outbox
-from jobs import wakeup
-from jobs.broker import broker_in_use
 from outbox import retention
 from outbox.database import CONNECTION_ERRORS
 from outbox.delivery import DRAIN_SECONDS
+from outbox.dramatiq import wakeup
+from outbox.dramatiq.broker import broker_in_use
 
 logger = logging.getLogger("outbox")
 
