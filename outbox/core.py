@@ -30,7 +30,7 @@ from outbox.delivery.pace import Pace
 from outbox.delivery.solitude import Solitude
 from outbox.destinations.declared import declare
 from outbox.emit import NewEvent, OnDuplicate, Unique, as_new_event, emit, emit_many
-from outbox.errors import SettingsError
+from outbox.errors import NothingRegistered, SettingsError
 from outbox.gates import Gates
 from outbox.inbox import Inbox
 from outbox.models import OutboxEvent
@@ -71,6 +71,8 @@ class Outbox:
         self.gates = Gates(self.settings)
         self.bell = self._make_bell()
         self.publisher = Publisher(self)
+        # Whether this process was started to deliver events (`become_worker`).
+        self.is_worker = False
         # Set when this process is about to end: what has not begun is given back.
         self.stopping = threading.Event()
         self._warned: set[str] = set()
@@ -135,6 +137,20 @@ class Outbox:
     def drain(self) -> int:
         """Deliver what is due until a claim comes back short; answers how many events were claimed."""
         return delivery.drain(self)
+
+    def become_worker(self, modules: Sequence[str] = ()) -> None:
+        """Declare that this process was started to deliver events.
+
+        Called once all of the application's modules (`modules`, for the error) are imported, before the first claim.
+        Raises NothingRegistered if this process could deliver nothing: a worker never ends an event without sending it.
+        """
+        self.check_registered(modules)
+        self.is_worker = True
+
+    def check_registered(self, modules: Sequence[str] = ()) -> None:
+        """Raise NothingRegistered unless a destination is registered here, or an event type is ignored."""
+        if self.registry.is_empty:
+            raise NothingRegistered(modules)
 
     @property
     def side_by_side(self) -> bool:

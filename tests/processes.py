@@ -28,6 +28,7 @@ import outbox
 from outbox.connect import open_database
 from outbox.core import Outbox
 from outbox.dramatiq import wakeup
+from outbox.dramatiq.names import DELIVER
 from outbox.dramatiq.redis_broker import OutboxRedisBroker
 from outbox.emit import NewEvent
 from outbox.settings import PREFIX, Settings
@@ -206,7 +207,7 @@ class Stage:
 
     def wake(self) -> None:
         """Send the workers one wake-up."""
-        wakeup.send(self.broker, self.settings.queue, wakeup.DELIVER)
+        wakeup.send(self.broker, self.settings.queue, DELIVER)
 
     # Events
 

@@ -9,7 +9,7 @@ import click
 
 import outbox
 from outbox import logs
-from outbox.cli.modules import import_modules
+from outbox.modules import import_modules
 from outbox.publish import CONSUMER
 
 logger = logging.getLogger("outbox")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 import outbox
-from outbox.cli.modules import import_modules
 from outbox.database import place_of
+from outbox.modules import import_modules
 
 
 @click.command()

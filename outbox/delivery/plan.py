@@ -83,7 +83,7 @@ def _decide_for_the_missing(
 def _outcome_for_missing(box: Outbox, event: Event, name: str) -> Outcome:
     if box.registry.ignores(event.event_type):
         return DELIVERED
-    if box.registry.is_empty:
+    if box.registry.is_empty and not box.is_worker:
         box.warn_once(
             "Nothing is registered in this process, so events are marked delivered without going anywhere. "
             "Import the module with your @outbox.handler functions first."

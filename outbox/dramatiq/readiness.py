@@ -6,39 +6,36 @@ import logging
 import sys
 
 import dramatiq
+import dramatiq.broker
 import peewee
 from dramatiq.brokers.stub import StubBroker
 
-import outbox
 from outbox.core import Outbox
-from outbox.errors import RegistrationError, SettingsError
+from outbox.dramatiq.broker import check_agreement
+from outbox.errors import SettingsError
 
 logger = logging.getLogger("outbox")
 
 
-def check_ready(broker: dramatiq.Broker) -> None:
+def check_ready(box: Outbox, broker: dramatiq.Broker) -> None:
     """Raise an OutboxError that says what is missing, and what to do about it."""
-    box = outbox.current()
-    if isinstance(broker, StubBroker) and under_dramatiq_cli():
+    if under_dramatiq_cli() and isinstance(broker, StubBroker):
         raise SettingsError(
-            "OUTBOX_REDIS_URL is not set, so these workers would hear nothing from other processes. "
+            "OUTBOX_REDIS_URL is not set, and no broker is, so these workers would hear nothing from other processes. "
             "Set it, or run everything in one process: outbox up your.module"
         )
-    check_registered(box)
+    if under_dramatiq_cli() and dramatiq.broker.global_broker is not broker:
+        raise SettingsError(
+            "dramatiq.set_broker was called after this worker had found its broker, so what is sent to the new one "
+            "would not be heard. Name the module that sets it first, `dramatiq your.broker jobs your.module`, or run "
+            "`outbox worker your.module`."
+        )
+    check_agreement(broker, box.settings)
     try:
         box.check_schema()
     except peewee.PeeweeException as error:
         # It may be starting as well. Until it answers, drains fail and the sweeps go on.
         logger.warning("the database can't be used yet: %s", str(error).strip())
-
-
-def check_registered(box: Outbox) -> None:
-    if box.registry.is_empty:
-        raise RegistrationError(
-            "no handler is registered, and no other destination, so a worker would have nothing to deliver to. Name "
-            "the module that holds your @outbox.handler functions: `dramatiq jobs your.module`, or "
-            "`outbox up your.module`. Or set OUTBOX_WEBHOOK_URL or OUTBOX_STREAM."
-        )
 
 
 def under_dramatiq_cli() -> bool:

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import dramatiq
@@ -20,18 +19,14 @@ from dramatiq.brokers.stub import StubBroker
 
 import outbox
 from outbox.core import Outbox
+from outbox.dramatiq.broker import broker_in_use, is_redis
+from outbox.dramatiq.flag import Flag, Interval, LocalFlag, RedisFlag
 from outbox.dramatiq.middleware import has_worker
+from outbox.dramatiq.names import CLEANUP, DELIVER
+from outbox.dramatiq.rabbitmq import is_rabbitmq, sender_for
 from outbox.errors import OutboxError
 
 logger = logging.getLogger("outbox")
-
-DELIVER = "deliver_outbox_events"
-CLEANUP = "cleanup_delivered_outbox_events"
-
-FLAG_MILLISECONDS = 1_000
-# Messages that wait in the queue will be answered after now, whoever sent them: with this many, one more says nothing.
-# So workers that were dead for a night find no pile. (An age limit would go by the hosts' clocks, which may differ.)
-ENOUGH_WAITING = 100
 
 
 class NobodyHere(OutboxError):
@@ -39,63 +34,9 @@ class NobodyHere(OutboxError):
 
     def __init__(self) -> None:
         super().__init__(
-            "OUTBOX_REDIS_URL is not set, and no worker runs in this process "
+            "OUTBOX_REDIS_URL is not set, no broker is, and no outbox worker runs in this process "
             "(if sweeps are enough, OUTBOX_DISPATCH=off says so)"
         )
-
-
-# One round trip instead of two. While plenty are waiting the flag need not go up: nobody is to send one.
-PUT_UP = """
-if redis.call('LLEN', KEYS[2]) >= tonumber(ARGV[2]) then return 0 end
-return redis.call('SET', KEYS[1], 1, 'NX', 'PX', ARGV[1]) and 1 or 0
-"""
-
-
-class Flag(Protocol):
-    """Up: a wake-up is on its way."""
-
-    looks_at_queue: bool
-
-    def put_up(self) -> bool:
-        """Whether it was down until now; one that looks at the queue stays down while plenty wait there."""
-
-    def take_down(self) -> None: ...
-
-
-class RedisFlag:
-    """Shared by all processes with the same Redis and queue."""
-
-    looks_at_queue = True
-
-    def __init__(self, client: Any, queue_key: str) -> None:
-        self._client = client
-        self._keys = (f"{queue_key}.flag", queue_key)
-        self._put_up = client.register_script(PUT_UP)
-
-    def put_up(self) -> bool:
-        return bool(self._put_up(self._keys, (FLAG_MILLISECONDS, ENOUGH_WAITING)))
-
-    def take_down(self) -> None:
-        self._client.delete(self._keys[0])
-
-
-class LocalFlag:
-    """Within one process. It needs no end of its own: a crash takes it along."""
-
-    looks_at_queue = False
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._up = False
-
-    def put_up(self) -> bool:
-        with self._lock:
-            was_up, self._up = self._up, True
-            return not was_up
-
-    def take_down(self) -> None:
-        with self._lock:
-            self._up = False
 
 
 def ring_once(flag: Flag, send: Callable[[], None]) -> None:
@@ -120,54 +61,65 @@ def answer(flag: Flag, look: Callable[[], object]) -> None:
 
 
 def ring(box: Outbox) -> None:
-    """What the bell calls after commits when OUTBOX_DISPATCH is `dramatiq`."""
-    broker = dramatiq.get_broker()
+    """What the bell calls after commits when OUTBOX_DISPATCH is `dramatiq`. It declares nothing."""
+    broker = broker_in_use(box.settings)
     if isinstance(broker, StubBroker) and not has_worker(broker):
         raise NobodyHere
     ring_on(broker, box.settings.queue)
 
 
 def ring_on(broker: dramatiq.Broker, queue: str) -> None:
-    """Have somebody look at the table, unless somebody is about to."""
-    flag = flag_for(broker, queue)
-    enqueue = _enqueue if flag.looks_at_queue else send
-    ring_once(flag, lambda: enqueue(broker, queue, DELIVER))
+    """Have a worker look at the table, unless one is about to."""
+    ring_once(flag_for(broker, queue), lambda: _enqueue(broker, queue, DELIVER))
 
 
 def sweep() -> None:
-    """Have somebody look at the table, flag or no flag."""
-    send(dramatiq.get_broker(), outbox.loaded_settings().queue, DELIVER)
+    """Have a worker look at the table, flag or no flag."""
+    _send_by_settings(DELIVER)
 
 
 def clean_up() -> None:
-    """Have somebody delete what is old."""
-    send(dramatiq.get_broker(), outbox.loaded_settings().queue, CLEANUP)
+    """Have a worker delete what is old."""
+    _send_by_settings(CLEANUP)
+
+
+def _send_by_settings(actor_name: str) -> None:
+    settings = outbox.loaded_settings()
+    send(broker_in_use(settings), settings.queue, actor_name)
 
 
 def send(broker: dramatiq.Broker, queue: str, actor_name: str) -> None:
-    """Enqueue a message for one of our actors, unless plenty are waiting."""
-    if _waiting(broker, queue) < ENOUGH_WAITING:
+    """Enqueue a message for one of our actors, unless enough are unanswered."""
+    if flag_for(broker, queue).admit():
         _enqueue(broker, queue, actor_name)
 
 
 def _enqueue(broker: dramatiq.Broker, queue: str, actor_name: str) -> None:
-    broker.enqueue(dramatiq.Message(queue_name=queue, actor_name=actor_name, args=(), kwargs={}, options={}))
-
-
-def _waiting(broker: Any, queue: str) -> int:
-    if hasattr(broker, "client") and hasattr(broker, "namespace"):
-        return int(broker.client.llen(f"{broker.namespace}:{queue}"))
-    in_process = getattr(broker, "queues", {})
-    return int(in_process[queue].qsize()) if isinstance(in_process, dict) and queue in in_process else 0
+    message: dramatiq.Message[Any] = dramatiq.Message(
+        queue_name=queue, actor_name=actor_name, args=(), kwargs={}, options={}
+    )
+    if is_rabbitmq(broker):
+        sender_for(broker).enqueue(message)
+    else:
+        broker.enqueue(message)
 
 
 _flags: WeakKeyDictionary[Any, dict[str, Flag]] = WeakKeyDictionary()
 
 
-def flag_for(broker: Any, queue: str) -> Flag:
-    """The flag of a broker's queue."""
+def flag_for(broker: dramatiq.Broker, queue: str) -> Flag:
+    """Return the flag of a broker's queue."""
     flags = _flags.setdefault(broker, {})
     if queue not in flags:
-        shared = hasattr(broker, "client") and hasattr(broker, "namespace")
-        flags[queue] = RedisFlag(broker.client, f"{broker.namespace}:{queue}") if shared else LocalFlag()
+        flags[queue] = _make_flag(broker, queue)
     return flags[queue]
+
+
+def _make_flag(broker: Any, queue: str) -> Flag:
+    if is_redis(broker):
+        return RedisFlag(broker.client, f"{broker.namespace}:{queue}")
+    if isinstance(broker, StubBroker):
+        return LocalFlag(lambda: broker.queues[queue].qsize() if queue in broker.queues else 0)
+    if is_rabbitmq(broker):
+        return Interval(lambda: sender_for(broker).waiting(queue))
+    return Interval()

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 from apscheduler.schedulers.background import BackgroundScheduler
 
-from outbox.dramatiq import actors, wakeup  # noqa: F401  (sets up the broker)
+from outbox.dramatiq import wakeup
 from outbox.settings import Settings
 
 logger = logging.getLogger("outbox")

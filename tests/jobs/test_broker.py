@@ -10,7 +10,7 @@ import pytest
 from dramatiq.brokers.stub import StubBroker
 
 from outbox.dramatiq.broker import DEAD_LETTERS_KEPT, InProcessBroker, capped_prefetch, install_middleware, make_broker
-from outbox.dramatiq.middleware import Connections, Lifecycle, Occupancy, Skips
+from outbox.dramatiq.middleware import Connections, Occupancy, Skips
 from outbox.dramatiq.redis_broker import OutboxRedisBroker
 from outbox.errors import SettingsError
 from outbox.settings import Settings
@@ -72,7 +72,7 @@ class TestTheApplicationsOwn:
         for _ in range(2):
             install_middleware(broker)
         assert broker.middleware[: len(theirs)] == theirs
-        assert [type(each) for each in broker.middleware[len(theirs) :]] == [Connections, Skips, Occupancy, Lifecycle]
+        assert [type(each) for each in broker.middleware[len(theirs) :]] == [Connections, Skips, Occupancy]
 
     def test_is_the_one_that_our_actors_are_declared_on(self, stage: Stage) -> None:
         run_python(
@@ -82,7 +82,11 @@ class TestTheApplicationsOwn:
             from dramatiq.brokers.stub import StubBroker
             mine = StubBroker()
             dramatiq.set_broker(mine)
-            import jobs
+            import jobs, outbox
+            outbox.ignore("*")
+            worker = dramatiq.Worker(mine)
+            worker.start()
+            worker.stop()
             assert dramatiq.get_broker() is mine
             assert mine.get_declared_actors() == {"deliver_outbox_events", "cleanup_delivered_outbox_events"}
             """,
@@ -94,9 +98,11 @@ class TestTheApplicationsOwn:
             """
             import dramatiq
             from dramatiq.brokers.stub import StubBroker
-            dramatiq.set_broker(StubBroker(middleware=[]))
-            import jobs
-            assert jobs.deliver_outbox_events.options == {}
+            from outbox.dramatiq.actors import declare_actors
+            from outbox.settings import Settings
+            broker = StubBroker(middleware=[])
+            declare_actors(broker, Settings())
+            assert broker.get_actor("deliver_outbox_events").options == {}
             """,
         )
 
@@ -106,10 +112,16 @@ class TestOurActors:
         run_python(
             stage,
             """
-            import dramatiq, jobs
+            import dramatiq, jobs, outbox
             from outbox.dramatiq.redis_broker import OutboxRedisBroker
-            assert isinstance(dramatiq.get_broker(), OutboxRedisBroker)
-            for actor in (jobs.deliver_outbox_events, jobs.cleanup_delivered_outbox_events):
+            broker = dramatiq.get_broker()
+            assert isinstance(broker, OutboxRedisBroker)
+            outbox.ignore("*")
+            worker = dramatiq.Worker(broker)
+            worker.start()
+            worker.stop()
+            for name in ("deliver_outbox_events", "cleanup_delivered_outbox_events"):
+                actor = broker.get_actor(name)
                 assert actor.queue_name == "outbox"
                 assert actor.options == {"max_retries": 0, "time_limit": 72_000}, actor.options
             """,

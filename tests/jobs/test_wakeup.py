@@ -16,8 +16,10 @@ import pytest
 import redis
 
 from outbox.dramatiq import wakeup
+from outbox.dramatiq.flag import ENOUGH_WAITING, LocalFlag, RedisFlag
+from outbox.dramatiq.names import DELIVER
 from outbox.dramatiq.redis_broker import OutboxRedisBroker
-from outbox.dramatiq.wakeup import ENOUGH_WAITING, LocalFlag, RedisFlag, answer, flag_for, ring_once
+from outbox.dramatiq.wakeup import answer, flag_for, ring_once
 from tests.processes import Stage
 from tests.servers import wait_until
 
@@ -126,12 +128,11 @@ class World:
         self.sent += 1
 
 
-class SteppedFlag:
+class SteppedFlag(LocalFlag):
     """The real flag; to put it up or take it down is a step."""
 
-    looks_at_queue = False
-
     def __init__(self, flag: LocalFlag, walker: Walker) -> None:
+        super().__init__()
         self._flag = flag
         self._walker = walker
 
@@ -255,7 +256,7 @@ class TestTheFlagInRedis:
 
     def test_stays_down_while_plenty_are_waiting(self, broker: OutboxRedisBroker) -> None:
         for _ in range(ENOUGH_WAITING):
-            wakeup.send(broker, "outbox", wakeup.DELIVER)
+            wakeup.send(broker, "outbox", DELIVER)
         ring(broker)
         assert waiting(broker) == ENOUGH_WAITING
         broker.client.lpop(f"{broker.namespace}:outbox")
@@ -266,7 +267,7 @@ class TestTheFlagInRedis:
 class TestMessages:
     def test_pile_up_to_a_bound_when_nobody_is_there(self, broker: OutboxRedisBroker) -> None:
         for _ in range(ENOUGH_WAITING + 20):
-            wakeup.send(broker, "outbox", wakeup.DELIVER)
+            wakeup.send(broker, "outbox", DELIVER)
         assert waiting(broker) == ENOUGH_WAITING
 
     def test_doubled_and_stale_are_harmless(self, stage: Stage) -> None:
