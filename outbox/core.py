@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import datetime, timedelta
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 from uuid import UUID
 
@@ -222,7 +222,12 @@ class Outbox:
             choices = ", ".join(sorted({INLINE, OFF, *known}))
             raise SettingsError(f"OUTBOX_DISPATCH must be one of {choices}, not {name!r}.")
         plug_in = known[name]
-        return Bell(lambda: plug_in.load()(self), prepare=plug_in.load)
+        return Bell(lambda: plug_in.load()(self), prepare=lambda: self._prepare_to_ring(plug_in))
+
+    def _prepare_to_ring(self, plug_in: EntryPoint) -> None:
+        ring = plug_in.load()
+        if hasattr(ring, "prepare"):
+            ring.prepare(self)
 
     def _deliver_inline(self) -> None:
         """Deliver all that is due, in the emitter's own thread; what handlers emit meanwhile is taken along."""

@@ -60,12 +60,21 @@ def answer(flag: Flag, look: Callable[[], object]) -> None:
     look()
 
 
-def ring(box: Outbox) -> None:
+class Ring:
     """What the bell calls after commits when OUTBOX_DISPATCH is `dramatiq`. It declares nothing."""
-    broker = broker_in_use(box.settings)
-    if isinstance(broker, StubBroker) and not has_worker(broker):
-        raise NobodyHere
-    ring_on(broker, box.settings.queue)
+
+    def __call__(self, box: Outbox) -> None:
+        broker = broker_in_use(box.settings)
+        if isinstance(broker, StubBroker) and not has_worker(broker):
+            raise NobodyHere
+        ring_on(broker, box.settings.queue)
+
+    def prepare(self, box: Outbox) -> None:
+        """Import what it takes; called by the first emit. Nothing can be imported once the process is ending."""
+        broker_in_use(box.settings)
+
+
+ring = Ring()
 
 
 def ring_on(broker: dramatiq.Broker, queue: str) -> None:

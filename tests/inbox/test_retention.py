@@ -137,6 +137,7 @@ def test_the_clean_up_of_the_workers_does_both(box: Outbox) -> None:
     remember(2, RETENTION + MINUTE, "old")
     remember(1, RETENTION - MINUTE, "young")
     assert statuses() == {"delivered": 2, "pending": 1}
+    box.is_worker = True
     actors.clean_up()
     assert statuses()["pending"] == 1
     assert handlers_left() == ["young"]
@@ -151,5 +152,6 @@ def test_it_goes_on_in_another_message_while_either_has_something_left(
     monkeypatch.setattr(wakeup, "clean_up", lambda: sent.append("again"))
     monkeypatch.setattr(Outbox, "cleanup_delivered_events", lambda *_, **__: some if left == "events" else none)
     monkeypatch.setattr(type(box.inbox), "cleanup", lambda *_, **__: some if left == "messages" else none)
+    box.is_worker = True
     actors.clean_up()
     assert sent == ([] if left == "nothing" else ["again"])
