@@ -95,7 +95,10 @@ class Settings:
         DEFAULT_DATABASE_URL, _text, "where the events are kept; `configure(database=…)` takes precedence", secret=True
     )
     redis_url: str | None = _setting(
-        None, _text, "the broker; without it messages stay inside the process", secret=True
+        None,
+        _text,
+        "the broker, unless the application has set one; without either messages stay inside the process",
+        secret=True,
     )
     dispatch: str = _setting(
         "dramatiq",

@@ -30,7 +30,7 @@ def up(modules: tuple[str, ...], threads: int) -> None:
     from outbox.scheduler.process import stop_signal
 
     logs.set_up(outbox.loaded_settings().log_format, "%(asctime)s %(levelname)s %(message)s")
-    for noisy in ("apscheduler", "dramatiq"):
+    for noisy in ("apscheduler", "dramatiq", "pika"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     load_application(modules, embedded=True)
     outbox.current().check_registered(modules)

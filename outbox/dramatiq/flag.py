@@ -118,15 +118,23 @@ class Interval:
     A flag of this process would go up here and come down in the worker's process: it would stay up.
     """
 
-    def __init__(self, waiting: Callable[[], int] = lambda: 0) -> None:
+    def __init__(
+        self,
+        waiting: Callable[[], int] = lambda: 0,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
         self._lock = threading.Lock()
         self._waiting = waiting
+        self._clock = clock
+        self._sleep = sleep
         self._sent_at = float("-inf")
 
     def put_up(self) -> bool:
         """Wait until the interval is over, in the notifying thread: commits meanwhile share the next wake-up."""
         with self._lock:
-            time.sleep(max(0.0, self._sent_at + INTERVAL_SECONDS - time.monotonic()))
+            self._sleep(max(0.0, self._sent_at + INTERVAL_SECONDS - self._clock()))
             return self._has_room()
 
     def take_down(self) -> None:
@@ -137,7 +145,7 @@ class Interval:
             return self._has_room()
 
     def _has_room(self) -> bool:
-        now = time.monotonic()
+        now = self._clock()
         if now - self._sent_at < SLOW_INTERVAL_SECONDS and self._waiting() >= ENOUGH_WAITING:
             return False
         self._sent_at = now

@@ -3,7 +3,8 @@
 Dramatiq's `RabbitmqBroker.enqueue` declares the message's queue on the broker, and a Dramatiq worker that runs in the
 same process starts to consume every queue that is declared. So an application's own worker would take wake-ups as soon
 as one of its actors emits. And the broker opens a connection for each thread that sends, and keeps it when the thread
-has ended. Hence wake-ups go through a copy of the broker with one connection, which no worker listens to.
+has ended. Hence what the outbox sends goes through a copy of the broker with one connection, which no worker listens
+to.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Sender:
     def __init__(self, broker: Any) -> None:
         self._lock = threading.Lock()
         self._copy = copy.copy(broker)
-        self._copy.middleware = [each for each in broker.middleware if type(each).__module__ != "dramatiq.worker"]
+        self._middleware = broker.middleware  # the list itself: the application may add to it
         self._start_afresh()
 
     def _start_afresh(self) -> None:
@@ -81,6 +82,8 @@ class Sender:
             elif time.monotonic() - self._used_at > IDLE_SECONDS:
                 with contextlib.suppress(Exception):
                     del self._copy.connection
+            # Without the middleware by which a worker hears of queues.
+            self._copy.middleware = [each for each in self._middleware if type(each).__module__ != "dramatiq.worker"]
             try:
                 yield self._copy
             finally:

@@ -11,6 +11,7 @@ import contextlib
 import os
 import shlex
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import dramatiq
 import dramatiq.broker
@@ -30,8 +31,9 @@ MODULES_VARIABLE = "_OUTBOX_WORKER_MODULES"
 def boot() -> None:
     """Prepare a process of `outbox worker`: Dramatiq calls this in each, instead of importing a module."""
     with errors_as_one_line():
-        load_application(shlex.split(os.environ.get(MODULES_VARIABLE, "")))
-        prepare_worker()
+        modules = shlex.split(os.environ.get(MODULES_VARIABLE, ""))
+        load_application(modules)
+        prepare_worker(modules)
 
 
 def load_application(modules: Sequence[str], *, embedded: bool = False) -> dramatiq.Broker:
@@ -50,10 +52,10 @@ def load_application(modules: Sequence[str], *, embedded: bool = False) -> drama
     return broker_in_use(settings)
 
 
-def prepare_worker() -> dramatiq.Broker:
+def prepare_worker(modules: Sequence[str] = ()) -> dramatiq.Broker:
     """Have this process become an outbox worker when a Dramatiq worker starts in it; return the worker's broker."""
     broker = set_up_broker()
-    add_once(broker, Lifecycle(start_worker))
+    add_once(broker, Lifecycle(partial(start_worker, modules=modules)))
     return broker
 
 

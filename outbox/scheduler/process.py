@@ -34,8 +34,9 @@ def stop_signal() -> threading.Event:
 
 def main(modules: Sequence[str]) -> None:
     """Run the scheduler: import the application's modules, find the broker, and tick."""
-    # It logs a line for each tick that begins and ends.
-    logging.getLogger("apscheduler").setLevel(logging.WARNING)
+    # They log lines for each tick that begins and ends, and for each connection.
+    for noisy in ("apscheduler", "pika"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
     logs.set_up(outbox.loaded_settings().log_format, "%(asctime)s %(levelname)s %(name)s: %(message)s")
     broker = load_application(modules)
     if is_in_process(broker):
