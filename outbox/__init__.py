@@ -124,9 +124,11 @@ def configure(
     """
     global _current
     with _lock:
+        was_worker = _current is not None and _current.is_worker
         _current = Outbox(
             Settings.load(**settings), database=database, registry=_registry, inbox_database=inbox_database
         )
+        _current.is_worker = was_worker  # a handler's module may call this late, in a worker that is running
         OutboxEvent.bind(_current.database)
         InboxMessage.bind(_current.inbox.database)
         for model in (OutboxEvent, InboxMessage):

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import datetime, timedelta
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 from uuid import UUID
 
@@ -33,7 +33,7 @@ from outbox.destinations.declared import declare
 from outbox.destinations.record import Recorder
 from outbox.destinations.recorded import RecordedDestinations
 from outbox.emit import NewEvent, OnDuplicate, Unique, as_new_event, emit, emit_many
-from outbox.errors import SettingsError
+from outbox.errors import NothingRegistered, SettingsError
 from outbox.gates import Gates
 from outbox.inbox import Inbox
 from outbox.models import OutboxEvent
@@ -73,8 +73,6 @@ class Outbox:
         self.recorded = RecordedDestinations(self.dialect)
         self.audiences = Audiences(self.dialect, self.registry, self.recorded)
         self.recorder = Recorder(self)
-        # Whether this process was started to deliver, and so records what it delivers to.
-        self.is_worker = False
         self.pace = Pace(self.settings.batch_size)
         self.front = Front()
         self.leases = LeaseKeeper(self)
@@ -82,6 +80,8 @@ class Outbox:
         self.gates = Gates(self.settings)
         self.bell = self._make_bell()
         self.publisher = Publisher(self)
+        # Whether this process was started to deliver events (`become_worker`), and so records its destinations.
+        self.is_worker = False
         # Set when this process is about to end: what has not begun is given back.
         self.stopping = threading.Event()
         self._warned: set[str] = set()
@@ -148,9 +148,19 @@ class Outbox:
         """Deliver what is due until a claim comes back short; answers how many events were claimed."""
         return delivery.drain(self)
 
-    def become_worker(self) -> None:
-        """Deliver from now on, as a process that was started to: its destinations count for the whole deployment."""
+    def become_worker(self, modules: Sequence[str] = ()) -> None:
+        """Declare that this process was started to deliver events.
+
+        Called once all of the application's modules (`modules`, for the error) are imported, before the first claim.
+        Raises NothingRegistered if this process could deliver nothing: a worker never ends an event without sending it.
+        """
+        self.check_registered(modules)
         self.is_worker = True
+
+    def check_registered(self, modules: Sequence[str] = ()) -> None:
+        """Raise NothingRegistered unless a destination is registered here, or an event type is ignored."""
+        if self.registry.is_empty:
+            raise NothingRegistered(modules)
 
     @property
     def side_by_side(self) -> bool:
@@ -222,7 +232,12 @@ class Outbox:
             choices = ", ".join(sorted({INLINE, OFF, *known}))
             raise SettingsError(f"OUTBOX_DISPATCH must be one of {choices}, not {name!r}.")
         plug_in = known[name]
-        return Bell(lambda: plug_in.load()(self), prepare=plug_in.load)
+        return Bell(lambda: plug_in.load()(self), prepare=lambda: self._prepare_to_ring(plug_in))
+
+    def _prepare_to_ring(self, plug_in: EntryPoint) -> None:
+        ring = plug_in.load()
+        if hasattr(ring, "prepare"):
+            ring.prepare(self)
 
     def _deliver_inline(self) -> None:
         """Deliver all that is due, in the emitter's own thread; what handlers emit meanwhile is taken along."""

@@ -11,6 +11,7 @@ OutboxError
 ├── TransactionOpen        deliveries can't run inside the caller's transaction
 ├── SchemaError            the tables are missing or too old
 ├── RegistrationError      a handler or destination can't be registered like this
+│   └── NothingRegistered  a process that should deliver has no handler and no other destination
 ├── VerificationError      a webhook that was received is not what it says
 └── Signal                 raised by a handler to say what should happen to its event
     ├── Reject             fail now, for good
@@ -20,6 +21,7 @@ OutboxError
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -94,6 +96,18 @@ class SchemaError(OutboxError, RuntimeError):
 
 class RegistrationError(OutboxError, ValueError):
     """A handler or destination can't be registered as asked."""
+
+
+class NothingRegistered(RegistrationError):
+    """A process that should deliver has no handler and no other destination."""
+
+    def __init__(self, modules: Sequence[str] = ()) -> None:
+        where = f" (imported: {', '.join(modules)})" if modules else ""
+        super().__init__(
+            f"no handler is registered, and no other destination{where}, so a worker would have nothing to deliver "
+            "to. Name the module that holds your @outbox.handler functions: `outbox worker your.module`, "
+            "`dramatiq jobs your.module` or `outbox up your.module`. Or set OUTBOX_WEBHOOK_URL or OUTBOX_STREAM."
+        )
 
 
 class VerificationError(OutboxError, ValueError):

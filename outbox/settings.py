@@ -106,7 +106,10 @@ class Settings:
         "what the tables' names begin with; the inbox's table is `inbox`, and with another prefix `<prefix>inbox`",
     )
     redis_url: str | None = _setting(
-        None, _text, "the broker; without it messages stay inside the process", secret=True
+        None,
+        _text,
+        "the broker, unless the application has set one; without either messages stay inside the process",
+        secret=True,
     )
     dispatch: str = _setting(
         "dramatiq",

@@ -189,7 +189,7 @@ def test_a_worker_does_all_its_work_with_the_rights_of_the_page(owner: psycopg.C
     box.check_schema()
     assert box.drain() + box.drain() == 3
     box.publisher.publish()
-    assert max(actions.apply(box, actions.replaying(), Filter(event_type="order.sent"), who="ada")) == 1
+    assert max(actions.apply(box, actions.replaying(box), Filter(event_type="order.sent"), who="ada")) == 1
     assert max(actions.apply(box, actions.failing("why not"), Filter(), who="ada")) == 1
     assert box.retry_failed_events() == 1
     assert box.drain() == 1

@@ -132,7 +132,7 @@ def test_all_that_an_outbox_does_is_done_in_tables_of_other_names(
     fails = False
     assert box.retry_failed_events() == 1
     assert box.drain() == 1
-    assert max(actions.apply(box, actions.replaying(), Filter(ids=(first.id,)), who="ada")) == 1
+    assert max(actions.apply(box, actions.replaying(box), Filter(ids=(first.id,)), who="ada")) == 1
     assert max(actions.apply(box, actions.failing("why not"), Filter(), who="ada")) == 1
     assert actions.total(box, actions.DELETE, Filter(event_type="order.lost")) == 1
     assert max(actions.apply(box, actions.DELETE, Filter(event_type="order.lost"), who="ada")) == 1

@@ -19,10 +19,12 @@ from outbox.cli.emit import emit
 from outbox.cli.init import init
 from outbox.cli.list import list_
 from outbox.cli.metrics import metrics
+from outbox.cli.scheduler import scheduler
 from outbox.cli.show import show
 from outbox.cli.status import status
 from outbox.cli.up import up
 from outbox.cli.version import version_
+from outbox.cli.worker import worker
 from outbox.database import CONNECTION_ERRORS
 from outbox.errors import OutboxError
 
@@ -49,10 +51,12 @@ cli.add_command(metrics)
 cli.add_command(replay)
 cli.add_command(retire)
 cli.add_command(retry)
+cli.add_command(scheduler)
 cli.add_command(show)
 cli.add_command(status)
 cli.add_command(up)
 cli.add_command(version_)
+cli.add_command(worker)
 
 
 def main() -> None:

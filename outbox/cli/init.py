@@ -6,7 +6,7 @@ import click
 
 import outbox
 from outbox import schema
-from outbox.cli.modules import import_modules
+from outbox.modules import import_modules
 
 
 @click.command()

@@ -278,7 +278,7 @@ class TestStatus:
         assert "last 5 minutes: 5 emitted, 0 delivered, 0 retried, 2 failed" in output
 
     def test_says_what_to_start_when_nobody_is_there(self, command: Outbox_) -> None:
-        assert "start `dramatiq jobs your.module` and `python -m scheduler`" in command("status").output
+        assert "start `outbox worker your.module` and `outbox scheduler`" in command("status").output
 
     def test_is_json_for_programs(self, box: Outbox, command: Outbox_) -> None:
         fail_all(box, 2)

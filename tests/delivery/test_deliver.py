@@ -1,6 +1,7 @@
 """process_pending_events: one batch, and what becomes of events that nothing here handles."""
 
 import logging
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
@@ -90,6 +91,25 @@ class TestNothingRegistered:
         warnings = [record for record in caplog.records if record.levelno >= logging.WARNING]
         assert len(warnings) == 1
         assert "Nothing is registered in this process" in warnings[0].getMessage()
+
+    def test_a_worker_marks_nothing_delivered(self, box: Outbox) -> None:
+        box.is_worker = True
+        emit(3)
+        box.process_pending_events()
+        assert statuses() == {PENDING: 3}
+
+    def test_a_process_can_not_become_a_worker(self, box: Outbox) -> None:
+        with pytest.raises(outbox.RegistrationError, match=r"no handler is registered.*\(imported: shop\)"):
+            box.become_worker(["shop"])
+        assert not box.is_worker
+
+    @pytest.mark.parametrize("register", [lambda: outbox.ignore("*"), lambda: outbox.handler("*")(print)])
+    def test_a_process_with_anything_registered_becomes_one_and_stays_one(
+        self, configure: Configure, register: Callable[[], object]
+    ) -> None:
+        register()
+        configure().become_worker()
+        assert configure().is_worker
 
 
 class TestUnhandled:

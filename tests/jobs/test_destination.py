@@ -15,10 +15,10 @@ from dramatiq.errors import ConnectionClosed
 from dramatiq.middleware import Middleware, MiddlewareError
 
 import outbox
-from jobs import ActorDestination
-from jobs.redis_broker import OutboxRedisBroker
 from outbox.core import Outbox
 from outbox.destinations import Lease
+from outbox.dramatiq import ActorDestination
+from outbox.dramatiq.redis_broker import OutboxRedisBroker
 from outbox.envelope import as_dict
 from outbox.event import Event
 from outbox.outcome import DELIVERED, Outcome, Retry

@@ -52,8 +52,8 @@ MUTANTS = [
     Mutant(
         "fence-of-delivered",
         SQL,
-        "    progress = NULL, error_message = NULL, updated_at = {now}\nWHERE {ids} AND lease_id = ?",
-        "    progress = NULL, error_message = NULL, updated_at = {now}\nWHERE {ids} AND ? IS NOT NULL",
+        "{audience_of_type})\nWHERE {ids} AND lease_id = ?",
+        "{audience_of_type})\nWHERE {ids} AND ? IS NOT NULL",
         (FENCE, "tests/delivery/test_settle.py::TestTheFence", MODEL),
     ),
     Mutant(
@@ -194,7 +194,7 @@ MUTANTS = [
     ),
     Mutant(
         "flag-down-after-the-look",
-        "jobs/wakeup.py",
+        "outbox/dramatiq/wakeup.py",
         """    try:
         flag.take_down()
     except Exception as error:
@@ -211,10 +211,54 @@ MUTANTS = [
     ),
     Mutant(
         "flag-left-up-when-sending-fails",
-        "jobs/wakeup.py",
+        "outbox/dramatiq/wakeup.py",
         "        with contextlib.suppress(Exception):\n            flag.take_down()\n        raise",
         "        raise",
         ("tests/jobs/test_wakeup.py::TestInEveryOrder",),
+    ),
+    Mutant(
+        "suppressed-by-other-actors-messages",
+        "outbox/dramatiq/flag.py",
+        "if unanswered >= tonumber(ARGV[1]) and redis.call",
+        "if redis.call",
+        ("tests/jobs/test_wakeup.py::TestMessages",),
+    ),
+    Mutant(
+        "flag-that-nobody-takes-down",
+        "outbox/dramatiq/wakeup.py",
+        "    return Interval()\n",
+        "    return LocalFlag()\n",
+        ("tests/jobs/test_wakeup.py::TestWithoutAFlag",),
+    ),
+    # Who delivers
+    Mutant(
+        "emitters-declare-the-actors",
+        "outbox/dramatiq/wakeup.py",
+        "        ring_on(broker, box.settings.queue)\n",
+        "        __import__('outbox.dramatiq.actors', fromlist=['']).declare_actors(broker, box.settings)\n"
+        "        ring_on(broker, box.settings.queue)\n",
+        ("tests/jobs/test_own_broker.py::TestAWorkerThatOnlyEmits",),
+    ),
+    Mutant(
+        "everybody-is-a-worker",
+        "outbox/dramatiq/actors.py",
+        "    look = box.drain if _is_worker(box) else _do_nothing\n",
+        "    look = box.drain\n",
+        ("tests/jobs/test_own_broker.py::TestAWorkerThatOnlyEmits",),
+    ),
+    Mutant(
+        "workers-without-handlers",
+        "outbox/core.py",
+        "        self.check_registered(modules)\n        self.is_worker = True",
+        "        self.is_worker = True",
+        ("tests/jobs/test_readiness.py::test_without_handlers",),
+    ),
+    Mutant(
+        "delivered-to-nobody-by-a-worker",
+        "outbox/delivery/plan.py",
+        "    if box.registry.is_empty and not box.is_worker:",
+        "    if box.registry.is_empty:",
+        ("tests/delivery/test_deliver.py::TestNothingRegistered",),
     ),
     # Emit, and the inbox
     Mutant(

@@ -95,7 +95,7 @@ def _lacks(who: str, missing: list[str], having: list[str]) -> Finding:
         return warning(f"{what}.", "Name all modules that the workers load: `outbox doctor -m your.module`.")
     return problem(
         f"{what}: events that it claims wait until another worker gets them.",
-        f"Restart it with the modules that register {names}: `dramatiq jobs your.module`.",
+        f"Restart it with the modules that register {names}: `outbox worker your.module`.",
     )
 
 
@@ -106,7 +106,7 @@ def _differs(name: str, sets: Mapping[str, Mapping[str, Any]]) -> Finding:
             found[_kind(known[name])].append(who)
     return problem(
         f"Processes mean different things by the destination {name}: {_told(found)}.",
-        "Restart those that run old code: `dramatiq jobs your.module`.",
+        "Restart those that run old code: `outbox worker your.module`.",
     )
 
 

@@ -41,7 +41,7 @@ def _unwanted(context: Context, waiting: Counter[str]) -> Iterator[Finding]:
         if not any(want(event_type) for want in wants):
             yield problem(
                 f"{events:,}{more} events of the type {event_type!r} wait, and nobody is known who wants them.",
-                "Start a worker with the module that handles them: `dramatiq jobs your.module`; if nobody should, "
+                "Start a worker with the module that handles them: `outbox worker your.module`; if nobody should, "
                 f"declare `outbox.ignore({event_type!r})`.",
             )
 
@@ -55,13 +55,13 @@ def _stranded(stranded: Mapping[str, Counter[str]]) -> Iterator[Finding]:
         if name == NOBODY:
             yield problem(
                 f"A worker knew nobody who wants some events: {told}.",
-                "See that every worker loads all modules with handlers: `dramatiq jobs your.module`; if nobody should "
+                "See that every worker loads all modules with handlers: `outbox worker your.module`; if nobody should "
                 "have them, declare `outbox.ignore(…)`, or set OUTBOX_UNHANDLED=deliver.",
             )
         else:
             yield problem(
                 f"Events wait for {name!r}, which a worker did not know: {told}.",
-                f"See that every worker registers {name!r}: `dramatiq jobs your.module`; if it was renamed, give it "
+                f"See that every worker registers {name!r}: `outbox worker your.module`; if it was renamed, give it "
                 f"its old name: `name={name!r}`; if it is gone for good: `outbox retire {name}`.",
             )
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import dramatiq
 
-from jobs.enqueue import enqueue_all
 from outbox.destinations import Lease
 from outbox.destinations.choice import Choice
 from outbox.destinations.handler import describe
+from outbox.dramatiq.enqueue import enqueue_all
 from outbox.envelope import as_dict
 from outbox.errors import RegistrationError
 from outbox.event import Event
