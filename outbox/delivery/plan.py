@@ -65,7 +65,7 @@ def _leave_to_others(box: Outbox, delivery: Delivery, absent: Collection[str], n
     for name in absent:
         standing = delivery.standings[name]
         if standing.is_due(now):
-            delivery.standings[name] = standing.left_to_another_worker(now)
+            delivery.standings[name] = standing.left_to_another_worker(now, is_running=box.recorded.is_running(name))
             delivery.deferred = True
             box.warn_once(
                 f"Events wait for the destination {name}, which other workers have recorded and this process does not "

@@ -67,6 +67,11 @@ class RecordedDestinations:
         """Return the names that want events of this type, without those that are retired."""
         return [name for name, each in self.by_name.items() if not each.retired and each.wants(event_type)]
 
+    def is_running(self, name: str) -> bool:
+        """Return whether a running worker had this name when the table was read, a minute ago at most in a worker."""
+        found = self.by_name.get(name)
+        return found is not None and found.alive
+
     def is_retired(self, name: str) -> bool:
         found = self.by_name.get(name)
         return found is not None and found.retired

@@ -62,18 +62,31 @@ class TestAWorkerThatLacksADestination:
         assert row.error_message == "crm: waits for a worker that has this destination"
         assert row.progress["crm"].keys() == {"state", "absences", "not_before", "error"}
 
-    def test_looks_again_after_some_seconds_and_then_less_often(self, box: Outbox) -> None:
-        worker(box, "crm").drain()
-        poor = worker(box, "mailer")
+    def waits(self, box: Outbox, poor: Outbox) -> list[float]:
+        """How long an event is put off, each time that a worker has it that lacks a destination."""
         event = emit_one()
-        waits = []
+        found = []
         for _ in range(8):
             poor.drain()
             row = stored(event)
-            waits.append((row.next_attempt_at - row.updated_at).total_seconds())
+            found.append((row.next_attempt_at - row.updated_at).total_seconds())
             let_pass(minutes=2)
+        return found
+
+    def test_looks_again_after_some_seconds_while_a_running_worker_has_it(self, box: Outbox) -> None:
+        worker(box, "crm").drain()
+        assert all(1 < wait < 4 for wait in self.waits(box, worker(box, "mailer")))
+
+    def test_looks_less_and_less_often_while_no_running_worker_has_it(self, box: Outbox) -> None:
+        crm = worker(box, "crm")
+        crm.drain()
+        box.database.execute_sql("UPDATE outbox_destination SET seen_at = '2020-01-01 00:00:00.000000+00:00'")
+        poor = worker(box, "mailer")
+        waits = self.waits(box, poor)
         assert 1 < waits[0] < 4
         assert 30 < waits[-1] < 76
+        record.record(crm)
+        assert all(1 < wait < 4 for wait in self.waits(box, poor))
 
     def test_learns_of_a_destination_that_was_recorded_while_it_ran(self, box: Outbox) -> None:
         poor = worker(box, "mailer")
