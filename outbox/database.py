@@ -162,6 +162,7 @@ class Dialect(ABC):
     def create_schema(self) -> None:
         """Make the schema that the settings name, unless it is there."""
 
+    @abstractmethod
     def check_encoding(self) -> None:
         """Raise SchemaError unless this thread's connection carries every text unchanged."""
 
@@ -391,6 +392,9 @@ class Sqlite(Dialect):
 
     def _driver_in_transaction(self, connection: Any) -> bool:
         return bool(connection.in_transaction)
+
+    def check_encoding(self) -> None:
+        """Accept it: between Python and SQLite all text is Unicode, however the file keeps it."""
 
     def id(self, value: UUID) -> object:
         return value.hex

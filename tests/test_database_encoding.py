@@ -62,13 +62,6 @@ def own_database(url: str, **parameters: Any) -> Any:
     return PooledPostgresqlDatabase(str(given.pop("dbname")), prefer_psycopg3=True, **given, **parameters)
 
 
-def make_tables(box: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As an earlier version of the library did, whatever the encoding."""
-    with monkeypatch.context() as patched:
-        patched.setattr(PostgresDialect, "check_encoding", lambda dialect: None)
-        box.create_tables()
-
-
 def test_init_refuses_the_database_in_one_line_and_makes_nothing(other_url: str, encoding: str) -> None:
     done = run(BIN / "outbox", "init", database_url=other_url)
     assert done.returncode != 0
@@ -78,15 +71,20 @@ def test_init_refuses_the_database_in_one_line_and_makes_nothing(other_url: str,
         assert connection.execute("SELECT to_regclass('outbox_schema')").fetchone() == (None,)
 
 
+@pytest.fixture
+def with_tables(other_url: str, boxes: Open, monkeypatch: pytest.MonkeyPatch) -> Outbox:
+    """Tables in such a database, as an earlier version of the library made them."""
+    box = boxes(open_database(other_url))
+    with monkeypatch.context() as patched:
+        patched.setattr(PostgresDialect, "check_encoding", lambda dialect: None)
+        box.create_tables()
+    return box
+
+
+@pytest.mark.usefixtures("with_tables")
 def test_a_worker_refuses_the_database_in_one_line(
-    other_url: str,
-    encoding: str,
-    boxes: Open,
-    redis_server: Redis,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    other_url: str, encoding: str, redis_server: Redis, tmp_path: Path
 ) -> None:
-    make_tables(boxes(open_database(other_url)), monkeypatch)
     worker = (BIN / "dramatiq", "jobs", "tests.apps.ledger", "-p", "1", "-t", "1")
     done = run(*worker, database_url=other_url, redis_url=redis_server.url, test_ledger=tmp_path / "ledger")
     assert done.returncode != 0
@@ -104,11 +102,8 @@ def test_the_doctor_finds_the_database_a_problem_and_says_what_to_do(
     assert "CREATE DATABASE … TEMPLATE template0 ENCODING 'UTF8'" in advice_of(found)
 
 
-def test_nothing_is_claimed_where_its_outcome_could_not_be_stored(
-    other_url: str, boxes: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    box = boxes(open_database(other_url))
-    make_tables(box, monkeypatch)
+def test_nothing_is_claimed_where_its_outcome_could_not_be_stored(with_tables: Outbox) -> None:
+    box = with_tables
     called: list[outbox.Event] = []
     box.registry.handler("order.placed", name="called")(called.append)
     box.emit("Order", 1, "order.placed")
