@@ -29,7 +29,7 @@ BROWSER_LOCK = ROOT / "requirements-browser.lock"
 PYPROJECT = ROOT / "pyproject.toml"
 BROWSER = "--browser"
 # Folders of tests that need what a bare machine lacks, and are run by a word of their own.
-APART = {"--faketime": "faketime", "--pgbouncer": "pgbouncer", "--rabbitmq": "rabbitmq", "--sentinel": "sentinel"}
+APART = {f"--{folder}": folder for folder in ("faketime", "pgbouncer", "rabbitmq", "sentinel", "netns")}
 
 
 def run(args: list[str]) -> None:

@@ -4,7 +4,6 @@ Run by `python3 dev.py test --pgbouncer`; the plain test command leaves this fol
 """
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Protocol
 
 import pytest
@@ -14,12 +13,6 @@ from tests.processes import make_stage
 from tests.servers import ServerError
 
 __all__ = ["make_stage"]
-
-
-def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Only for those who ask for it by name."""
-    asked = any("pgbouncer" in argument for argument in config.args)
-    return None if asked else True
 
 
 class MakePooler(Protocol):

@@ -16,12 +16,6 @@ from tests.rabbitmq.server import RabbitmqServer
 from tests.servers import ServerError
 
 
-def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Only for those who ask for it by name."""
-    asked = any("rabbitmq" in argument for argument in config.args)
-    return None if asked else True
-
-
 @pytest.fixture(scope="session")
 def rabbitmq() -> Iterator[RabbitmqServer]:
     """It takes long to start: one for all tests, with queues for each of them, and up again if a test ended it."""

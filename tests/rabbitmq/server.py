@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import socket
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -92,13 +93,14 @@ class RabbitmqServer(Process):
         super().close()
 
     def ping(self) -> None:
+        socket.create_connection(("127.0.0.1", self.port), timeout=5).close()  # pika would log that nothing listens yet
         with pika.BlockingConnection(pika.URLParameters(f"{self.url}?socket_timeout=5&blocked_connection_timeout=5")):
             pass
 
     def answers(self) -> bool:
         try:
             self.ping()
-        except pika.exceptions.AMQPError:
+        except (OSError, pika.exceptions.AMQPError):
             return False
         return True
 

@@ -16,12 +16,6 @@ from tests.sentinel.server import SentinelServers
 from tests.servers import ServerError
 
 
-def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Only for those who ask for it by name."""
-    asked = any("sentinel" in argument for argument in config.args)
-    return None if asked else True
-
-
 @pytest.fixture
 def servers() -> Iterator[SentinelServers]:
     try:
