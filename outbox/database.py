@@ -162,6 +162,10 @@ class Dialect(ABC):
     def create_schema(self) -> None:
         """Make the schema that the settings name, unless it is there."""
 
+    @abstractmethod
+    def check_encoding(self) -> None:
+        """Raise SchemaError unless this thread's connection carries every text unchanged."""
+
     def has_table(self, name: str) -> bool:
         return bool(self.database.table_exists(name))
 
@@ -224,6 +228,8 @@ class Postgres(Dialect):
     # Any number that nobody else is likely to use: the lock is shared by all programs on the database.
     SCHEMA_LOCK_KEY = 0x6F7574626F78
     SCHEMA_LOCK_SECONDS = 10.0
+    UTF8 = "UTF8"
+    ENCODINGS = (b"server_encoding", b"client_encoding")
     # libpq's transaction states ACTIVE, INTRANS and INERROR; IDLE is 0, and 4 says that the connection is lost.
     OPEN = (1, 2, 3)
     WHOLE = (1, 2)
@@ -264,6 +270,23 @@ class Postgres(Dialect):
                 f'created: {error}. Run `CREATE SCHEMA "{schema}" AUTHORIZATION …` with the role that runs '
                 "`outbox init`, as a role that may create schemas."
             ) from error
+
+    def check_encoding(self) -> None:
+        # The server has told both when the connection was made, and tells every change: this asks libpq alone.
+        connection = self.database.connection().pgconn
+        server, client = ((connection.parameter_status(name) or b"UTF8").decode() for name in self.ENCODINGS)
+        if server != self.UTF8:
+            raise SchemaError(
+                f"The encoding of {place_of(self.database)} is {server}, and the outbox needs UTF8: it could not store "
+                "every event and every outcome. Make a database with `CREATE DATABASE … TEMPLATE template0 ENCODING "
+                "'UTF8'`, and move the tables there."
+            )
+        if client != self.UTF8:
+            raise SchemaError(
+                f"The connection to {place_of(self.database)} uses the encoding {client}, and the outbox needs UTF8: "
+                "it could not read every event. Set client_encoding to UTF8: in the database's URL, as an argument of "
+                "PostgresqlDatabase(…), and in PGCLIENTENCODING if that is set."
+            )
 
     def has_table(self, name: str) -> bool:
         # Wherever the search path finds it, as every other statement does; Peewee looks in its first schema only.
@@ -334,6 +357,7 @@ class Postgres(Dialect):
             ) from error
 
     def claim(self, size: int, lease_id: UUID, lease_seconds: float, *, since: object, suspects: bool) -> list[Row]:
+        self.check_encoding()  # what can't be settled must not be sent: it would be sent again and again
         parameters = (since, suspects, size, lease_id, float(lease_seconds))
         rows: list[Row] = self.run(self.statements.claim, parameters).fetchall()
         return rows
@@ -368,6 +392,9 @@ class Sqlite(Dialect):
 
     def _driver_in_transaction(self, connection: Any) -> bool:
         return bool(connection.in_transaction)
+
+    def check_encoding(self) -> None:
+        """Accept it: between Python and SQLite all text is Unicode, however the file keeps it."""
 
     def id(self, value: UUID) -> object:
         return value.hex

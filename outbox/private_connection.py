@@ -25,10 +25,7 @@ def can_have_one(database: Any) -> bool:
 @contextmanager
 def private_connection(database: Any) -> Iterator[None]:
     """The calling thread, which has none, gets one inside the block; at the end it is closed for good."""
-    _refuse_to_make_a_file(database)
-    connect = super(PooledDatabase, database)._connect if isinstance(database, PooledDatabase) else database._connect
-    with peewee.__exception_wrapper__:  # type: ignore[attr-defined]  # it makes the errors Peewee's
-        connection = connect()
+    connection = new_connection(database)
     database._state.set_connection(connection)
     try:
         if database.server_version is None:
@@ -38,6 +35,14 @@ def private_connection(database: Any) -> Iterator[None]:
     finally:
         database._state.reset()
         connection.close()
+
+
+def new_connection(database: Any) -> Any:
+    """Return a new connection of the driver's; the caller closes it."""
+    _refuse_to_make_a_file(database)
+    connect = super(PooledDatabase, database)._connect if isinstance(database, PooledDatabase) else database._connect
+    with peewee.__exception_wrapper__:  # type: ignore[attr-defined]  # it makes the errors Peewee's
+        return connect()
 
 
 def _refuse_to_make_a_file(database: peewee.Database) -> None:

@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -31,12 +30,6 @@ FLAGS = (
     "--disable-sync",
 )
 READY = "The dashboard is running on "
-
-
-def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Only for those who ask for it by name."""
-    asked = any("browser" in argument for argument in config.args)
-    return None if asked else True
 
 
 def find_browser() -> str:

@@ -8,6 +8,7 @@ FENCE = "tests/invariants/test_i3_fence.py"
 CLAIM = "tests/delivery/test_claim.py"
 FRONT = "tests/delivery/test_front.py"
 ACTIONS = "tests/admin/test_actions.py"
+ENCODING = "tests/test_database_encoding.py"
 
 MUTANTS = [
     # A forgotten configure(database=db) is told of
@@ -474,5 +475,34 @@ MUTANTS = [
         "SET status = 'pending', attempts = attempts - 1, lease_id",
         "SET status = 'pending', lease_id",
         ("tests/delivery/test_settle.py::TestGivingBack", MODEL),
+    ),
+    # Between the library and PostgreSQL
+    Mutant(
+        "claims-in-any-encoding",
+        "outbox/database.py",
+        "        self.check_encoding()  # what can't be settled must not be sent: it would be sent again and again\n",
+        "",
+        (f"{ENCODING}::test_nothing_is_claimed_where_its_outcome_could_not_be_stored",),
+    ),
+    Mutant(
+        "client-encoding-not-looked-at",
+        "outbox/database.py",
+        "        if client != self.UTF8:",
+        "        if client == '':",
+        (f"{ENCODING}::test_a_connection_in_another_encoding_is_refused_wherever_it_is_used",),
+    ),
+    Mutant(
+        "waits-for-a-host-that-vanished",
+        "outbox/connect.py",
+        '    "tcp_user_timeout": 15_000,  # milliseconds\n',
+        "",
+        ("tests/test_settings.py::test_a_connection_whose_data_nobody_acknowledges_ends_after_seconds",),
+    ),
+    Mutant(
+        "statements-prepared-all-the-same",
+        "outbox/connect.py",
+        '        parameters["prepare_threshold"] = None',
+        '        parameters["prepare_threshold"] = 5',
+        ("tests/test_settings.py::test_statements_are_prepared_unless_the_setting_or_the_address_forbids_it",),
     ),
 ]

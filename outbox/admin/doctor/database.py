@@ -13,6 +13,7 @@ from outbox.admin.doctor import Context, Finding, ok, problem, warning
 from outbox.admin.overview import database_now
 from outbox.database import is_private_to_a_thread, place_of
 from outbox.destinations.handler import describe
+from outbox.errors import SchemaError
 
 
 def reached(context: Context) -> Iterator[Finding]:
@@ -26,12 +27,17 @@ def reached(context: Context) -> Iterator[Finding]:
         return
     try:
         with box.dialect.connection():
+            box.dialect.check_encoding()
             version = _postgres_version(context) if context.on_postgres else sqlite3.sqlite_version_info
     except peewee.PeeweeException as error:
         yield problem(
             f"{place} can't be used: {' '.join(describe(error).split())}",
             "Start the database, or set OUTBOX_DATABASE_URL to where it is.",
         )
+        return
+    except SchemaError as error:
+        what, _, advice = str(error).partition(". ")
+        yield problem(f"{what}.", advice)
         return
     words = ".".join(map(str, version))
     if context.on_postgres and version < context.thresholds.oldest_postgres:
