@@ -9,6 +9,8 @@ CLAIM = "tests/delivery/test_claim.py"
 FRONT = "tests/delivery/test_front.py"
 ACTIONS = "tests/admin/test_actions.py"
 ENCODING = "tests/test_database_encoding.py"
+AUDIENCE = "tests/invariants/test_i8_audience.py"
+RECORD = "tests/destinations/test_record.py"
 
 MUTANTS = [
     # A forgotten configure(database=db) is told of
@@ -504,5 +506,76 @@ MUTANTS = [
         '        parameters["prepare_threshold"] = None',
         '        parameters["prepare_threshold"] = 5',
         ("tests/test_settings.py::test_statements_are_prepared_unless_the_setting_or_the_address_forbids_it",),
+    ),
+    # Every destination of the deployment has it, whichever worker claimed the event
+    Mutant(
+        "audience-of-one-worker-alone",
+        "outbox/delivery/audience.py",
+        "absent = tuple(name for name in recorded.wanting(event_type) if name not in names)",
+        "absent: tuple[str, ...] = ()",
+        (f"{AUDIENCE}::TestAWorkerThatLacksADestination",),
+    ),
+    Mutant(
+        "claims-before-it-records",
+        "outbox/delivery/__init__.py",
+        "            box.recorder.keep_current()\n",
+        "            pass\n",
+        (f"{AUDIENCE}::TestRecording",),
+    ),
+    Mutant(
+        "destinations-are-read-once",
+        "outbox/destinations/recorded.py",
+        "        if version != self._version:",
+        "        if self._version == -1:",
+        (f"{AUDIENCE}::TestAWorkerThatLacksADestination::test_learns_of_a_destination_that_was_recorded_while_it_ran",),
+    ),
+    Mutant(
+        "a-new-destination-is-no-new-version",
+        "outbox/destinations/record.py",
+        "            changed |= there is None or there.retired",
+        "            changed |= there is not None and there.retired",
+        (f"{RECORD}::TestTheVersion", AUDIENCE),
+    ),
+    Mutant(
+        "absence-costs-age",
+        "outbox/retry.py",
+        "            absences=self.absences + 1,\n",
+        "            absences=self.absences + 1, waits=self.waits + 1, since=self.since or now,\n",
+        (f"{AUDIENCE}::TestAWorkerThatLacksADestination::test_costs_the_event_no_attempt_and_no_age",),
+    ),
+    Mutant(
+        "retired-shares-stay-open",
+        "outbox/delivery/plan.py",
+        "            standings[name] = standings[name].retired()",
+        "            pass",
+        (f"{AUDIENCE}::TestARetiredDestination",),
+    ),
+    Mutant(
+        "the-replaced-and-its-successor-both-deliver",
+        "outbox/destinations/record.py",
+        "    if successor is None or successor.retired or not successor.alive:",
+        "    if True:",
+        (f"{AUDIENCE}::TestASuccessor::test_keeps_the_old_one_out_while_both_are_running",),
+    ),
+    Mutant(
+        "a-successor-begins-anew",
+        "outbox/delivery/plan.py",
+        "            standings[successor] = standings.pop(name)",
+        "            standings.pop(name)",
+        (f"{AUDIENCE}::TestASuccessor::test_goes_on_where_the_one_that_it_replaces_stopped",),
+    ),
+    Mutant(
+        "a-standstill-retires-destinations",
+        SQL,
+        "LEAST(EXTRACT(EPOCH FROM statement_timestamp() - checked_at), ?)",
+        "GREATEST(EXTRACT(EPOCH FROM statement_timestamp() - checked_at), ?)",
+        (f"{RECORD}::TestAbsence::test_while_no_worker_runs_at_all_does_not_count",),
+    ),
+    Mutant(
+        "who-had-it-is-not-written",
+        SQL,
+        "audience = COALESCE({number}, {audience_of_type})",
+        "audience = NULLIF(COALESCE({number}, {audience_of_type}), 1)",
+        (f"{AUDIENCE}::test_who_had_an_event_is_written_with_its_end_in_mixed_batches",),
     ),
 ]
