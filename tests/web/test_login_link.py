@@ -228,7 +228,7 @@ def test_what_came_through_a_proxy_is_refused_even_with_the_secret(
 
 
 @pytest.mark.parametrize("client", [None, ("203.0.113.7", 50000), ("", 0), ("testclient", 1)])
-def test_a_unix_socket_and_a_connection_from_elsewhere_are_refused_even_with_the_secret(
+def test_a_unix_socket_and_another_machine_are_refused_with_the_secret_too(
     app: Any, signed_in: Client, link: LoginLink, client: Any
 ) -> None:
     elsewhere = Client(app, client=client)
@@ -244,7 +244,7 @@ def test_a_unix_socket_and_a_connection_from_elsewhere_are_refused_even_with_the
 @pytest.mark.parametrize(
     "host", ["evil.example.com", "evil.example.com:8642", "127.0.0.1.evil.example.com", "[", "", "localhost@evil.com:1"]
 )
-def test_a_name_that_was_made_to_resolve_to_this_machine_is_refused_even_with_the_secret(
+def test_a_foreign_name_that_resolves_here_is_refused_with_the_secret_too(
     app: Any, signed_in: Client, link: LoginLink, host: str
 ) -> None:
     unused = link.link
