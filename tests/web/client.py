@@ -1,7 +1,7 @@
 """Requests to an ASGI application in this process: httpx's own way there, without a loop to look after."""
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 import httpx
 from starlette.requests import HTTPConnection
@@ -20,7 +20,7 @@ class Client:
     def __init__(
         self, app: Any, *, base_url: str = HERE, client: tuple[str, int] | None = ("127.0.0.1", 50000)
     ) -> None:
-        self._transport = httpx.ASGITransport(app, client=client)
+        self._transport = httpx.ASGITransport(app, client=cast("tuple[str, int]", client))  # None: a Unix socket
         self._base_url = base_url
         self.cookies = httpx.Cookies()
 

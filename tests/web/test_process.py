@@ -32,7 +32,8 @@ def port_of(program: Program) -> int:
 
 def link_of(program: Program) -> str:
     """The newest link that it has printed, without the address."""
-    return re.findall(r"http://127\.0\.0\.1:\d+(/login\?token=\S+)", program.said())[-1]
+    found: list[str] = re.findall(r"http://127\.0\.0\.1:\d+(/login\?token=\S+)", program.said())
+    return found[-1]
 
 
 def sign_in(program: Program) -> str:
