@@ -36,6 +36,20 @@ def _text(value: object) -> str:
     return value
 
 
+def _not_blank(value: object) -> str:
+    text = _text(value)
+    if not text.strip():
+        raise ValueError("must be a text that is not blank")
+    return text
+
+
+def _user_name(value: object) -> str:
+    text = _not_blank(value)
+    if ":" in text:
+        raise ValueError("must be a name without a colon")
+    return text
+
+
 def truth(value: object) -> bool:
     """Return the truth value that a word such as `true` or `off` stands for; raise ValueError for any other."""
     if isinstance(value, bool):
@@ -192,8 +206,10 @@ class Settings:
         "127.0.0.1", _text, "the address that `outbox dashboard` listens on; one that others reach needs a password"
     )
     dashboard_port: int = _setting(8642, _whole(0, 65_535), "the port that it listens on; `0`: any that is free")
-    dashboard_user: str | None = _setting(None, _text, "who may use it, together with the password")
-    dashboard_password: str | None = _setting(None, _text, "the password for it", secret=True)
+    dashboard_user: str | None = _setting(
+        None, _user_name, "who may use it, together with the password; without both it prints a login link"
+    )
+    dashboard_password: str | None = _setting(None, _not_blank, "the password for it", secret=True)
     dashboard_read_only: bool = _setting(False, truth, "the dashboard shows everything and changes nothing")
 
     @classmethod

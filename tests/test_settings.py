@@ -83,6 +83,7 @@ BAD = {
     "require_transaction": ["ja"],
     "webhook_client": ["libcurl", "HTTPX"],
     "dashboard_port": ["-1", "65536", "http"],
+    "dashboard_user": [" ", "a:b"],
     "dashboard_read_only": ["perhaps"],
 }
 
