@@ -280,6 +280,20 @@ MUTANTS = [
         ),
     ),
     Mutant(
+        "session-that-the-server-ended-is-an-outage",
+        "outbox/consumer/session.py",
+        "        return before == self._started_at",
+        "        return False",
+        ("tests/consumer/test_sessions.py",),
+    ),
+    Mutant(
+        "restarted-server-costs-a-delivery",
+        "outbox/consumer/session.py",
+        "        return before == self._started_at",
+        "        return True",
+        ("tests/consumer/test_sessions.py::test_a_server_that_was_restarted_or_is_away_has_not_ended_a_session",),
+    ),
+    Mutant(
         "inbox-without-its-transaction",
         "outbox/inbox.py",
         "        with self.dialect.connection(), self.dialect.all_or_nothing():",
