@@ -260,10 +260,13 @@ AUDIENCE_NAMES = "SELECT names FROM {audience_table} WHERE id = ?"
 
 # The first one to insert goes on; another waits for its commit, and then gets no row back.
 INBOX_INSERT = """
-INSERT INTO {inbox_table} (message_id, handler_name, processed_at) VALUES (?, ?, {now})
+INSERT INTO {inbox_table} (message_id, handler_name, processed_at) VALUES (?, ?, {distinct_now})
 ON CONFLICT (message_id, handler_name) DO NOTHING
-RETURNING 1
+RETURNING {version}
 """
+# The row that this very insert wrote, not the one of a rival that has come since. It is asked for only after a handler
+# has raised: it is there if the handler has committed by itself.
+INBOX_TAKE_BACK = "DELETE FROM {inbox_table} WHERE message_id = ? AND handler_name = ? AND {version} = ? RETURNING 1"
 INBOX_OLD = "SELECT {row} FROM {inbox_table} WHERE processed_at < {before} ORDER BY processed_at LIMIT ?"
 INBOX_DELETE = "DELETE FROM {inbox_table} WHERE {row} {among}({old} {skip_locked}){close}"
 INBOX_COUNT = "SELECT count(*) FROM ({old}) AS old"
@@ -331,6 +334,7 @@ class Statements:
     audience_names: str
     event_types: str
     inbox_insert: str
+    inbox_take_back: str
     inbox_delete: str
     inbox_count: str
     process_seen: str
@@ -380,6 +384,7 @@ def _write_out(parts: dict[str, str], tables: Tables, mark: str, **given: str) -
         "audience_names": AUDIENCE_NAMES,
         "event_types": EVENT_TYPES,
         "inbox_insert": INBOX_INSERT,
+        "inbox_take_back": INBOX_TAKE_BACK,
         "inbox_delete": INBOX_DELETE,
         "inbox_count": INBOX_COUNT,
         "process_seen": PROCESS_SEEN,
@@ -410,6 +415,9 @@ _on_postgres = partial(
         "headers": "headers::text",
         "progress": "progress::text",
         "row": "ctid",
+        # The transaction that wrote a row.
+        "version": "xmin::text",
+        "distinct_now": "statement_timestamp()",
         "parcel": "({process_table}.details->>'parcel')::bigint",
         "counts": "json_to_recordset(?) AS item (name text, labels text, value float8)",
         "minute": "date_trunc('minute', statement_timestamp())",
@@ -447,6 +455,9 @@ _on_sqlite = partial(
         "headers": "headers",
         "progress": "progress",
         "row": "rowid",
+        # SQLite keeps no such thing. Within a millisecond two rows are told apart by random microseconds.
+        "version": "rowid || ' ' || processed_at",
+        "distinct_now": "strftime('%Y-%m-%d %H:%M:%f', 'now') || printf('%03d+00:00', abs(random() % 1000))",
         "parcel": "json_extract({process_table}.details, '$.parcel')",
         "counts": """(SELECT json_extract(value, '$.name') AS name, json_extract(value, '$.labels') AS labels,
             json_extract(value, '$.value') AS value FROM json_each(?)) AS item""",

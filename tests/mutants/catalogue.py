@@ -280,6 +280,20 @@ MUTANTS = [
         ),
     ),
     Mutant(
+        "inbox-row-outlives-a-handler-that-committed",
+        "outbox/inbox.py",
+        "            if self._take_back(key, version, nested=nested):",
+        "            if False:",
+        ("tests/inbox/test_transactions.py::TestAHandlerThatCommitsAndThenRaises",),
+    ),
+    Mutant(
+        "inbox-row-of-a-rival-is-taken-back",
+        SQL,
+        "message_id = ? AND handler_name = ? AND {version} = ? RETURNING 1",
+        "message_id = ? AND handler_name = ? AND ? IS NOT NULL RETURNING 1",
+        ("tests/inbox/test_transactions.py::test_a_handler_that_raises_leaves_the_row_of_another_that_came_after_it",),
+    ),
+    Mutant(
         "session-that-the-server-ended-is-an-outage",
         "outbox/consumer/session.py",
         "        return before == self._started_at",
