@@ -280,6 +280,13 @@ MUTANTS = [
         ),
     ),
     Mutant(
+        "details-published-as-they-are",
+        "outbox/publish.py",
+        "json.dumps(storable(details) | ",
+        "json.dumps(details | ",
+        ("tests/test_publish.py::test_a_breakers_error_and_a_destinations_name_can_be_any_text",),
+    ),
+    Mutant(
         "inbox-row-outlives-a-handler-that-committed",
         "outbox/inbox.py",
         "            if self._take_back(key, version, nested=nested):",
