@@ -23,6 +23,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache, partial
 
+from outbox import timestamp
 from outbox.tables import Tables
 
 INSERT_COLUMNS = """id, aggregate_type, aggregate_id, event_type, payload, headers, correlation_id, tenant_id,
@@ -72,9 +73,11 @@ WITH stored AS (
 SELECT array_agg(seq), created_at, next_attempt_at FROM stored GROUP BY created_at, next_attempt_at
 """
 
-# What a claim hands to the dispatcher. The JSON columns come as text: what is delivered is what was emitted.
+# What a claim hands to the dispatcher. The JSON columns come as text: what is delivered is what was emitted. Moments
+# that Python can't read (such as '-infinity', written by another program) come as ones that it can: the error would
+# otherwise hit the whole batch, and every batch after it.
 CLAIMED_COLUMNS = """{id}, seq, aggregate_type, aggregate_id, event_type, ordering_key, {payload}, {headers},
-    correlation_id, tenant_id, idempotency_key, attempts, max_attempts, {progress}, next_attempt_at, created_at,
+    correlation_id, tenant_id, idempotency_key, attempts, max_attempts, {progress}, {due_at}, {emitted_at},
     {now}"""
 
 # A claim says which version of the destinations its events are to go by: a worker with another copy reads them anew.
@@ -398,6 +401,8 @@ def _write_out(parts: dict[str, str], tables: Tables, mark: str, **given: str) -
     return Statements(**{name: text.format(**parts).replace("?", mark) for name, text in (shared | given).items()})
 
 
+_EARLIEST, _LATEST = (f"timestamptz '{timestamp.to_text(moment)}'" for moment in (timestamp.EARLIEST, timestamp.LATEST))
+
 _on_postgres = partial(
     _write_out,
     {
@@ -411,6 +416,8 @@ _on_postgres = partial(
         "leases": "lease_id = ANY (?::uuid[])",
         # As a subquery it runs once, not for every row.
         "quick": "(SELECT set_config('synchronous_commit', 'off', true)) IS NOT NULL",
+        "due_at": f"GREATEST(next_attempt_at, {_EARLIEST})",
+        "emitted_at": f"LEAST(GREATEST(created_at, {_EARLIEST}), {_LATEST})",
         "payload": "payload::text",
         "headers": "headers::text",
         "progress": "progress::text",
@@ -451,6 +458,8 @@ _on_sqlite = partial(
         "ids": "id IN (SELECT value FROM json_each(?))",
         "leases": "lease_id IN (SELECT value FROM json_each(?))",
         "quick": "true",
+        "due_at": "next_attempt_at",
+        "emitted_at": "created_at",
         "payload": "payload",
         "headers": "headers",
         "progress": "progress",

@@ -272,12 +272,19 @@ MUTANTS = [
     Mutant(
         "inbox-insert",
         "outbox/inbox.py",
-        "            first = self._insert(parameters)",
-        "            first = True",
+        "                    version = self._insert(key)",
+        '                    version = "1"',
         (
             "tests/inbox/test_once.py::TestWhoHasDealtWithIt",
             "tests/inbox/test_races.py::test_twenty_threads_with_one_message_have_one_effect",
         ),
+    ),
+    Mutant(
+        "claim-reads-moments-as-they-are",
+        SQL,
+        "GREATEST(next_attempt_at, {_EARLIEST})",
+        "next_attempt_at",
+        ("tests/delivery/test_claim.py::TestAMomentThatCanNotBeRead",),
     ),
     Mutant(
         "details-published-as-they-are",
@@ -317,8 +324,8 @@ MUTANTS = [
     Mutant(
         "inbox-without-its-transaction",
         "outbox/inbox.py",
-        "        with self.dialect.connection(), self.dialect.all_or_nothing():",
-        "        with self.dialect.connection():",
+        "                with self.dialect.all_or_nothing():",
+        "                with self.dialect.connection():",
         ("tests/inbox/test_transactions.py",),
     ),
     # What operators do: only to what is still in the state that it is for
