@@ -280,6 +280,13 @@ MUTANTS = [
         ),
     ),
     Mutant(
+        "limits-freeze-when-the-clock-goes-back",
+        "outbox/gates/store.py",
+        "decide(state.by_clock(now), now)",
+        "decide(state, now)",
+        ("tests/gates/test_gate.py::TestShared::test_what_was_decided_before_the_clock_of_redis_went_back_is_of_now",),
+    ),
+    Mutant(
         "claim-reads-moments-as-they-are",
         SQL,
         "GREATEST(next_attempt_at, {_EARLIEST})",
