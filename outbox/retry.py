@@ -20,6 +20,7 @@ from outbox.outcome import Delivered, Failed, Outcome, Retry
 from outbox.settings import Settings
 
 ERROR_LENGTH = 2_000
+LONGEST_WAIT = timedelta(days=3_650)
 # Jitter only lengthens a wait: nothing is tried before its backoff is over.
 JITTER = 0.25
 # An event that waits for a worker with a destination that this one lacks is claimed again after so long: such a worker
@@ -187,13 +188,14 @@ def clean(error: str) -> str:
 
 
 def _due(not_before: datetime | timedelta | None, usual: timedelta, now: datetime) -> datetime:
+    """Return when it is due again: what was asked for, within what can be stored and read again."""
     if not_before is None:
         return now + usual
     if isinstance(not_before, timedelta):
-        return now + not_before
+        return now + min(max(not_before, timedelta(0)), LONGEST_WAIT)
     if not_before.tzinfo is None:
         raise ValueError("not_before must have a timezone: use datetime.now(UTC) or .replace(tzinfo=UTC)")
-    return not_before.astimezone(UTC)
+    return min(max(not_before, timestamp.EARLIEST), now + LONGEST_WAIT).astimezone(UTC)
 
 
 def _errors(standings: Mapping[str, Standing]) -> str | None:
