@@ -10,6 +10,7 @@ from outbox.delivery.claim import claim
 from outbox.delivery.dispatch import dispatch
 from outbox.delivery.settle import settle
 from outbox.destinations import record
+from outbox.destinations.recorded import read
 from outbox.models import DELIVERED, FAILED, PENDING, OutboxEvent
 from outbox.registry import Registry
 from outbox.retry import RETIRED
@@ -165,6 +166,22 @@ class TestRecording:
         with statements(box.database) as seen:
             made.drain()
         assert [statement for statement in seen if "outbox_destination" in statement] == []
+
+    def test_counts_for_a_batch_that_comes_from_two_claims(self, box: Outbox) -> None:
+        """The first claim finds too few, and a destination is recorded before the second."""
+        made = worker(box, "mailer")
+        made.drain()
+        emit(2)
+        batch = claim(made, 2)
+        assert batch is not None
+        worker(box, "crm").drain()
+        with box.dialect.connection():
+            newest = read(box.dialect)[0]
+        first, second = batch.events
+        assert first.destinations_version != newest
+        second.destinations_version = newest
+        dispatch(made, batch)
+        assert statuses() == {PENDING: 2}
 
     def test_a_batch_that_was_claimed_before_goes_by_what_was_recorded_then(self, box: Outbox) -> None:
         made = worker(box, "mailer")

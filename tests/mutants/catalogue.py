@@ -709,7 +709,7 @@ MUTANTS = [
     Mutant(
         "audience-of-one-worker-alone",
         "outbox/delivery/audience.py",
-        "absent = tuple(name for name in recorded.wanting(event_type) if name not in names)",
+        "absent = tuple(name for name in snapshot.wanting(event_type) if name not in names)",
         "absent: tuple[str, ...] = ()",
         (f"{AUDIENCE}::TestAWorkerThatLacksADestination",),
     ),
@@ -723,8 +723,8 @@ MUTANTS = [
     Mutant(
         "destinations-are-read-once",
         "outbox/destinations/recorded.py",
-        "        if version != self._version:",
-        "        if self._version == -1:",
+        "        return latest if all(version == latest.version for version in versions) else self.read()",
+        "        return latest if latest.version != -1 else self.read()",
         (f"{AUDIENCE}::TestAWorkerThatLacksADestination::test_learns_of_a_destination_that_was_recorded_while_it_ran",),
     ),
     Mutant(

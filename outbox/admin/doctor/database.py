@@ -71,4 +71,3 @@ def clock(context: Context) -> Iterator[Finding]:
 def _postgres_version(context: Context) -> tuple[int, ...]:
     number = int(context.rows("SELECT current_setting('server_version_num')")[0][0])
     return number // 10_000, number % 10_000
-
