@@ -135,6 +135,21 @@ class TestTheApplicationsBroker:
         assert "dramatiq your.broker jobs your.module" in worker.said()
 
 
+class TestActorsOfAModuleThatSetsNoBroker:
+    def test_are_on_the_broker_from_the_settings_in_an_outbox_worker(self, stage: Stage) -> None:
+        outbox_worker(stage, "tests.apps.actors")
+        stage.broker.enqueue(
+            dramatiq.Message(queue_name="default", actor_name="work", args=(7, 0), kwargs={}, options={})
+        )
+        stage.wait_for(lambda: len(stage.entries("worked")) == 1, "the actor has run")
+
+    def test_are_not_left_on_localhost_without_a_word(self, stage: Stage) -> None:
+        worker = stage.start("refused", BIN / "dramatiq", "tests.apps.actors", "jobs", "-p", "1", "-t", "1")
+        assert worker.wait() != 0
+        assert "outbox.dramatiq.set_up_broker()" in worker.said()
+        assert "Traceback" not in worker.said()
+
+
 class TestAnApplicationWithPackagesOfTheseNames:
     def test_is_delivered_to_by_the_commands(self, stage: Stage, tmp_path: Path) -> None:
         folder = tmp_path / "application"
