@@ -264,6 +264,13 @@ MUTANTS = [
         "    if box.registry.is_empty:",
         ("tests/delivery/test_deliver.py::TestNothingRegistered",),
     ),
+    Mutant(
+        "actors-on-the-queue-of-the-environment",
+        "outbox/dramatiq/worker.py",
+        "    declare_actors(broker, box.settings)\n",
+        "    declare_actors(broker, outbox.Settings.load())\n",
+        ("tests/jobs/test_own_broker.py::TestAQueueThatAModuleConfigures",),
+    ),
     # Emit, and the inbox
     Mutant(
         "emit-through-another-connection",
