@@ -6,6 +6,7 @@ SQL = "outbox/sql.py"
 MODEL = "tests/model/test_life.py"
 FENCE = "tests/invariants/test_i3_fence.py"
 CLAIM = "tests/delivery/test_claim.py"
+OWN_WORKER = "tests/jobs/test_own_broker.py::TestAWorkerThatOnlyEmits"
 FRONT = "tests/delivery/test_front.py"
 ACTIONS = "tests/admin/test_actions.py"
 ENCODING = "tests/test_database_encoding.py"
@@ -247,7 +248,7 @@ MUTANTS = [
         "outbox/dramatiq/actors.py",
         "    look = box.drain if _is_worker(box) else _do_nothing\n",
         "    look = box.drain\n",
-        ("tests/jobs/test_own_broker.py::TestAWorkerThatOnlyEmits",),
+        (OWN_WORKER,),
     ),
     Mutant(
         "workers-without-handlers",
@@ -262,6 +263,13 @@ MUTANTS = [
         "    if box.registry.is_empty and not box.is_worker:",
         "    if box.registry.is_empty:",
         ("tests/delivery/test_deliver.py::TestNothingRegistered",),
+    ),
+    Mutant(
+        "actors-on-the-queue-of-the-environment",
+        "outbox/dramatiq/worker.py",
+        "    declare_actors(broker, box.settings)\n",
+        "    declare_actors(broker, outbox.Settings.load())\n",
+        ("tests/jobs/test_own_broker.py::TestAQueueThatAModuleConfigures",),
     ),
     # Emit, and the inbox
     Mutant(

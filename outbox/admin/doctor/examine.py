@@ -85,9 +85,10 @@ def examine(
     thorough: bool = False,
     thresholds: Thresholds | None = None,
     checks: Iterable[Check] = CHECKS,
+    has_own_broker: bool = False,
 ) -> list[Finding]:
     """Look at everything, in order; each finding says which check it is of."""
-    context = Context(box, thorough, Thresholds() if thresholds is None else thresholds)
+    context = Context(box, thorough, Thresholds() if thresholds is None else thresholds, has_own_broker)
     confidential = Confidential(secrets_of(box))
     found: list[Finding] = []
     left_out: dict[str, list[str]] = {}
