@@ -118,8 +118,13 @@ class Dialect(ABC):
         return self.in_transaction
 
     @contextmanager
-    def connection(self) -> Iterator[None]:
-        """A connection for this thread: the one it has, or one that is returned at the end; a broken one is not."""
+    def connection(self, *, create: bool = False) -> Iterator[None]:
+        """A connection for this thread: the one it has, or one that is returned at the end; a broken one is not.
+
+        Only with `create` is a database made that is not there.
+        """
+        if not create:
+            self.check_that_it_exists()
         opened = self.database.connect(reuse_if_open=True)
         callers = not opened and self.in_transaction  # a transaction that is its owner's to end
         try:
@@ -132,6 +137,11 @@ class Dialect(ABC):
             # A database in memory is gone with its connection.
             if opened and not self.database.is_closed() and not is_private_to_a_thread(self.database):
                 self.database.close()
+
+    def check_that_it_exists(self) -> None:
+        """Raise SchemaError if connecting would make the database."""
+        if self.database.is_closed() and is_absent(self.database):
+            raise no_database(self.database)
 
     @contextmanager
     def all_or_nothing(self) -> Iterator[None]:
@@ -366,6 +376,11 @@ class Sqlite(Dialect):
     def create_schema(self) -> None:
         """Do nothing: SQLite has no schemas, and `dialect_of` has refused the setting."""
 
+    def run(self, statement: str, parameters: Sequence[object] = ()) -> Any:
+        if self.database.is_closed():  # Peewee would connect by itself
+            self.check_that_it_exists()
+        return super().run(statement, parameters)
+
     def _driver_in_transaction(self, connection: Any) -> bool:
         return bool(connection.in_transaction)
 
@@ -432,6 +447,14 @@ def place_of(database: peewee.Database) -> str:
     return f"postgresql://{host or ''}{f':{port}' if port else ''}/{name}"
 
 
+def no_database(database: peewee.Database) -> SchemaError:
+    return SchemaError(
+        f"There is no database {place_of(database)} yet: run `outbox init` to make it, or `outbox init your.module` if "
+        "that module configures it, or call outbox.create_tables(), or outbox.inbox.create_tables() where there is no "
+        "outbox. If the application has one elsewhere, set OUTBOX_DATABASE_URL to it."
+    )
+
+
 def behind_proxy(database: peewee.Database | peewee.Proxy) -> peewee.Database:
     """The database itself, should the application keep it behind Peewee's proxy."""
     if not isinstance(database, peewee.Proxy):
@@ -467,6 +490,14 @@ def dialect_of(database: peewee.Database, tables: Tables) -> Dialect:
 def is_private_to_a_thread(database: peewee.Database) -> bool:
     """SQLite in memory: every thread sees a database of its own."""
     return isinstance(database, peewee.SqliteDatabase) and str(database.database) in ("", ":memory:")
+
+
+def is_absent(database: peewee.Database) -> bool:
+    """Return whether it is an SQLite file that does not exist: connecting would make an empty one."""
+    if not isinstance(database, peewee.SqliteDatabase) or database.deferred or is_private_to_a_thread(database):
+        return False
+    name = str(database.database)
+    return not name.startswith("file:") and not Path(name).exists()
 
 
 def _warn_about_sqlite(database: peewee.SqliteDatabase) -> None:

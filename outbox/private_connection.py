@@ -8,13 +8,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import peewee
 from playhouse.pool import PooledDatabase
 
-from outbox.database import is_private_to_a_thread
+from outbox.database import is_absent, is_private_to_a_thread
 
 
 def can_have_one(database: Any) -> bool:
@@ -42,8 +41,5 @@ def private_connection(database: Any) -> Iterator[None]:
 
 def _refuse_to_make_a_file(database: peewee.Database) -> None:
     """SQLite makes a file that it does not find, and the application may have removed its own."""
-    if not isinstance(database, peewee.SqliteDatabase):
-        return
-    name = str(database.database)
-    if not name.startswith("file:") and not Path(name).exists():
-        raise peewee.OperationalError(f"{name} is gone")
+    if is_absent(database):
+        raise peewee.OperationalError(f"{database.database} is gone")

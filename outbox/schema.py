@@ -327,7 +327,7 @@ def upgrade(dialect: Dialect, *, inbox_elsewhere: bool = False) -> list[Version]
 
     With the inbox elsewhere, an application's own table called `inbox` is left alone.
     """
-    with dialect.connection():
+    with dialect.connection(create=True):
         if _applied(dialect) >= _needed():
             return []
         with dialect.schema_lock():
@@ -375,7 +375,7 @@ def definition(kind: str, tables: Tables, *, after: int = 0) -> list[str]:
 
 def create_inbox(dialect: Dialect) -> None:
     """The inbox's table alone, in the database of somebody who consumes and does not emit."""
-    with dialect.connection():
+    with dialect.connection(create=True):
         if not _has_inbox(dialect):
             with dialect.schema_lock():
                 if not _has_inbox(dialect):
