@@ -139,7 +139,9 @@ class Dialect(ABC):
                 self.database.close()
 
     def check_that_it_exists(self) -> None:
-        """Raise SchemaError if connecting would make the database. A server makes none."""
+        """Raise SchemaError if connecting would make the database."""
+        if self.database.is_closed() and is_absent(self.database):
+            raise no_database(self.database)
 
     @contextmanager
     def all_or_nothing(self) -> Iterator[None]:
@@ -411,10 +413,6 @@ class Sqlite(Dialect):
             self.check_that_it_exists()
         return super().run(statement, parameters)
 
-    def check_that_it_exists(self) -> None:
-        if self.database.is_closed() and is_absent(self.database):
-            raise no_database(self.database)
-
     def _driver_in_transaction(self, connection: Any) -> bool:
         return bool(connection.in_transaction)
 
@@ -487,7 +485,8 @@ def place_of(database: peewee.Database) -> str:
 def no_database(database: peewee.Database) -> SchemaError:
     return SchemaError(
         f"There is no database {place_of(database)} yet: run `outbox init` to make it, or `outbox init your.module` if "
-        "that module configures it, or set OUTBOX_DATABASE_URL to the one that the application uses."
+        "that module configures it, or call outbox.create_tables(), or outbox.inbox.create_tables() where there is no "
+        "outbox. If the application has one elsewhere, set OUTBOX_DATABASE_URL to it."
     )
 
 

@@ -235,6 +235,8 @@ def test_an_upgrade_that_fails_says_which_and_leaves_nothing_half_done(
 
 
 def test_without_tables_the_check_says_what_to_run(empty: Outbox) -> None:
+    empty.database.connect()  # SQLite makes the file
+    empty.database.close()
     with pytest.raises(
         outbox.SchemaError, match=r"no tables in \w+://\S* yet: run `outbox init` with OUTBOX_DATABASE_URL"
     ):
