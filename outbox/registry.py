@@ -18,6 +18,9 @@ from outbox.limits import Limits
 
 F = TypeVar("F", bound=Function)
 
+# Event types whose destinations are remembered. An application may make up types without end.
+LOOKUPS_KEPT = 1_000
+
 
 class Audience(NamedTuple):
     """Who wants events of one type."""
@@ -113,6 +116,8 @@ class Registry:
         if found is None:
             destinations = tuple(each for each in self._destinations.values() if each.wants(event_type))
             found = Audience(destinations, tuple(each.name for each in destinations))
+            if len(lookups) >= LOOKUPS_KEPT:
+                lookups.clear()
             lookups[event_type] = found  # into the same dict that was read: `_replace` makes another
         return found
 

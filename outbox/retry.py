@@ -35,6 +35,8 @@ class Standing:
     attempts: int = 0
     waits: int = 0
     since: datetime | None = None
+    # Of the time since then, how much a RetryLater, or a receiver, has asked for: it does not count towards the age.
+    asked_seconds: float = 0.0
     not_before: datetime | None = None
     error: str | None = None
 
@@ -59,6 +61,7 @@ class Standing:
             "attempts": self.attempts,
             "waits": self.waits,
             "since": None if self.since is None else timestamp.to_text(self.since),
+            "asked_seconds": self.asked_seconds,
             "not_before": None if self.not_before is None else timestamp.to_text(self.not_before),
             "error": self.error,
         }
@@ -72,12 +75,27 @@ class Standing:
             attempts=entry.get("attempts", 0),
             waits=entry.get("waits", 0),
             since=None if since is None else timestamp.from_database(since),
+            asked_seconds=entry.get("asked_seconds", 0.0),
             not_before=None if not_before is None else timestamp.from_database(not_before),
             error=entry.get("error"),
         )
 
 
 NEW = Standing()
+
+
+def to_progress(standings: Mapping[str, Standing], first_due_at: datetime) -> dict[str, Any]:
+    """Return what is written into `progress`. The event's due time changes with each retry: here the first is kept."""
+    first_due = {"first_due": timestamp.to_text(first_due_at)}
+    return {name: standing.to_json() | (first_due if standing.open else {}) for name, standing in standings.items()}
+
+
+def first_due_in(progress: Mapping[str, Mapping[str, Any]]) -> datetime | None:
+    """Return when the event was first due, if `progress` says so."""
+    for entry in progress.values():
+        if "first_due" in entry:
+            return timestamp.from_database(entry["first_due"])
+    return None
 
 
 @cache
@@ -109,10 +127,19 @@ def after(standing: Standing, outcome: Outcome, now: datetime, max_attempts: int
             if attempts >= max_attempts:
                 return Standing(state=FAILED, attempts=attempts, error=clean(error))
             due = _due(not_before, backoff(attempts, settings), now)
-            return replace(standing, attempts=attempts, waits=0, since=since, not_before=due, error=clean(error))
+            asked = 0.0 if not_before is None else max(0.0, (due - now).total_seconds())
+            return replace(
+                standing,
+                attempts=attempts,
+                waits=0,
+                since=since,
+                asked_seconds=standing.asked_seconds + asked,
+                not_before=due,
+                error=clean(error),
+            )
         case Unavailable():
             waits = standing.waits + 1
-            if now - since >= timedelta(hours=settings.max_age_hours):
+            if now - since >= timedelta(hours=settings.max_age_hours, seconds=standing.asked_seconds):
                 error = f"{outcome.error} (given up after {settings.max_age_hours:g} hours, OUTBOX_MAX_AGE_HOURS)"
                 return Standing(state=FAILED, attempts=standing.attempts, error=clean(error))
             due = _due(outcome.not_before, backoff(waits, settings), now)

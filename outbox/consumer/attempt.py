@@ -10,7 +10,7 @@ from outbox.consumer.entry import Entry, event_of
 from outbox.consumer.fate import Again, Done, Fate, Parked
 from outbox.consumer.outage import is_outage
 from outbox.consumer.tally import Tally
-from outbox.destinations.handler import Handler, describe
+from outbox.destinations.handler import RAISED, Handler, describe
 from outbox.errors import InvalidMessage, SchemaError, Unavailable
 from outbox.event import Event
 from outbox.inbox import MARK
@@ -78,7 +78,7 @@ class Attempts:
             raise  # so it would be for every entry
         except Spent:
             return Failed(f"delivered {entry.deliveries} times, and its consumer has died or fallen silent each time")
-        except (Exception, SystemExit) as error:
+        except RAISED as error:
             if is_outage(error):
                 raise DatabaseLost(" ".join(describe(error).split())) from error  # libpq speaks in several lines
             return handler.outcome_of(event, error)

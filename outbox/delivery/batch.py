@@ -79,8 +79,11 @@ class Batch:
         self.writing = threading.Lock()
         self._lock = threading.Lock()
         self._closed = False
-        # By their numbers: an id takes ten times as long to look up.
-        self._unbegun: dict[int, Event] = {event.seq: event for event in events}
+        # By their positions: an id takes ten times as long to look up, and after a reset of its sequence, or with two
+        # primaries, `seq` is not unique.
+        self._unbegun: dict[int, Event] = dict(enumerate(events))
+        for position, event in self._unbegun.items():
+            event.position = position
         self._begun: dict[int, Delivery] = {}
         self._lost: set[int] = set()
         self._finished: list[Delivery] = []
@@ -90,13 +93,13 @@ class Batch:
 
     def begin(self, delivery: Delivery, name: str) -> bool:
         """Whether this destination may have the event now: the lease is ours, and there is time."""
-        number = delivery.event.seq
+        position = delivery.event.position
         with self._lock:
-            if self._closed or number in self._lost or time.monotonic() >= self.valid_until:
+            if self._closed or position in self._lost or time.monotonic() >= self.valid_until:
                 return False
-            if self._unbegun.pop(number, None) is not None:
-                self._begun[number] = delivery
-            elif number not in self._begun:
+            if self._unbegun.pop(position, None) is not None:
+                self._begun[position] = delivery
+            elif position not in self._begun:
                 return False
             if name not in delivery.begun:
                 delivery.begun += (name,)
@@ -111,7 +114,8 @@ class Batch:
     def put_off(self, delivery: Delivery, name: str, standing: Standing) -> None:
         """A destination is not given the event now; unless it went back already."""
         with self._lock:
-            if delivery.event.seq in self._unbegun or delivery.event.seq in self._begun:
+            position = delivery.event.position
+            if position in self._unbegun or position in self._begun:
                 delivery.deferred = True
                 if delivery.heard(name, standing):
                     self._finish(delivery)
@@ -162,9 +166,9 @@ class Batch:
         with self._lock:
             self.valid_until = until
             if lost:
-                self._lost.update(event.seq for event in self.events if event.id in lost)
-            for number in self._lost:
-                self._unbegun.pop(number, None)
+                self._lost.update(event.position for event in self.events if event.id in lost)
+            for position in self._lost:
+                self._unbegun.pop(position, None)
 
     def _put_off(self, delivery: Delivery) -> None:
         """Whoever has not begun with the event won't: those who have don't wait for them."""
@@ -176,7 +180,7 @@ class Batch:
         if delivery.begun:
             self._done += 1
             self._done_at = time.monotonic()
-        number = delivery.event.seq
-        if self._begun.pop(number, None) is None:
-            self._unbegun.pop(number, None)
+        position = delivery.event.position
+        if self._begun.pop(position, None) is None:
+            self._unbegun.pop(position, None)
         self._finished.append(delivery)

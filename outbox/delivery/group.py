@@ -20,7 +20,7 @@ from outbox.delivery.batch import Batch, Delivery
 from outbox.delivery.interrupt import interrupt
 from outbox.delivery.settle import settle
 from outbox.destinations import Destination, Lease
-from outbox.destinations.handler import describe
+from outbox.destinations.handler import RAISED, describe
 from outbox.errors import Unavailable
 from outbox.event import Event
 from outbox.gates import Permit
@@ -85,11 +85,11 @@ class Group:
                 crash.point(crash.AFTER_SEND)
                 delivery, begun_at = self._taken(event)
                 self._record(delivery, begun_at, self._checked(outcome), permit)
-                del self._begun[event.seq]
+                del self._begun[event.position]
             if not self._asked:
                 unanswered = Unavailable("the destination took none of its events")
                 self._take(events)
-        except Exception as failure:
+        except RAISED as failure:
             unanswered = failure if isinstance(failure, Unavailable) else Retry(describe(failure))
             if not self._asked:
                 self._take(events)
@@ -105,7 +105,7 @@ class Group:
 
     def _taken(self, event: Event) -> tuple[Delivery, float]:
         """What an answer is about, and when it was taken."""
-        found = self._begun.get(event.seq)
+        found = self._begun.get(event.position)
         if found is None:
             raise ValueError(f"the destination answered for {event!r}, which it had not taken, or had answered before")
         return found
@@ -177,10 +177,10 @@ class Group:
             # Destinations side by side must not share what is counted per destination.
             event = delivery.event if len(delivery.awaited) == 1 else copy.copy(delivery.event)
             event.attempt = delivery.standings[self.name].attempts + 1
-            self._begun[event.seq] = delivery, time.monotonic()
+            self._begun[event.position] = delivery, time.monotonic()
             if self._tracer is not None:
                 tracing.begin(self._tracer, event, self._destination)
-                self._traced[event.seq] = event
+                self._traced[event.position] = event
             yield event
 
     def _lease(self, permit: Permit) -> Lease:
@@ -206,7 +206,7 @@ class Group:
         self._outcomes.append(type(outcome))
         self._send_seconds.append(time.monotonic() - begun_at)
         if self._traced:
-            tracing.end(self._traced.pop(delivery.event.seq), outcome)
+            tracing.end(self._traced.pop(delivery.event.position), outcome)
         if permit is not None:
             permit.note(outcome)
         if self._left_behind and time.monotonic() - self._settled_at >= SETTLE_SECONDS:

@@ -107,7 +107,7 @@ def persist(box: Outbox, batch: Batch, write: Callable[[], int]) -> int:
 def _row(box: Outbox, batch: Batch, delivery: Delivery, verdict: retry.Verdict) -> Row:
     """The parameters of SETTLED, in its order."""
     due = None if verdict.next_attempt_at is None else timestamp.to_text(verdict.next_attempt_at)
-    progress = {name: standing.to_json() for name, standing in delivery.standings.items()}
+    progress = retry.to_progress(delivery.standings, delivery.event.first_due_at)
     return (
         verdict.status,
         verdict.attempts,

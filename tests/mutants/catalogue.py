@@ -78,7 +78,7 @@ MUTANTS = [
     Mutant(
         "lost-lease-begins-all-the-same",
         "outbox/delivery/batch.py",
-        "if self._closed or number in self._lost or time.monotonic() >= self.valid_until:",
+        "if self._closed or position in self._lost or time.monotonic() >= self.valid_until:",
         "if self._closed:",
         (f"{FENCE}::test_a_worker_that_slept_through_its_lease_begins_nothing", MODEL),
     ),
@@ -356,6 +356,35 @@ MUTANTS = [
         'line = " ".join(self._confidential.hide(text).split())',
         'line = " ".join(text.split())',
         ("tests/destinations/test_outcomes.py", "tests/fuzz/test_answers.py", "tests/test_security.py"),
+    ),
+    # What a call may hold, and what it may return
+    Mutant(
+        "deferred-work-is-delivered",
+        "outbox/deferred_work.py",
+        "    if result is None or not isinstance(result, KINDS):",
+        "    if True:",
+        ("tests/delivery/test_deferred_work.py",),
+    ),
+    Mutant(
+        "events-known-by-their-sequence-number",
+        "outbox/delivery/batch.py",
+        "            event.position = position\n",
+        "            event.position = event.seq\n",
+        ("tests/delivery/test_dispatch.py::TestDestinations", "tests/delivery/test_batch.py"),
+    ),
+    Mutant(
+        "a-cancellation-stops-the-neighbours",
+        "outbox/destinations/handler.py",
+        "RAISED = (Exception, SystemExit, CancelledError)",
+        "RAISED = (Exception, SystemExit)",
+        ("tests/delivery/test_handlers.py::TestOtherErrors", "tests/delivery/test_dispatch.py::TestDestinations"),
+    ),
+    Mutant(
+        "a-wait-that-was-asked-for-counts-as-an-outage",
+        "outbox/retry.py",
+        "seconds=standing.asked_seconds)",
+        "seconds=0)",
+        ("tests/test_retry.py::TestUnavailable",),
     ),
     # What is shared by all workers
     Mutant(
