@@ -87,6 +87,7 @@ class Batch:
         self._begun: dict[int, Delivery] = {}
         self._lost: set[int] = set()
         self._finished: list[Delivery] = []
+        self._in_writing: list[Delivery] = []
         self._tally: Counter[str] = Counter()
         self._done = 0
         self._done_at = self.started_at
@@ -128,8 +129,13 @@ class Batch:
     def take_finished(self) -> list[Delivery]:
         """What can be settled now; each is handed out once."""
         with self._lock:
-            finished, self._finished = self._finished, []
-            return finished
+            self._in_writing, self._finished = self._finished, []
+            return self._in_writing
+
+    def written(self) -> None:
+        """What was taken last is settled. Until then it needs the lease: writing may have to wait for a locked row."""
+        with self._lock:
+            self._in_writing = []
 
     def take_unbegun(self) -> list[Event]:
         """What has not begun: it won't, and goes back. No other begins, at any destination."""
@@ -158,7 +164,7 @@ class Batch:
     def held(self) -> list[UUID]:
         """What still needs the lease."""
         with self._lock:
-            deliveries = (*self._begun.values(), *self._finished)
+            deliveries = (*self._begun.values(), *self._finished, *self._in_writing)
             return [event.id for event in (*self._unbegun.values(), *(delivery.event for delivery in deliveries))]
 
     def renewed(self, until: float, lost: Collection[UUID]) -> None:

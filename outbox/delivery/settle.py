@@ -35,7 +35,10 @@ REMEMBERED_SECONDS = 10.0
 def settle(box: Outbox, batch: Batch) -> None:
     """Write every finished delivery of the batch; and wait for whoever is writing others of it."""
     with batch.writing:
-        _write(box, batch)
+        try:
+            _write(box, batch)
+        finally:
+            batch.written()
 
 
 def _write(box: Outbox, batch: Batch) -> None:

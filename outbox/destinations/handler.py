@@ -25,7 +25,7 @@ __all__ = ["RAISED", "Function", "Handler", "describe"]
 Function = Callable[[Event], Any]
 
 # What a call may raise that is about its own event. CancelledError is no Exception, but it is not meant for the thread:
-# it leaks out of a call that ran asyncio code. Any other BaseException ends the thread's work: a time limit, a shutdown.
+# it leaks out of a call that ran asyncio code. Others end the work of the thread: a time limit, a shutdown.
 RAISED = (Exception, SystemExit, CancelledError)
 
 

@@ -128,15 +128,29 @@ MUTANTS = [
     Mutant(
         "solitude-of-suspects",
         "outbox/delivery/solitude.py",
-        "            if self._suspect:\n                self._turned_away = True\n                return None\n",
+        "                make_up(alone)\n                return None\n",
         "",
+        ("tests/delivery/test_solitude.py::TestWhileASuspectIsInFlight",),
+    ),
+    Mutant(
+        "suspects-stop-their-process",
+        "outbox/delivery/solitude.py",
+        "newest + ALONE_SECONDS - time.monotonic()",
+        "newest + 3600 - time.monotonic()",
+        ("tests/delivery/test_solitude.py::TestWhileASuspectIsInFlight",),
+    ),
+    Mutant(
+        "suspects-beside-suspects",
+        "outbox/delivery/solitude.py",
+        "            return False  # it may take the other along",
+        "            pass  # it may take the other along",
         ("tests/delivery/test_solitude.py::TestWhileASuspectIsInFlight",),
     ),
     Mutant(
         "solitude-from-others",
         "outbox/delivery/solitude.py",
-        "            look = not self._company(place) or time",
-        "            look = True or time",
+        "        return not self._company(place) or now",
+        "        return True or now",
         ("tests/delivery/test_solitude.py::TestWhileAnotherBatchIsInFlight::test_only_others_are_claimed",),
     ),
     # Side by side
@@ -358,6 +372,20 @@ MUTANTS = [
         ("tests/destinations/test_outcomes.py", "tests/fuzz/test_answers.py", "tests/test_security.py"),
     ),
     # What a call may hold, and what it may return
+    Mutant(
+        "lease-keeper-settles-itself",
+        "outbox/delivery/lease.py",
+        "                    self._elsewhere(batch, self.end_slice)",
+        "                    self.end_slice(batch)",
+        ("tests/delivery/test_lease.py::TestARowThatAnotherTransactionHasLocked",),
+    ),
+    Mutant(
+        "lease-ends-while-outcomes-are-written",
+        "outbox/delivery/batch.py",
+        "*self._finished, *self._in_writing)",
+        "*self._finished)",
+        ("tests/delivery/test_lease.py::TestARowThatAnotherTransactionHasLocked",),
+    ),
     Mutant(
         "deferred-work-is-delivered",
         "outbox/deferred_work.py",
