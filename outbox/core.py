@@ -24,6 +24,7 @@ from outbox.bell import Bell
 from outbox.connect import open_database
 from outbox.counters import Counters
 from outbox.database import Dialect, behind_proxy, dialect_of, is_private_to_a_thread
+from outbox.delivery.drain_failures import DrainFailures
 from outbox.delivery.front import Front
 from outbox.delivery.lease import LeaseKeeper
 from outbox.delivery.pace import Pace
@@ -69,6 +70,7 @@ class Outbox:
         self.leases = LeaseKeeper(self)
         self.solitude = Solitude(look_every=self.settings.lease_seconds)
         self.gates = Gates(self.settings)
+        self.drain_failures = DrainFailures(self.counters)
         self.bell = self._make_bell()
         self.publisher = Publisher(self)
         # Set when this process is about to end: what has not begun is given back.
@@ -134,7 +136,8 @@ class Outbox:
 
     def drain(self) -> int:
         """Deliver what is due until a claim comes back short; answers how many events were claimed."""
-        return delivery.drain(self)
+        with self.drain_failures.watching():
+            return delivery.drain(self)
 
     @property
     def side_by_side(self) -> bool:

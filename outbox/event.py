@@ -150,14 +150,12 @@ class Event:
         return timestamp.from_database(self._claimed_at)
 
     @property
-    def first_due_at(self) -> datetime:
-        """When it was to be delivered for the first time, or after an operator has put it back."""
+    def scheduled_at(self) -> datetime | None:
+        """When it was first due, unless that was when it was emitted."""
         found = retry.first_due_in(self.progress)
-        if found is not None:
-            return found
-        # An event that was never put off is still due when it was at first.
-        untouched = not self.has_progress or self.claims <= 1
-        return timestamp.from_database(self.due_at if untouched else self._created_at)
+        if found is None and not retry.was_put_off(self.progress):
+            found = timestamp.from_database(self.due_at)
+        return None if found == self.created_at else found
 
     def waited(self, since_claim: float) -> float:
         """Return for how many seconds it has waited since it was first due: since it was emitted, or `deliver_after`.
@@ -167,7 +165,8 @@ class Event:
         """
         since, claimed_at = self.due_at, self._claimed_at
         if self._progress_text is not None or isinstance(since, str):
-            since, claimed_at = self.first_due_at, self.claimed_at
+            scheduled_at = self.scheduled_at
+            since, claimed_at = self.created_at if scheduled_at is None else scheduled_at, self.claimed_at
         seconds: float = (claimed_at - since).total_seconds() + since_claim
         return seconds if seconds > 0 else 0.0
 

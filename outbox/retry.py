@@ -84,9 +84,9 @@ class Standing:
 NEW = Standing()
 
 
-def to_progress(standings: Mapping[str, Standing], first_due_at: datetime) -> dict[str, Any]:
-    """Return what is written into `progress`. The event's due time changes with each retry: here the first is kept."""
-    first_due = {"first_due": timestamp.to_text(first_due_at)}
+def to_progress(standings: Mapping[str, Standing], scheduled_at: datetime | None) -> dict[str, Any]:
+    """Return what is written into `progress`. Each retry changes the due time; the first, `scheduled_at`, stays."""
+    first_due = {} if scheduled_at is None else {"first_due": timestamp.to_text(scheduled_at)}
     return {name: standing.to_json() | (first_due if standing.open else {}) for name, standing in standings.items()}
 
 
@@ -96,6 +96,11 @@ def first_due_in(progress: Mapping[str, Mapping[str, Any]]) -> datetime | None:
         if "first_due" in entry:
             return timestamp.from_database(entry["first_due"])
     return None
+
+
+def was_put_off(progress: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Return whether the due time is that of a retry; an event that an operator has put back begins anew."""
+    return any("not_before" in entry for entry in progress.values())
 
 
 @cache

@@ -4,9 +4,9 @@ It renews their leases while work goes on, up to a limit, so that a long handler
 loses it soon. And when a batch has taken its time, it has what is finished settled and what has not begun given back,
 although a handler may still be busy with one of the others.
 
-The keeper itself waits for nobody: one row that another transaction has locked, or a pool without a free connection, must
-not end the leases of every other event of the process. So it renews through a connection of its own, in a statement that
-skips locked rows; what settles may wait for such a row, and runs in a thread for each batch.
+The keeper itself waits for nobody: one row that another transaction has locked, or a pool without a free connection,
+must not end the leases of every other event of the process. So it renews through a connection of its own, in a
+statement that skips locked rows; what settles may wait for such a row, and runs in a thread for each batch.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ def persist(box: Outbox, batch: Batch, write: Callable[[], int]) -> int:
 def _row(box: Outbox, batch: Batch, delivery: Delivery, verdict: retry.Verdict) -> Row:
     """The parameters of SETTLED, in its order."""
     due = None if verdict.next_attempt_at is None else timestamp.to_text(verdict.next_attempt_at)
-    progress = retry.to_progress(delivery.standings, delivery.event.first_due_at)
+    progress = retry.to_progress(delivery.standings, delivery.event.scheduled_at)
     return (
         verdict.status,
         verdict.attempts,

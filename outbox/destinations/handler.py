@@ -6,6 +6,7 @@ import inspect
 import logging
 from asyncio import CancelledError
 from collections.abc import Callable, Iterable, Iterator
+from datetime import timedelta
 from typing import Any
 
 from outbox import tracing
@@ -17,8 +18,13 @@ from outbox.errors import RegistrationError, Reject, RetryLater, Unavailable, de
 from outbox.event import Event
 from outbox.limits import Limits
 from outbox.outcome import DELIVERED, Failed, Outcome, Retry
+from outbox.pool_exhausted import is_exhausted
 
 logger = logging.getLogger("outbox")
+
+# A pool that is too small is no fault of the event's, and costs it no attempt.
+NO_CONNECTION = "the connection pool had no connection left: raise its max_connections (`outbox doctor` says to what)"
+NO_CONNECTION_WAIT = timedelta(seconds=10)
 
 __all__ = ["RAISED", "Function", "Handler", "describe"]
 
@@ -60,7 +66,7 @@ class Handler:
 
     def deliver(self, events: Iterable[Event], lease: Lease) -> Iterator[tuple[Event, Outcome]]:
         for event in events:
-            yield event, self._call(event)
+            yield event, self._call(event, lease)
 
     def call(self, event: Event) -> None:
         """Call the function, in the event's context; what it raises goes through."""
@@ -87,13 +93,17 @@ class Handler:
                 return Retry(str(error), error.after)
             case Unavailable():
                 return error
+        if is_exhausted(error):
+            return Unavailable(NO_CONNECTION, not_before=NO_CONNECTION_WAIT)
         self._log(event, error)
         return Retry(describe(error))
 
-    def _call(self, event: Event) -> Outcome:
+    def _call(self, event: Event, lease: Lease, *, again: bool = False) -> Outcome:
         try:
             self.call(event)
         except RAISED as error:
+            if not again and is_exhausted(error) and lease.wait_for_connection():
+                return self._call(event, lease, again=True)
             return self.outcome_of(event, error)
         return DELIVERED
 

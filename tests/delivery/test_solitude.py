@@ -150,6 +150,7 @@ class TestWhileASuspectIsInFlight:
 
     def test_suspects_go_one_at_a_time_while_others_go_on(self, box: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(solitude, "ALONE_SECONDS", 0.0)
+        monkeypatch.setattr(solitude, "PATIENCE_SECONDS", 0.0)
         busy = Busy()
         a_suspect(box, "slow")
         with at_work(box, busy.gate):
