@@ -373,6 +373,41 @@ MUTANTS = [
     ),
     # What a call may hold, and what it may return
     Mutant(
+        "places-of-stuck-calls-are-free",
+        "outbox/gates/gate.py",
+        "        return states.hold(state, old) if old else state",
+        "        return state",
+        ("tests/gates/test_gate.py",),
+    ),
+    Mutant(
+        "stuck-and-never-told",
+        "outbox/gates/gate.py",
+        "        if found is None or not found.all_places:",
+        "        if True or found is None or not found.all_places:",
+        ("tests/gates/test_gate.py::TestStuck",),
+    ),
+    Mutant(
+        "a-small-pool-costs-attempts",
+        "outbox/destinations/handler.py",
+        "        if is_exhausted(error):\n",
+        "        if False:\n",
+        ("tests/delivery/test_pool.py",),
+    ),
+    Mutant(
+        "a-small-pool-is-not-waited-for",
+        "outbox/destinations/handler.py",
+        "if not again and is_exhausted(error) and lease.wait_for_connection():",
+        "if False:",
+        ("tests/delivery/test_pool.py",),
+    ),
+    Mutant(
+        "a-small-pool-is-the-destinations-fault",
+        "outbox/delivery/group.py",
+        "        if permit is not None and not starved:",
+        "        if permit is not None:",
+        ("tests/delivery/test_pool.py",),
+    ),
+    Mutant(
         "lease-keeper-settles-itself",
         "outbox/delivery/lease.py",
         "                    self._elsewhere(batch, self.end_slice)",
