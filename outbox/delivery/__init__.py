@@ -94,6 +94,8 @@ def drain(box: Outbox, seconds: float = DRAIN_SECONDS) -> int:
     recruit = _at_most_every(RECRUIT_SECONDS, box.bell.ring)
     with box.dialect.connection():
         _refuse_inside_a_transaction(box)
+        if box.is_worker:
+            box.recorder.keep_current()
         while not box.stopping.is_set():
             batch = _deliver(box, box.pace.size, recruit)
             if batch is None:

@@ -176,10 +176,7 @@ class TestTheSize:
 class Other:
     """A destination that uses no connection of the application's."""
 
-    name, limits = "other", Limits()
-
-    def wants(self, event_type: str) -> bool:
-        return True
+    name, events, limits = "other", ("*",), Limits()
 
     def deliver(self, events: Any, lease: outbox.Lease) -> Any:
         return []

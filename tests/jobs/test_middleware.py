@@ -9,9 +9,9 @@ from dramatiq.middleware import Middleware, SkipMessage
 from playhouse.pool import PooledDatabase
 
 import outbox
-from jobs.broker import install_middleware, make_broker
-from jobs.middleware import Occupancy, find
 from outbox.connect import open_database
+from outbox.dramatiq.broker import install_middleware, make_broker
+from outbox.dramatiq.middleware import Occupancy, find
 from outbox.settings import Settings
 from tests.conftest import Configure
 from tests.processes import MakeStage, Stage

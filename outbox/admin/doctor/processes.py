@@ -28,7 +28,7 @@ def workers(context: Context) -> Iterator[Finding]:
         yield _nobody(
             context,
             "No worker is at work: nothing is delivered.",
-            "Start some: `dramatiq jobs your.module`, or `outbox up your.module` for everything in one process.",
+            "Start some: `outbox worker your.module`, or `outbox up your.module` for everything in one process.",
         )
 
 
@@ -41,7 +41,7 @@ def scheduler(context: Context) -> Iterator[Finding]:
             context,
             "No scheduler is at work: nobody looks for retries that have come due, for events of workers that died, or "
             "for what is old.",
-            "Start one: `python -m scheduler`, or `outbox up your.module` for everything in one process.",
+            "Start one: `outbox scheduler`, or `outbox up your.module` for everything in one process.",
         )
 
 

@@ -16,8 +16,8 @@ from dramatiq.brokers.redis import RedisBroker, _RedisConsumer
 from dramatiq.common import q_name
 from dramatiq.errors import ConnectionClosed
 
-from jobs.broker import capped_prefetch
-from jobs.middleware import Occupancy, find
+from outbox.dramatiq.broker import capped_prefetch
+from outbox.dramatiq.middleware import Occupancy, find
 from outbox.redis_client import ANSWER_TIMEOUT, make_client
 from outbox.settings import Settings
 
