@@ -25,6 +25,7 @@ from outbox.connect import open_database
 from outbox.counters import Counters
 from outbox.database import Dialect, behind_proxy, dialect_of, is_private_to_a_thread
 from outbox.delivery.audience import Audiences
+from outbox.delivery.drain_failures import DrainFailures
 from outbox.delivery.front import Front
 from outbox.delivery.lease import LeaseKeeper
 from outbox.delivery.pace import Pace
@@ -78,6 +79,7 @@ class Outbox:
         self.leases = LeaseKeeper(self)
         self.solitude = Solitude(look_every=self.settings.lease_seconds)
         self.gates = Gates(self.settings)
+        self.drain_failures = DrainFailures(self.counters)
         self.bell = self._make_bell()
         self.publisher = Publisher(self)
         # Whether this process was started to deliver events (`become_worker`), and so records its destinations.
@@ -146,7 +148,8 @@ class Outbox:
 
     def drain(self) -> int:
         """Deliver what is due until a claim comes back short; answers how many events were claimed."""
-        return delivery.drain(self)
+        with self.drain_failures.watching():
+            return delivery.drain(self)
 
     def become_worker(self, modules: Sequence[str] = ()) -> None:
         """Declare that this process was started to deliver events.

@@ -114,6 +114,22 @@ class VerificationError(OutboxError, ValueError):
     """A request that was received is not from whom it says, or not from now."""
 
 
+def describe(error: BaseException) -> str:
+    """`ValueError: what it said`"""
+    try:
+        text = str(error)
+    except Exception:
+        text = "(its message could not be read)"
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def as_text(error: object) -> str:
+    """Return an error as text, also one that was passed as an exception instead of a text."""
+    if isinstance(error, str):
+        return error
+    return describe(error) if isinstance(error, BaseException) else str(error)
+
+
 class Signal(OutboxError):
     """What a handler raises to decide its event's fate itself."""
 
@@ -135,12 +151,15 @@ class RetryLater(Signal):
 class Unavailable(Signal):
     """What the event was meant for could not be reached: try again later, at no cost.
 
-    A handler raises it; a destination may also return it as the outcome of an event.
+    A handler raises it; a destination may also return it as the outcome of an event. `error` is a text, or the
+    exception that says why.
     """
 
-    def __init__(self, error: str = "unavailable", *, not_before: datetime | timedelta | None = None) -> None:
+    def __init__(
+        self, error: str | BaseException = "unavailable", *, not_before: datetime | timedelta | None = None
+    ) -> None:
         if not isinstance(not_before, datetime | timedelta | None):
             raise TypeError(f"Unavailable(not_before=…) takes a datetime or a timedelta, not {not_before!r}")
-        self.error = error
+        self.error = as_text(error)
         self.not_before = not_before
-        super().__init__(error)
+        super().__init__(self.error)

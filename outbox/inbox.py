@@ -27,6 +27,7 @@ import outbox
 from outbox import retention, schema
 from outbox.counters import Counters
 from outbox.database import Dialect
+from outbox.deferred_work import refuse_deferred_work
 from outbox.encoding import check_text
 from outbox.errors import InvalidEvent, InvalidMessage, RegistrationError, Signal, TransactionRequired
 from outbox.models import KEY_LENGTH
@@ -198,7 +199,11 @@ def _once(inbox: Callable[[], Inbox], handler_name: str, key: Key | None) -> Dec
         @functools.wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R | Skipped:
             with inbox().claim(find(*args, **kwargs), handler_name) as first:
-                return function(*args, **kwargs) if first else SKIPPED
+                if not first:
+                    return SKIPPED
+                result = function(*args, **kwargs)
+                refuse_deferred_work(handler_name, result)  # before the commit, which would remember it as done
+                return result
 
         setattr(call, MARK, handler_name)
         return call

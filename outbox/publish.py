@@ -30,6 +30,7 @@ from outbox.counters import Labels, Series
 from outbox.database import CONNECTION_ERRORS
 from outbox.destinations.description import description
 from outbox.gates import Gates
+from outbox.pool_size import PoolSize
 from outbox.private_connection import can_have_one, private_connection
 from outbox.registry import Registry
 from outbox.retry import clean
@@ -76,6 +77,9 @@ class Publisher:
         self._counters = box.counters
         self._registry = box.registry
         self._gates = box.gates
+        self._drain_failures = box.drain_failures
+        # Set when a worker starts.
+        self.pool_size: PoolSize | None = None
         self._start_afresh()
         _publishers.add(self)
         weakref.finalize(box, _abandon, weakref.ref(self)).atexit = False
@@ -140,6 +144,8 @@ class Publisher:
     def _publish(self, kind: str | None) -> None:
         who = (self.id, APPLICATION if kind is None else kind, socket.gethostname()[:255], os.getpid())
         details = details_of(self._settings, self._registry, self._gates)  # asks Redis: not in a transaction
+        details["drain_failures"] = self._drain_failures.report()
+        details["pool"] = None if self.pool_size is None else self.pool_size.to_json()
         if self._unsure is not None:
             self._send(self._unsure, who, details)
         self._number += 1
@@ -193,12 +199,15 @@ class Publisher:
 
 def details_of(settings: Settings, registry: Registry, gates: Gates) -> dict[str, Any]:
     """What a process knows that others may want to compare."""
+    stuck = gates.stuck()
     return {
         "version": outbox.__version__,
         "destinations": {name: description(each) for name, each in registry.destinations.items()},
         "ignored": [pattern.text for pattern in registry._ignored],
         "publish_seconds": settings.publish_seconds,
         "breakers": gates.report(),
+        "stuck": stuck,
+        "ready": not any(each["all_places"] for each in stuck.values()),
         "settings": {name: getattr(settings, name) for name in ("queue", "lease_seconds", "max_run_seconds")},
     }
 

@@ -45,6 +45,8 @@ class Standing:
     # How often a worker had the event that did not have this destination.
     absences: int = 0
     since: datetime | None = None
+    # Of the time since then, how much a RetryLater, or a receiver, has asked for: it does not count towards the age.
+    asked_seconds: float = 0.0
     not_before: datetime | None = None
     error: str | None = None
 
@@ -86,6 +88,7 @@ class Standing:
             "waits": self.waits,
             "absences": self.absences,
             "since": None if self.since is None else timestamp.to_text(self.since),
+            "asked_seconds": self.asked_seconds,
             "not_before": None if self.not_before is None else timestamp.to_text(self.not_before),
             "error": self.error,
         }
@@ -100,12 +103,32 @@ class Standing:
             waits=entry.get("waits", 0),
             absences=entry.get("absences", 0),
             since=None if since is None else timestamp.from_database(since),
+            asked_seconds=entry.get("asked_seconds", 0.0),
             not_before=None if not_before is None else timestamp.from_database(not_before),
             error=entry.get("error"),
         )
 
 
 NEW = Standing()
+
+
+def to_progress(standings: Mapping[str, Standing], scheduled_at: datetime | None) -> dict[str, Any]:
+    """Return what is written into `progress`. Each retry changes the due time; the first, `scheduled_at`, stays."""
+    first_due = {} if scheduled_at is None else {"first_due": timestamp.to_text(scheduled_at)}
+    return {name: standing.to_json() | (first_due if standing.open else {}) for name, standing in standings.items()}
+
+
+def first_due_in(progress: Mapping[str, Mapping[str, Any]]) -> datetime | None:
+    """Return when the event was first due, if `progress` says so."""
+    for entry in progress.values():
+        if "first_due" in entry:
+            return timestamp.from_database(entry["first_due"])
+    return None
+
+
+def was_put_off(progress: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Return whether the due time is that of a retry; an event that an operator has put back begins anew."""
+    return any("not_before" in entry for entry in progress.values())
 
 
 @cache
@@ -137,10 +160,19 @@ def after(standing: Standing, outcome: Outcome, now: datetime, max_attempts: int
             if attempts >= max_attempts:
                 return Standing(state=FAILED, attempts=attempts, error=clean(error))
             due = _due(not_before, backoff(attempts, settings), now)
-            return replace(standing, attempts=attempts, waits=0, since=since, not_before=due, error=clean(error))
+            asked = 0.0 if not_before is None else max(0.0, (due - now).total_seconds())
+            return replace(
+                standing,
+                attempts=attempts,
+                waits=0,
+                since=since,
+                asked_seconds=standing.asked_seconds + asked,
+                not_before=due,
+                error=clean(error),
+            )
         case Unavailable():
             waits = standing.waits + 1
-            if now - since >= timedelta(hours=settings.max_age_hours):
+            if now - since >= timedelta(hours=settings.max_age_hours, seconds=standing.asked_seconds):
                 error = f"{outcome.error} (given up after {settings.max_age_hours:g} hours, OUTBOX_MAX_AGE_HOURS)"
                 return Standing(state=FAILED, attempts=standing.attempts, error=clean(error))
             due = _due(outcome.not_before, backoff(waits, settings), now)

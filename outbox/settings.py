@@ -150,6 +150,11 @@ class Settings:
     )
     backoff_cap_seconds: float = _setting(3600.0, _number(0, 365 * DAY), "the longest wait between attempts")
     backoff_jitter: bool = _setting(True, truth, "lengthen each wait by up to a quarter, at random")
+    exit_on_stuck: bool = _setting(
+        False,
+        truth,
+        "end a worker process in which calls of a destination never return, and which delivers nothing more to it",
+    )
     unhandled: str = _setting(
         "wait",
         _one_of("wait", "deliver", "fail"),

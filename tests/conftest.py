@@ -129,7 +129,7 @@ def configure(database: peewee.Database) -> Iterator[Configure]:
 
     yield configured
     for thread in threading.enumerate():
-        if thread.name.startswith("outbox-to-"):
+        if thread.name.startswith(("outbox-to-", "outbox-closing")):
             thread.join()  # it may be using the database that is about to be closed
     if outbox._current is not None:
         outbox._current.bell.flush()

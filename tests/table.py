@@ -81,7 +81,9 @@ def _earlier(progress: dict[str, Any] | None, back: timedelta) -> dict[str, Any]
 
 
 def _moments(entry: dict[str, Any], back: timedelta) -> dict[str, str]:
-    found = {name: timestamp.from_database(entry[name]) for name in ("since", "not_before") if name in entry}
+    found = {
+        name: timestamp.from_database(entry[name]) for name in ("since", "not_before", "first_due") if name in entry
+    }
     return {name: timestamp.to_text(moment - back) for name, moment in found.items()}
 
 

@@ -125,6 +125,15 @@ class TestUnavailable:
         assert next_standing(Unavailable("down"), refused, NOW + MAX_AGE - SECOND).state == WAITING
         assert next_standing(Unavailable("down"), refused, NOW + MAX_AGE).state == FAILED
 
+    @pytest.mark.parametrize("not_before", [timedelta(days=4), NOW + timedelta(days=4)])
+    def test_a_wait_that_was_asked_for_does_not_count(self, not_before: timedelta | datetime) -> None:
+        asked = next_standing(Retry("not yet", not_before))
+        later = NOW + timedelta(days=4)
+        down = next_standing(Unavailable("down"), asked, later)
+        assert (down.state, down.attempts) == (WAITING, 1)
+        assert next_standing(Unavailable("down"), down, later + MAX_AGE - SECOND).state == WAITING
+        assert next_standing(Unavailable("down"), down, later + MAX_AGE).state == FAILED
+
     def test_being_reached_again_starts_its_waits_anew(self) -> None:
         refused = next_standing(Retry("no"), standing_after(5, Unavailable("down")))
         waiting = next_standing(Unavailable("down"), refused)
@@ -162,6 +171,13 @@ class TestError:
         assert clean("x" * (ERROR_LENGTH + 1)) == "x" * (ERROR_LENGTH - 1) + "…"
 
 
+@pytest.mark.parametrize("outcome", [Retry, Failed, Unavailable])
+def test_an_error_may_be_the_exception_itself(outcome: Any) -> None:
+    assert outcome(ValueError("no")).error == "ValueError: no"
+    assert outcome("no").error == "no"
+    assert next_standing(outcome(ValueError("no"))).error == "ValueError: no"
+
+
 class TestStanding:
     @given(
         st.builds(
@@ -170,6 +186,7 @@ class TestStanding:
             attempts=st.integers(0, 1_000),
             waits=st.integers(0, 1_000),
             since=st.none() | st.datetimes(timezones=st.just(UTC)),
+            asked_seconds=st.floats(0, 1e9),
             not_before=st.none() | st.datetimes(timezones=st.just(UTC)),
             error=st.none() | st.text(),
         )

@@ -45,6 +45,7 @@ GOOD: dict[str, tuple[Any, list[tuple[str, Any]]]] = {
     "publish_seconds": (10.0, [("0", 0.0), ("3600", 3600.0)]),
     "log_format": ("text", [("json", "json")]),
     "max_payload_bytes": (256 * 1024, [("2", 2), ("67108864", 67_108_864)]),
+    "exit_on_stuck": (False, [("1", True), ("true", True), ("off", False)]),
     "require_transaction": (False, [("1", True), (" on ", True), ("True", True)]),
     "namespace": ("dramatiq", [("mine", "mine")]),
     "queue": ("outbox", [("mine", "mine")]),

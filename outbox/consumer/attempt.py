@@ -11,7 +11,7 @@ from outbox.consumer.fate import Again, Done, Fate, Parked
 from outbox.consumer.outage import is_outage
 from outbox.consumer.session import Server, Session
 from outbox.consumer.tally import Tally
-from outbox.destinations.handler import Handler, describe
+from outbox.destinations.handler import RAISED, Handler, describe
 from outbox.errors import InvalidMessage, SchemaError, Unavailable
 from outbox.event import Event
 from outbox.inbox import MARK
@@ -87,7 +87,7 @@ class Attempts:
             raise  # so it would be for every entry
         except Spent:
             return Failed(f"delivered {entry.deliveries} times, and its consumer has died or fallen silent each time")
-        except (Exception, SystemExit) as error:
+        except RAISED as error:
             if not is_outage(error):
                 return handler.outcome_of(event, error)
             text = " ".join(describe(error).split())  # libpq speaks in several lines

@@ -43,13 +43,13 @@ def _deliver(box: Outbox, size: int, recruit: Callable[[], None] | None) -> Batc
     """
     with ExitStack() as flight:
         batch = flight.enter_context(
-            box.solitude.flight(lambda suspects: claim(box, size, suspects=suspects), box.bell.ring)
+            box.solitude.flight(lambda suspects: claim(box, size, suspects=suspects), box.bell.ring_in)
         )
         if batch is None:
             logger.debug("nothing is due")
             return None
-        flight.callback(_land, box, batch)
         flight.enter_context(box.leases.keeping(batch))
+        flight.callback(_land, box, batch)  # under the lease that is kept: writing may have to wait
         if batch.full and recruit is not None:
             recruit()
         landing = dispatch(box, batch, hurried=recruit is not None)

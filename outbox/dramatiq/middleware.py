@@ -19,6 +19,7 @@ from outbox.dramatiq import stopping
 from outbox.dramatiq.names import DELIVER
 from outbox.errors import OutboxError
 from outbox.inbox import MARK, SKIPPED
+from outbox.pool_size import check_pool
 from outbox.publish import WORKER
 
 M = TypeVar("M", bound=Middleware)
@@ -175,6 +176,7 @@ class Lifecycle(Middleware):
         # Whatever was due while nobody was here.
         box = outbox.current()
         box.bell.ring()
+        check_pool(box, worker.worker_threads)
         box.publisher.start(WORKER)
 
     def before_worker_shutdown(self, broker: dramatiq.Broker, worker: dramatiq.Worker) -> None:

@@ -158,6 +158,11 @@ def ask(state: State, now: float, request: Request, limits: Limits) -> tuple[Sta
     return _queue_up(state, now, request.events - events, Answer(events, calls), pace)
 
 
+def hold(state: State, places: dict[str, Place]) -> State:
+    """Return the state with these places, whose calls are not over although their time is."""
+    return _with_places(state, state.places | places)
+
+
 def leave(state: State, holder: str) -> State:
     """The calls are over."""
     return _with_places(state, {name: place for name, place in state.places.items() if name != holder})

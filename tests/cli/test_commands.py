@@ -19,6 +19,7 @@ from outbox.models import DELIVERED, FAILED, PENDING, OutboxEvent
 from outbox.publish import WORKER
 from tests.cli.conftest import Outbox_
 from tests.conftest import Configure
+from tests.doctor.crew import appears
 from tests.processes import Program
 from tests.program import BIN, environment, run
 from tests.table import becomes_true, change, claimed, emit, emit_one, ids, let_pass, statuses, stored
@@ -276,6 +277,14 @@ class TestStatus:
         assert re.search(r"2 +runner +Reject: HTTP 500", output)
         assert re.search(r"^worker .* ago +mailer$", output, re.MULTILINE)
         assert "last 5 minutes: 5 emitted, 0 delivered, 0 retried, 2 failed" in output
+
+    def test_tells_calls_that_have_not_returned(self, box: Outbox, command: Outbox_) -> None:
+        stuck = {"billing": {"calls": 1, "seconds": 120.0, "all_places": True}}
+        appears(box, pid=7, stuck=stuck, ready=False)
+        output = command("status").output
+        assert "1 call of billing on alpha:7 has not returned for 2 min; nothing more is delivered to it" in output
+        (process,) = json.loads(command("status", "--json").output)["processes"]
+        assert (process["ready"], process["stuck"]) == (False, stuck)
 
     def test_says_what_to_start_when_nobody_is_there(self, command: Outbox_) -> None:
         assert "start `outbox worker your.module` and `outbox scheduler`" in command("status").output

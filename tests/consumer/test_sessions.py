@@ -13,6 +13,7 @@ from outbox.consumer.session import Server, Session
 from outbox.core import Outbox
 from outbox.database import dialect_of
 from outbox.event import Event
+from outbox.tables import Tables
 from tests.consumer.sample import MakeConsumer, Stream, consume, dealt_with, note, notes
 from tests.servers import PostgresServer
 from tests.table import becomes_true
@@ -108,7 +109,7 @@ def test_a_connection_to_another_database_that_a_handler_loses_costs_nothing(
 def test_a_server_that_was_restarted_or_is_away_has_not_ended_a_session() -> None:
     with PostgresServer() as postgres:
         database: Any = open_database(postgres.create_database("restarted"))
-        dialect = dialect_of(database)
+        dialect = dialect_of(database, Tables())
         server, session, error = Server(dialect), Session(dialect), peewee.OperationalError()
         with session.watched():
             pass
