@@ -158,6 +158,10 @@ class Dialect(ABC):
         except peewee.PeeweeException as error:
             logger.debug("closing a discarded connection failed: %s", error)
 
+    def schema_timeout(self) -> list[str]:
+        """Return what a transaction that changes the tables has to set first."""
+        return []
+
     @abstractmethod
     def create_schema(self) -> None:
         """Make the schema that the settings name, unless it is there."""
@@ -350,9 +354,13 @@ class Postgres(Dialect):
         # At a stricter level the snapshot would be older than the lock, and miss what the last holder did.
         with self.database.atomic("READ COMMITTED"):
             self.run("SELECT pg_advisory_xact_lock(%s)", (self.SCHEMA_LOCK_KEY,))
-            # While a change waits for a table's lock, everything else on the table waits behind it.
-            self.run("SELECT set_config('lock_timeout', %s, true)", (f"{self.SCHEMA_LOCK_SECONDS:g}s",))
+            for statement in self.schema_timeout():
+                self.run(statement)
             yield
+
+    def schema_timeout(self) -> list[str]:
+        # While a change waits for a table's lock, everything else on the table waits behind it.
+        return [f"SET LOCAL lock_timeout = '{self.SCHEMA_LOCK_SECONDS:g}s'"]
 
 
 class Sqlite(Dialect):

@@ -86,7 +86,8 @@ def test_tables_can_be_made_inside_the_applications_own_transaction(empty: Outbo
 
 MAKING = """
 outbox.create_tables()
-outbox.emit("Note", 1, "note.written", idempotency_key=outbox.UNIQUE)
+with outbox.current().database.atomic():
+    outbox.emit("Note", 1, "note.written", idempotency_key=outbox.UNIQUE)
 """
 
 
