@@ -61,7 +61,7 @@ class Outbox:
         inbox_database: peewee.Database | None = None,
     ) -> None:
         self.settings = Settings.load() if settings is None else settings
-        self.database = open_database(self.settings.database_url) if database is None else behind_proxy(database)
+        self.database = self._open() if database is None else behind_proxy(database)
         self.dialect: Dialect = dialect_of(self.database, self.settings.tables)
         self.registry = Registry() if registry is None else registry
         self.counters = counters = Counters()
@@ -220,6 +220,10 @@ class Outbox:
         if message not in self._warned:
             self._warned.add(message)
             logger.warning(message)
+
+    def _open(self) -> peewee.Database:
+        settings = self.settings
+        return open_database(settings.database_url, prepared_statements=settings.prepared_statements)
 
     # How a commit reaches a worker
 

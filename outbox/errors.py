@@ -9,7 +9,7 @@ OutboxError
 ├── NotPermitted           the database role lacks a right (also a peewee.ProgrammingError)
 ├── TransactionRequired    emit needs a transaction here (OUTBOX_REQUIRE_TRANSACTION)
 ├── TransactionOpen        deliveries can't run inside the caller's transaction
-├── SchemaError            the tables are missing or too old
+├── SchemaError            the tables are missing or too old, or the database can't keep every text
 ├── RegistrationError      a handler or destination can't be registered like this
 │   └── NothingRegistered  a process that should deliver has no handler and no other destination
 ├── VerificationError      a webhook that was received is not what it says
@@ -91,7 +91,7 @@ class TransactionOpen(OutboxError, RuntimeError):
 
 
 class SchemaError(OutboxError, RuntimeError):
-    """The outbox's tables are missing or older than this version needs."""
+    """The outbox's tables are missing or older than this version needs, or the database can't keep every text."""
 
 
 class RegistrationError(OutboxError, ValueError):

@@ -13,6 +13,7 @@ from __future__ import annotations
 import atexit
 import json
 import logging
+import math
 import os
 import socket
 import sys
@@ -32,6 +33,7 @@ from outbox.gates import Gates
 from outbox.pool_size import PoolSize
 from outbox.private_connection import can_have_one, private_connection
 from outbox.registry import Registry
+from outbox.retry import clean
 from outbox.settings import Settings
 
 if TYPE_CHECKING:
@@ -156,7 +158,7 @@ class Publisher:
         with dialect.all_or_nothing():
             if dialect.name == "postgres":
                 dialect.run("SELECT set_config('lock_timeout', %s, true)", (f"{LOCK_SECONDS:g}s",))
-            row = (*who, json.dumps(details | {"parcel": parcel.number}), parcel.number)
+            row = (*who, json.dumps(storable(details) | {"parcel": parcel.number}), parcel.number)
             new = dialect.run(dialect.statements.process_seen, row).rowcount
             if new and parcel.counts:
                 dialect.run(dialect.statements.totals, (_as_json(parcel.counts),))
@@ -210,6 +212,23 @@ def details_of(settings: Settings, registry: Registry, gates: Gates) -> dict[str
     }
 
 
+def storable(value: object) -> Any:
+    """Return the value as JSON that every database keeps: names and errors are whatever users and receivers made them.
+
+    A single NUL, NaN or object without a JSON form would otherwise be refused, and nothing would be published any more.
+    """
+    match value:
+        case None | bool() | int():
+            return value
+        case float():
+            return value if math.isfinite(value) else None
+        case Mapping():
+            return {clean(str(name)): storable(each) for name, each in value.items()}
+        case list() | tuple() | set() | frozenset():
+            return [storable(each) for each in value]
+    return clean(str(value))
+
+
 def labels_as_text(labels: Labels) -> str:
     """As they are kept: a JSON object, always in the same order."""
     if not labels:
@@ -234,7 +253,8 @@ def _as_json(counts: Mapping[Series, float]) -> str:
     rows: dict[tuple[str, str], float] = {}
     for series, count in counts.items():
         key = (series.name, labels_as_text(series.labels))
-        rows[key] = rows.get(key, 0) + count
+        if math.isfinite(count):
+            rows[key] = rows.get(key, 0) + count
     listed: Iterable[dict[str, Any]] = (
         {"name": name, "labels": labels, "value": count} for (name, labels), count in rows.items()
     )

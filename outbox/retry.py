@@ -20,10 +20,11 @@ from outbox.outcome import Delivered, Failed, Outcome, Retry
 from outbox.settings import Settings
 
 ERROR_LENGTH = 2_000
+LONGEST_WAIT = timedelta(days=3_650)
 # Jitter only lengthens a wait: nothing is tried before its backoff is over.
 JITTER = 0.25
-# An event that waits for a worker with a destination that this one lacks is looked at again after so long, at first and
-# at most. Such a worker may claim it the next time; with none running, looking often would only cost.
+# An event that waits for a worker with a destination that this one lacks is claimed again after so long: such a worker
+# may be the one that claims it. With none running, claiming it often would only cost: then less and less often.
 ABSENT_SECONDS, MOST_ABSENT_SECONDS = 2.0, 60.0
 WAITING = "waiting"
 # The destination was retired before it had the event: it ends, and has not failed.
@@ -64,9 +65,10 @@ class Standing:
         """Not tried, at no cost: others come first."""
         return replace(self, not_before=until)
 
-    def left_to_another_worker(self, now: datetime) -> Self:
+    def left_to_another_worker(self, now: datetime, *, is_running: bool) -> Self:
         """Wait for a worker that has the destination, at no cost: neither an attempt nor age."""
-        seconds = min(ABSENT_SECONDS * 2.0 ** min(self.absences, 10), MOST_ABSENT_SECONDS)
+        seconds = ABSENT_SECONDS if is_running else ABSENT_SECONDS * 2.0 ** min(self.absences, 10)
+        seconds = min(seconds, MOST_ABSENT_SECONDS)
         seconds *= 1 + random.uniform(0, JITTER)  # noqa: S311  (spreads load, guards nothing)
         return replace(
             self,
@@ -218,13 +220,14 @@ def clean(error: str) -> str:
 
 
 def _due(not_before: datetime | timedelta | None, usual: timedelta, now: datetime) -> datetime:
+    """Return when it is due again: what was asked for, within what can be stored and read again."""
     if not_before is None:
         return now + usual
     if isinstance(not_before, timedelta):
-        return now + not_before
+        return now + min(max(not_before, timedelta(0)), LONGEST_WAIT)
     if not_before.tzinfo is None:
         raise ValueError("not_before must have a timezone: use datetime.now(UTC) or .replace(tzinfo=UTC)")
-    return not_before.astimezone(UTC)
+    return min(max(not_before, timestamp.EARLIEST), now + LONGEST_WAIT).astimezone(UTC)
 
 
 def _errors(standings: Mapping[str, Standing]) -> str | None:

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from outbox.errors import Unavailable
 from outbox.models import DELIVERED, FAILED, PENDING
 from outbox.outcome import Delivered, Failed, Outcome, Retry
-from outbox.retry import ERROR_LENGTH, JITTER, WAITING, Standing, Verdict, after, backoff, clean, verdict
+from outbox.retry import ERROR_LENGTH, JITTER, LONGEST_WAIT, WAITING, Standing, Verdict, after, backoff, clean, verdict
 from outbox.settings import Settings
+from outbox.timestamp import EARLIEST
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 EXACT = Settings(backoff_jitter=False)
@@ -78,6 +79,24 @@ class TestRetry:
     def test_a_time_of_its_own_overrides_the_backoff(self, wait: timedelta) -> None:
         assert next_standing(Retry("no", wait)).not_before == NOW + wait
         assert next_standing(Retry("no", NOW + wait)).not_before == NOW + wait
+
+    @pytest.mark.parametrize(
+        ("asked", "due"),
+        [
+            (timedelta.max, NOW + LONGEST_WAIT),
+            (timedelta.min, NOW),
+            (datetime.max.replace(tzinfo=UTC), NOW + LONGEST_WAIT),
+            (datetime.max.replace(tzinfo=timezone(-timedelta(hours=12))), NOW + LONGEST_WAIT),
+            (datetime.min.replace(tzinfo=UTC), EARLIEST),
+            (datetime.min.replace(tzinfo=timezone(timedelta(hours=14))), EARLIEST),
+        ],
+        ids=str,
+    )
+    @pytest.mark.parametrize("outcome", [Retry, lambda error, when: Unavailable(error, not_before=when)])
+    def test_a_time_that_no_database_could_return_is_brought_into_range(
+        self, outcome: Any, asked: datetime | timedelta, due: datetime
+    ) -> None:
+        assert next_standing(outcome("no", asked)).not_before == due
 
     def test_it_does_not_end_by_age(self) -> None:
         old = Standing(attempts=1, since=NOW - 10 * MAX_AGE)

@@ -389,12 +389,40 @@ def test_the_module_that_configures_the_database_can_be_named(url: str, box: Out
     assert len(json.loads(done.stdout)["events"]) == 2
 
 
-@pytest.mark.parametrize("arguments", [["status"], ["list"], ["show", str(uuid7())], ["retry", "--all"], ["deliver"]])
+NEED_TABLES = (
+    ["status"],
+    ["list"],
+    ["show", str(uuid7())],
+    ["metrics"],
+    ["retry", "--all"],
+    ["fail", "--all"],
+    ["delete", "--all"],
+    ["replay", "--all"],
+    ["emit", "Order", "1", "order.placed"],
+    ["deliver"],
+    ["cleanup", "--yes"],
+)
+
+
+@pytest.mark.parametrize("arguments", NEED_TABLES, ids=" ".join)
 def test_a_database_without_tables_is_one_clear_line(arguments: list[str], tmp_path: Path) -> None:
+    (tmp_path / "outbox.db").touch()
     done = run(BIN / "outbox", *arguments, cwd=tmp_path, webhook_url="http://127.0.0.1:9/")
     assert done.returncode == 2
     assert "The outbox has no tables in sqlite:///" in done.stdout
     assert "Traceback" not in done.stdout
+
+
+@pytest.mark.parametrize("arguments", [*NEED_TABLES, ["doctor"]], ids=" ".join)
+def test_only_init_makes_a_database(arguments: list[str], tmp_path: Path) -> None:
+    done = run(BIN / "outbox", *arguments, cwd=tmp_path, webhook_url="http://127.0.0.1:9/")
+    assert done.returncode == 2
+    assert "sqlite:///outbox.db" in done.stdout
+    assert "`outbox init`" in done.stdout
+    assert "Traceback" not in done.stdout
+    assert list(tmp_path.iterdir()) == []
+    run(BIN / "outbox", "init", cwd=tmp_path)
+    assert (tmp_path / "outbox.db").exists()
 
 
 def test_a_database_that_is_not_there_is_one_clear_line_without_its_password() -> None:

@@ -5,10 +5,12 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
 import pytest
+import redis
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -493,6 +495,12 @@ def start(redis_server: Redis) -> Iterator[Callable[[], Gates]]:
         yield start
 
 
+@pytest.fixture
+def client(redis_server: Redis) -> Iterator[Any]:
+    with redis.Redis.from_url(redis_server.url) as client:
+        yield client
+
+
 def close(gates: Gates) -> None:
     if gates._store is not None:
         gates._store._shared._compare_and_set.registered_client.close()  # type: ignore[attr-defined]
@@ -616,6 +624,20 @@ class TestShared:
         second = there.of(target).enter(6, hurried=False)
         assert (first.events, second.events) == (1, 0)
         assert second.answer.turn(0) > first.answer.turn(4)
+
+    def test_what_was_decided_before_the_clock_of_redis_went_back_is_of_now(
+        self, start: Callable[[], Gates], soon_probed: None, client: Any
+    ) -> None:
+        """That clock is not ours to move: what Redis holds is moved to tomorrow instead."""
+        here, target = start(), Target()
+        fail(here.of(target))
+        (key,) = client.scan_iter(f"{here._settings.namespace}:*")
+        state, day = State.from_json(client.get(key)), 24 * 3600
+        later = replace(state, open_until=state.open_until + day, written_at=state.written_at + day)
+        assert state.written_at > day
+        client.set(key, later.to_json())
+        permit = start().of(target).enter(10, hurried=False)
+        assert (permit.events, permit.answer.probe) == (1, True)
 
     def test_other_destinations_and_other_queues_have_nothing_to_do_with_it(
         self, start: Callable[[], Gates], redis_server: Redis

@@ -6,8 +6,12 @@ SQL = "outbox/sql.py"
 MODEL = "tests/model/test_life.py"
 FENCE = "tests/invariants/test_i3_fence.py"
 CLAIM = "tests/delivery/test_claim.py"
+OWN_WORKER = "tests/jobs/test_own_broker.py::TestAWorkerThatOnlyEmits"
 FRONT = "tests/delivery/test_front.py"
 ACTIONS = "tests/admin/test_actions.py"
+ENCODING = "tests/test_database_encoding.py"
+AUDIENCE = "tests/invariants/test_i8_audience.py"
+RECORD = "tests/destinations/test_record.py"
 
 MUTANTS = [
     # A forgotten configure(database=db) is told of
@@ -258,7 +262,7 @@ MUTANTS = [
         "outbox/dramatiq/actors.py",
         "    look = box.drain if _is_worker(box) else _do_nothing\n",
         "    look = box.drain\n",
-        ("tests/jobs/test_own_broker.py::TestAWorkerThatOnlyEmits",),
+        (OWN_WORKER,),
     ),
     Mutant(
         "workers-without-handlers",
@@ -274,6 +278,13 @@ MUTANTS = [
         "    if box.registry.is_empty:",
         ("tests/delivery/test_deliver.py::TestNothingRegistered",),
     ),
+    Mutant(
+        "actors-on-the-queue-of-the-environment",
+        "outbox/dramatiq/worker.py",
+        "    declare_actors(broker, box.settings)\n",
+        "    declare_actors(broker, outbox.Settings.load())\n",
+        ("tests/jobs/test_own_broker.py::TestAQueueThatAModuleConfigures",),
+    ),
     # Emit, and the inbox
     Mutant(
         "emit-through-another-connection",
@@ -286,18 +297,67 @@ MUTANTS = [
     Mutant(
         "inbox-insert",
         "outbox/inbox.py",
-        "            first = self._insert(parameters)",
-        "            first = True",
+        "                    version = self._insert(key)",
+        '                    version = "1"',
         (
             "tests/inbox/test_once.py::TestWhoHasDealtWithIt",
             "tests/inbox/test_races.py::test_twenty_threads_with_one_message_have_one_effect",
         ),
     ),
     Mutant(
+        "limits-freeze-when-the-clock-goes-back",
+        "outbox/gates/store.py",
+        "decide(state.by_clock(now), now)",
+        "decide(state, now)",
+        ("tests/gates/test_gate.py::TestShared::test_what_was_decided_before_the_clock_of_redis_went_back_is_of_now",),
+    ),
+    Mutant(
+        "claim-reads-moments-as-they-are",
+        SQL,
+        "GREATEST(next_attempt_at, {_EARLIEST})",
+        "next_attempt_at",
+        ("tests/delivery/test_claim.py::TestAMomentThatCanNotBeRead",),
+    ),
+    Mutant(
+        "details-published-as-they-are",
+        "outbox/publish.py",
+        "json.dumps(storable(details) | ",
+        "json.dumps(details | ",
+        ("tests/test_publish.py::test_a_breakers_error_and_a_destinations_name_can_be_any_text",),
+    ),
+    Mutant(
+        "inbox-row-outlives-a-handler-that-committed",
+        "outbox/inbox.py",
+        "            if self._take_back(key, version, nested=nested):",
+        "            if False:",
+        ("tests/inbox/test_transactions.py::TestAHandlerThatCommitsAndThenRaises",),
+    ),
+    Mutant(
+        "inbox-row-of-a-rival-is-taken-back",
+        SQL,
+        "message_id = ? AND handler_name = ? AND {version} = ? RETURNING 1",
+        "message_id = ? AND handler_name = ? AND ? IS NOT NULL RETURNING 1",
+        ("tests/inbox/test_transactions.py::test_a_handler_that_raises_leaves_the_row_of_another_that_came_after_it",),
+    ),
+    Mutant(
+        "session-that-the-server-ended-is-an-outage",
+        "outbox/consumer/session.py",
+        "        return before == self._started_at",
+        "        return False",
+        ("tests/consumer/test_sessions.py",),
+    ),
+    Mutant(
+        "restarted-server-costs-a-delivery",
+        "outbox/consumer/session.py",
+        "        return before == self._started_at",
+        "        return True",
+        ("tests/consumer/test_sessions.py::test_a_server_that_was_restarted_or_is_away_has_not_ended_a_session",),
+    ),
+    Mutant(
         "inbox-without-its-transaction",
         "outbox/inbox.py",
-        "        with self.dialect.connection(), self.dialect.all_or_nothing():",
-        "        with self.dialect.connection():",
+        "                with self.dialect.all_or_nothing():",
+        "                with self.dialect.connection():",
         ("tests/inbox/test_transactions.py",),
     ),
     # What operators do: only to what is still in the state that it is for
@@ -419,6 +479,97 @@ MUTANTS = [
         ("tests/web/test_access.py::test_anything_else_does_not",),
     ),
     Mutant(
+        "access-for-what-is-no-name",
+        "outbox/admin/web/access.py",
+        "        if not is_name(who):",
+        "        if who is None:",
+        ("tests/web/test_access.py::test_only_a_name_lets_anybody_in",),
+    ),
+    Mutant(
+        "blank-names",
+        "outbox/admin/web/access.py",
+        'isinstance(given, str) and given.strip() != ""',
+        "isinstance(given, str)",
+        ("tests/web/test_access.py::test_only_a_name_lets_anybody_in",),
+    ),
+    Mutant(
+        "password-of-a-missing-variable",
+        "outbox/admin/web/access.py",
+        "        if not (is_name(user) and is_name(password))",
+        "        if False",
+        ("tests/web/test_access.py::test_what_a_missing_variable_leaves_makes_no_password",),
+    ),
+    Mutant(
+        "customers-as-operators",
+        "outbox/admin/web/access.py",
+        "return user.display_name if self._scope in credentials.scopes else None",
+        "return user.display_name",
+        ("tests/web/test_access.py::test_a_customer_who_is_logged_in_is_no_operator",),
+    ),
+    Mutant(
+        "authenticated-by-a-method",
+        "outbox/admin/web/access.py",
+        "user.is_authenticated is not True",
+        "not user.is_authenticated",
+        ("tests/web/test_access.py::test_a_user_whose_is_authenticated_is_not_true_is_refused",),
+    ),
+    Mutant(
+        "no-session-on-this-machine",
+        "outbox/admin/web/login_link.py",
+        "return self._name if _is_same(given, self._session) else None",
+        "return self._name",
+        ("tests/web/test_process.py::test_behind_nginx_as_it_is_by_default_a_stranger_changes_nothing",),
+    ),
+    Mutant(
+        "login-with-any-token",
+        "outbox/admin/web/login_link.py",
+        " or not _is_same(given, self._token)",
+        "",
+        ("tests/web/test_login_link.py::test_a_wrong_token_opens_nothing",),
+    ),
+    Mutant(
+        "login-link-that-works-twice",
+        "outbox/admin/web/login_link.py",
+        "        self._token = secrets.token_urlsafe(32)\n        response",
+        "        response",
+        ("tests/web/test_login_link.py::test_a_link_works_once",),
+    ),
+    Mutant(
+        "login-by-a-preview",
+        "outbox/admin/web/login_link.py",
+        ' and scope["method"] == "GET"',
+        "",
+        ("tests/web/test_login_link.py::test_what_only_looks_at_a_link_does_not_use_it_up",),
+    ),
+    Mutant(
+        "login-through-a-unix-socket",
+        "outbox/admin/web/login_link.py",
+        "    if client is None or not is_loopback(client.host)",
+        "    if (client is not None and not is_loopback(client.host))",
+        ("tests/web/test_login_link.py::test_a_unix_socket_and_another_machine_are_refused_with_the_secret_too",),
+    ),
+    Mutant(
+        "login-under-another-name",
+        "outbox/admin/web/login_link.py",
+        " or not is_loopback(host_of(connection)):",
+        ":",
+        ("tests/web/test_login_link.py::test_a_foreign_name_that_resolves_here_is_refused_with_the_secret_too",),
+    ),
+    Mutant(
+        "login-through-a-proxy",
+        "outbox/admin/web/login_link.py",
+        'return header in ("forwarded", "via", "x-real-ip") or header.startswith("x-forwarded")',
+        "return False",
+        ("tests/web/test_login_link.py::test_what_came_through_a_proxy_is_refused_even_with_the_secret",),
+    ),
+    Mutant(
+        "one-session-cookie-for-all-ports",
+        "outbox/admin/web/login_link.py",
+        '    return f"outbox_session_{80 if port is None else port}"',
+        '    return "outbox_session_8642"',
+        ("tests/web/test_login_link.py::test_two_dashboards_on_one_host_do_not_sign_each_other_out",),
+    ),
+    Mutant(
         "masking",
         "outbox/admin/masking.py",
         "MASKED if self.hides(str(key)) else ",
@@ -431,6 +582,64 @@ MUTANTS = [
         "payload=dashboard.masking.masked(found.payload),",
         "payload=found.payload,",
         ("tests/web/test_pages.py", "tests/test_security.py"),
+    ),
+    Mutant(
+        "interim-responses-without-end",
+        "outbox/transport/limits.py",
+        "    if interim > MOST_INTERIM:",
+        "    if False:",
+        ("tests/destinations/test_limits.py::TestBeforeTheAnswer::test_one_more_is_no_answer",),
+    ),
+    Mutant(
+        "header-lines-without-end",
+        "outbox/transport/limits.py",
+        "    if lines > MOST_LINES:",
+        "    if False:",
+        ("tests/destinations/test_limits.py::TestBeforeTheAnswer::test_so_many_header_lines_are_read",),
+    ),
+    Mutant(
+        "header-bytes-without-end",
+        "outbox/transport/limits.py",
+        "    if size > HEAD_BYTES:",
+        "    if False:",
+        ("tests/destinations/test_limits.py::TestBeforeTheAnswer::test_so_many_bytes_are_read",),
+    ),
+    Mutant(
+        "body-without-end",
+        "outbox/transport/limits.py",
+        "if self._body_size >= BODY_WIRE_BYTES or self._body_lines >= BODY_LINES:",
+        "if False:",
+        ("tests/destinations/test_limits.py::test_a_body_is_cut_where_its_limits_are",),
+    ),
+    Mutant(
+        "pieces-without-end",
+        "outbox/transport/limits.py",
+        "        if self._reads > MOST_READS:",
+        "        if False:",
+        ("tests/destinations/test_limits.py::TestByteByByte",),
+    ),
+    Mutant(
+        "unmetered-responses",
+        "outbox/transport/network.py",
+        "return self._meter.admit(received)",
+        "return received",
+        ("tests/destinations/test_limits.py::TestBeforeTheAnswer::test_one_more_is_no_answer",),
+    ),
+    Mutant(
+        "limits-over-a-connection",
+        "outbox/transport/network.py",
+        "        self._meter.begin()\n",
+        "",
+        (
+            "tests/destinations/test_limits.py::TestBeforeTheAnswer::test_on_a_kept_connection_they_are_counted_for_each_request",
+        ),
+    ),
+    Mutant(
+        "steps-without-end",
+        "outbox/transport/loop.py",
+        "            if self._steps_left < 0:",
+        "            if False:",
+        ("tests/destinations/test_limits.py::TestByteByByte::test_a_header_that_comes_byte_by_byte_costs_few_steps",),
     ),
     Mutant(
         "private-addresses",
@@ -566,5 +775,105 @@ MUTANTS = [
         "SET status = 'pending', attempts = attempts - 1, lease_id",
         "SET status = 'pending', lease_id",
         ("tests/delivery/test_settle.py::TestGivingBack", MODEL),
+    ),
+    # Between the library and PostgreSQL
+    Mutant(
+        "claims-in-any-encoding",
+        "outbox/database.py",
+        "        self.check_encoding()  # what can't be settled must not be sent: it would be sent again and again\n",
+        "",
+        (f"{ENCODING}::test_nothing_is_claimed_where_its_outcome_could_not_be_stored",),
+    ),
+    Mutant(
+        "client-encoding-not-looked-at",
+        "outbox/database.py",
+        "        if client != self.UTF8:",
+        "        if client == '':",
+        (f"{ENCODING}::test_a_connection_in_another_encoding_is_refused_wherever_it_is_used",),
+    ),
+    Mutant(
+        "waits-for-a-host-that-vanished",
+        "outbox/connect.py",
+        '    "tcp_user_timeout": 15_000,  # milliseconds\n',
+        "",
+        ("tests/test_settings.py::test_a_connection_whose_data_nobody_acknowledges_ends_after_seconds",),
+    ),
+    Mutant(
+        "statements-prepared-all-the-same",
+        "outbox/connect.py",
+        '        parameters["prepare_threshold"] = None',
+        '        parameters["prepare_threshold"] = 5',
+        ("tests/test_settings.py::test_statements_are_prepared_unless_the_setting_or_the_address_forbids_it",),
+    ),
+    # Every destination of the deployment has it, whichever worker claimed the event
+    Mutant(
+        "audience-of-one-worker-alone",
+        "outbox/delivery/audience.py",
+        "absent = tuple(name for name in snapshot.wanting(event_type) if name not in names)",
+        "absent: tuple[str, ...] = ()",
+        (f"{AUDIENCE}::TestAWorkerThatLacksADestination",),
+    ),
+    Mutant(
+        "claims-before-it-records",
+        "outbox/delivery/__init__.py",
+        "            box.recorder.keep_current()\n",
+        "            pass\n",
+        (f"{AUDIENCE}::TestRecording",),
+    ),
+    Mutant(
+        "destinations-are-read-once",
+        "outbox/destinations/recorded.py",
+        "        return latest if all(version == latest.version for version in versions) else self.read()",
+        "        return latest if latest.version != -1 else self.read()",
+        (f"{AUDIENCE}::TestAWorkerThatLacksADestination::test_learns_of_a_destination_that_was_recorded_while_it_ran",),
+    ),
+    Mutant(
+        "a-new-destination-is-no-new-version",
+        "outbox/destinations/record.py",
+        "            changed |= there is None or there.retired",
+        "            changed |= there is not None and there.retired",
+        (f"{RECORD}::TestTheVersion", AUDIENCE),
+    ),
+    Mutant(
+        "absence-costs-age",
+        "outbox/retry.py",
+        "            absences=self.absences + 1,\n",
+        "            absences=self.absences + 1, waits=self.waits + 1, since=self.since or now,\n",
+        (f"{AUDIENCE}::TestAWorkerThatLacksADestination::test_costs_the_event_no_attempt_and_no_age",),
+    ),
+    Mutant(
+        "retired-shares-stay-open",
+        "outbox/delivery/plan.py",
+        "            standings[name] = standings[name].retired()",
+        "            pass",
+        (f"{AUDIENCE}::TestARetiredDestination",),
+    ),
+    Mutant(
+        "the-replaced-and-its-successor-both-deliver",
+        "outbox/destinations/record.py",
+        "    if successor is None or successor.retired or not successor.alive:",
+        "    if True:",
+        (f"{AUDIENCE}::TestASuccessor::test_keeps_the_old_one_out_while_both_are_running",),
+    ),
+    Mutant(
+        "a-successor-begins-anew",
+        "outbox/delivery/plan.py",
+        "            standings[successor] = standings.pop(name)",
+        "            standings.pop(name)",
+        (f"{AUDIENCE}::TestASuccessor::test_goes_on_where_the_one_that_it_replaces_stopped",),
+    ),
+    Mutant(
+        "a-standstill-retires-destinations",
+        SQL,
+        "LEAST(EXTRACT(EPOCH FROM statement_timestamp() - checked_at), ?)",
+        "GREATEST(EXTRACT(EPOCH FROM statement_timestamp() - checked_at), ?)",
+        (f"{RECORD}::TestAbsence::test_while_no_worker_runs_at_all_does_not_count",),
+    ),
+    Mutant(
+        "who-had-it-is-not-written",
+        SQL,
+        "audience = COALESCE({number}, {audience_of_type})",
+        "audience = NULLIF(COALESCE({number}, {audience_of_type}), 1)",
+        (f"{AUDIENCE}::test_who_had_an_event_is_written_with_its_end_in_mixed_batches",),
     ),
 ]
