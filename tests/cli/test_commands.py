@@ -14,7 +14,6 @@ import outbox
 from outbox.admin import audit
 from outbox.cli import cli
 from outbox.core import Outbox
-from outbox.identifier import uuid7
 from outbox.models import DELIVERED, FAILED, PENDING, OutboxEvent
 from outbox.publish import WORKER
 from tests.cli.conftest import Outbox_
@@ -124,7 +123,7 @@ class TestShow:
         assert set(shown) == {*OutboxEvent._meta.sorted_field_names, "next"}
 
     def test_of_an_event_that_is_not_there_ends_with_1(self, command: Outbox_) -> None:
-        result = command("show", str(uuid7()))
+        result = command("show", "01a1ec15-5f4d-7000-8f3f-35c61540423f")
         assert result.exit_code == 1
         assert "There is no event" in result.output
 
@@ -370,7 +369,7 @@ def test_completion_prints_a_script_for_the_shell(shell: str, command: Outbox_) 
 def test_a_shell_completes_commands(url: str) -> None:
     program = shlex.quote(str(Path(BIN) / "outbox"))
     done = run("/bin/sh", "-c", f"COMP_WORDS='outbox re' COMP_CWORD=1 _OUTBOX_COMPLETE=bash_complete {program}")
-    assert {line.split(",")[1] for line in done.stdout.splitlines()} == {"replay", "retry"}
+    assert {line.split(",")[1] for line in done.stdout.splitlines()} == {"replay", "retire", "retry"}
 
 
 @pytest.mark.parametrize("name", sorted(cli.commands))
@@ -392,7 +391,7 @@ def test_the_module_that_configures_the_database_can_be_named(url: str, box: Out
 NEED_TABLES = (
     ["status"],
     ["list"],
-    ["show", str(uuid7())],
+    ["show", "01a1ec15-5f4d-7000-8f3f-35c61540423f"],
     ["metrics"],
     ["retry", "--all"],
     ["fail", "--all"],
