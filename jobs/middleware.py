@@ -17,6 +17,7 @@ from jobs import stopping
 from jobs.readiness import check_ready
 from outbox import logs
 from outbox.database import CONNECTION_ERRORS
+from outbox.dramatiq.fallback_poller import FallbackPoller
 from outbox.errors import OutboxError
 from outbox.inbox import MARK, SKIPPED
 from outbox.publish import WORKER
@@ -142,6 +143,9 @@ class Occupancy(Middleware):
 class Lifecycle(Middleware):
     """Starting with everything in place, and stopping without losing a batch."""
 
+    def __init__(self) -> None:
+        self._poller: FallbackPoller | None = None
+
     def after_process_boot(self, broker: dramatiq.Broker) -> None:
         logs.rewrite(outbox.loaded_settings().log_format)
         stopping.prepare()
@@ -162,14 +166,20 @@ class Lifecycle(Middleware):
         box = outbox.current()
         box.bell.ring()
         box.publisher.start(WORKER)
+        self._poller = FallbackPoller(box, broker)
+        self._poller.start()
 
     def before_worker_shutdown(self, broker: dramatiq.Broker, worker: dramatiq.Worker) -> None:
         outbox.current().stopping.set()
+        if self._poller is not None:
+            self._poller.stop()
 
     def after_worker_shutdown(self, broker: dramatiq.Broker, worker: dramatiq.Worker) -> None:
         # Its threads are done, but calls that take long go on by themselves. And Dramatiq's processes end without
         # running exit handlers. In one that goes on, deliveries by hand do too.
         box = outbox.current()
+        if self._poller is not None:
+            self._poller.join(box.settings.max_run_seconds)
         box.solitude.wait_until_empty(box.settings.max_run_seconds)
         box.bell.flush()
         box.publisher.stop()

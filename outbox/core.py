@@ -24,6 +24,7 @@ from outbox.bell import Bell
 from outbox.connect import open_database
 from outbox.counters import Counters
 from outbox.database import Dialect, behind_proxy, dialect_of, is_private_to_a_thread
+from outbox.delivery.drain_limit import DrainLimit
 from outbox.delivery.front import Front
 from outbox.delivery.lease import LeaseKeeper
 from outbox.delivery.pace import Pace
@@ -66,6 +67,7 @@ class Outbox:
         self.inbox = Inbox(inbox_dialect, self.counters, self.settings.inbox_hours)
         self.pace = Pace(self.settings.batch_size)
         self.front = Front()
+        self.drain_limit = DrainLimit(self.settings.drains)
         self.leases = LeaseKeeper(self)
         self.solitude = Solitude(look_every=self.settings.lease_seconds)
         self.gates = Gates(self.settings)

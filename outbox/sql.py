@@ -209,6 +209,7 @@ INSERT INTO outbox_process (id, kind, host, pid, started_at, seen_at, details) V
 ON CONFLICT (id) DO UPDATE SET seen_at = EXCLUDED.seen_at, details = EXCLUDED.details
 WHERE COALESCE({parcel}, 0) < ?
 """
+COUNT_WORKERS = "SELECT count(*) FROM outbox_process WHERE kind IN ('worker', 'up') AND seen_at >= {before}"
 PROCESS_GONE = "DELETE FROM outbox_process WHERE id = ?"
 TOTALS = """
 INSERT INTO outbox_total (name, labels, value)
@@ -254,6 +255,7 @@ class Statements:
     inbox_count: str
     process_seen: str
     process_gone: str
+    count_workers: str
     totals: str
     minutes: str
     forget_processes: str
@@ -289,6 +291,7 @@ def _write_out(parts: dict[str, str], mark: str, **given: str) -> Statements:
         "inbox_count": INBOX_COUNT,
         "process_seen": PROCESS_SEEN,
         "process_gone": PROCESS_GONE,
+        "count_workers": COUNT_WORKERS,
         "totals": TOTALS,
         "minutes": MINUTES,
         "forget_processes": FORGET_PROCESSES,

@@ -9,7 +9,7 @@ import dramatiq
 import pytest
 from dramatiq.brokers.stub import StubBroker
 
-from jobs.broker import DEAD_LETTERS_KEPT, InProcessBroker, capped_prefetch, install_middleware, make_broker
+from jobs.broker import DEAD_LETTERS_KEPT, InProcessBroker, install_middleware, make_broker
 from jobs.middleware import Connections, Lifecycle, Occupancy, Skips
 from jobs.redis_broker import OutboxRedisBroker
 from outbox.errors import SettingsError
@@ -59,10 +59,6 @@ class TestInProcess:
         worker.stop()
         assert isinstance(broker, InProcessBroker)
         assert len(broker.dead_letters) == DEAD_LETTERS_KEPT
-
-    @pytest.mark.parametrize(("queue", "prefetch"), [("outbox", 2), ("outbox.DQ", 2), ("default", 16)])
-    def test_only_its_own_queue_is_capped(self, queue: str, prefetch: int) -> None:
-        assert capped_prefetch(Settings(drains=2), queue, 16) == prefetch
 
 
 class TestTheApplicationsOwn:

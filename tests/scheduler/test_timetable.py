@@ -19,7 +19,7 @@ from tests.servers import wait_until
 @pytest.fixture
 def broker() -> Iterator[InProcessBroker]:
     """The broker that ticks send to."""
-    broker = InProcessBroker(Settings())
+    broker = InProcessBroker()
     broker.declare_queue("outbox")
     before = dramatiq.get_broker()
     dramatiq.set_broker(broker)
