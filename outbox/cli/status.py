@@ -33,6 +33,7 @@ def status(as_json: bool) -> None:
     _echo_failures(view)
     _echo_breakers(view)
     _echo_processes(view)
+    _echo_brokers(view)
 
 
 def as_data(view: Overview) -> dict[str, Any]:
@@ -56,6 +57,7 @@ def as_data(view: Overview) -> dict[str, Any]:
                 "silent": view.is_silent(process),
                 "destinations": sorted(process.details.get("destinations", {})),
                 "version": process.details.get("version"),
+                "broker_error": process.details.get("broker_error"),
             }
             for process in view.processes
         ],
@@ -125,6 +127,16 @@ def _echo_processes(view: Overview) -> None:
             for process in view.processes
         ],
     )
+
+
+def _echo_brokers(view: Overview) -> None:
+    for process in view.without_broker:
+        click.echo(
+            one_line(
+                f"worker {process.host}:{process.pid} can't reach its broker (Redis), and looks for due events by "
+                f"itself: {process.details['broker_error']}"
+            )
+        )
 
 
 def _time(seconds: float) -> str:

@@ -267,6 +267,15 @@ class TestStatus:
         assert re.search(r"^worker .* ago +mailer$", output, re.MULTILINE)
         assert "last 5 minutes: 5 emitted, 0 delivered, 0 retried, 2 failed" in output
 
+    def test_names_workers_that_can_not_reach_their_broker(self, box: Outbox, command: Outbox_) -> None:
+        box.publisher.kind = WORKER
+        box.publisher.broker_error = "ConnectionError: refused"
+        box.publisher.publish()
+        told = r"^worker .*:\d+ can't reach its broker \(Redis\), .*: ConnectionError: refused$"
+        assert re.search(told, command("status").output, re.MULTILINE)
+        (process,) = json.loads(command("status", "--json").output)["processes"]
+        assert process["broker_error"] == "ConnectionError: refused"
+
     def test_says_what_to_start_when_nobody_is_there(self, command: Outbox_) -> None:
         assert "start `dramatiq jobs your.module` and `python -m scheduler`" in command("status").output
 

@@ -18,7 +18,7 @@ import redis
 from jobs import wakeup
 from jobs.redis_broker import OutboxRedisBroker
 from jobs.wakeup import ENOUGH_WAITING, LocalFlag, RedisFlag, answer, flag_for, ring_once
-from tests.processes import Stage
+from tests.processes import MakeStage, Stage
 from tests.servers import wait_until
 
 
@@ -281,7 +281,8 @@ class TestMessages:
         assert sorted(stage.began()) == sorted(stage.ended()) == sorted(ids)
         assert worker.running
 
-    def test_lost_are_made_up_for_by_a_sweep_whatever_the_flag_says(self, stage: Stage) -> None:
+    def test_lost_are_made_up_for_by_a_sweep_whatever_the_flag_says(self, make_stage: MakeStage) -> None:
+        stage = make_stage(sweep_seconds=3600)  # the worker does not look by itself
         (first,) = stage.emit()
         stage.worker()
         stage.wait_until_all("delivered")  # the worker has had its first look, for which it took the flag down

@@ -60,6 +60,7 @@ CHECKS = (
     Check("persistence", redis.persistence, REDIS),
     Check("memory", redis.memory, REDIS),
     Check("workers", processes.workers, TABLES),
+    Check("broker", processes.broker, TABLES),
     Check("scheduler", processes.scheduler, TABLES),
     Check("silent", processes.silent, TABLES),
     Check("hosts", processes.hosts, TABLES, only_on="sqlite"),
