@@ -143,6 +143,6 @@ class Site:
 
     def wake(self) -> None:
         """As a sweep does."""
-        from jobs import wakeup
+        from outbox.dramatiq import wakeup
 
         wakeup.sweep()

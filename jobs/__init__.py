@@ -1,20 +1,16 @@
-"""Dramatiq workers for the outbox: `dramatiq jobs your.module`, where `your.module` holds your handlers.
+"""Outbox workers, as a Procfile names them: `dramatiq jobs your.module`, where `your.module` holds your handlers.
 
-Importing this package sets up Dramatiq's broker from the environment, unless the application has set one already,
-and declares the actors on it.
+The one module whose import has effects: it sets up Dramatiq's broker from the environment, unless the application has
+set one already, and makes the process an outbox worker, with its actors, when Dramatiq's worker starts. So import it
+nowhere else; `outbox worker your.module` does the same for an application that has a package of this name.
 """
 
 from __future__ import annotations
 
-from jobs.destination import ActorDestination
-from jobs.readiness import under_dramatiq_cli
-from outbox.errors import OutboxError
+from outbox.dramatiq import ActorDestination
+from outbox.dramatiq.worker import errors_as_one_line, prepare_worker
 
-try:
-    from jobs.actors import cleanup_delivered_outbox_events, deliver_outbox_events
-except OutboxError as error:
-    if under_dramatiq_cli():
-        raise SystemExit(f"outbox: {error}") from None  # one clear line; the command line would print a traceback
-    raise
+__all__ = ["ActorDestination"]
 
-__all__ = ["ActorDestination", "cleanup_delivered_outbox_events", "deliver_outbox_events"]
+with errors_as_one_line():
+    prepare_worker()

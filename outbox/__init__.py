@@ -30,8 +30,10 @@ from outbox.destinations.webhook import Webhook
 from outbox.emit import UNIQUE, NewEvent
 from outbox.errors import (
     DuplicateEvent,
+    EventNotStored,
     InvalidEvent,
     InvalidMessage,
+    NotPermitted,
     OutboxError,
     RegistrationError,
     Reject,
@@ -45,6 +47,7 @@ from outbox.errors import (
 from outbox.event import Event
 from outbox.limits import Limits
 from outbox.models import InboxMessage, OutboxEvent
+from outbox.models import use_tables as _use_tables
 from outbox.outcome import Delivered, Failed, Outcome, Retry
 from outbox.registry import Registry
 from outbox.settings import Settings
@@ -56,6 +59,7 @@ __all__ = [
     "Destination",
     "DuplicateEvent",
     "Event",
+    "EventNotStored",
     "Failed",
     "InboxMessage",
     "InvalidEvent",
@@ -63,6 +67,7 @@ __all__ = [
     "Lease",
     "Limits",
     "NewEvent",
+    "NotPermitted",
     "Outbox",
     "OutboxError",
     "OutboxEvent",
@@ -93,6 +98,7 @@ __all__ = [
     "inbox",
     "loaded_settings",
     "process_pending_events",
+    "retire",
     "retry_failed_events",
     "webhooks",
 ]
@@ -118,11 +124,15 @@ def configure(
     """
     global _current
     with _lock:
+        was_worker = _current is not None and _current.is_worker
         _current = Outbox(
             Settings.load(**settings), database=database, registry=_registry, inbox_database=inbox_database
         )
+        _current.is_worker = was_worker  # a handler's module may call this late, in a worker that is running
         OutboxEvent.bind(_current.database)
         InboxMessage.bind(_current.inbox.database)
+        for model in (OutboxEvent, InboxMessage):
+            _use_tables(model, _current.settings.tables)
         return _current
 
 
@@ -157,6 +167,7 @@ def _on_current(method: Callable[Concatenate[Outbox, P], R]) -> Callable[P, R]:
 add_destination = _registry.add
 handler = _registry.handler
 ignore = _registry.ignore
+retire = _registry.retire
 
 emit = _on_current(Outbox.emit)
 emit_many = _on_current(Outbox.emit_many)

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import datetime, timedelta
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 from uuid import UUID
 
@@ -24,14 +24,17 @@ from outbox.bell import Bell
 from outbox.connect import open_database
 from outbox.counters import Counters
 from outbox.database import Dialect, behind_proxy, dialect_of, is_private_to_a_thread
+from outbox.delivery.audience import Audiences
 from outbox.delivery.drain_limit import DrainLimit
 from outbox.delivery.front import Front
 from outbox.delivery.lease import LeaseKeeper
 from outbox.delivery.pace import Pace
 from outbox.delivery.solitude import Solitude
 from outbox.destinations.declared import declare
+from outbox.destinations.record import Recorder
+from outbox.destinations.recorded import RecordedDestinations
 from outbox.emit import NewEvent, OnDuplicate, Unique, as_new_event, emit, emit_many
-from outbox.errors import SettingsError
+from outbox.errors import NothingRegistered, SettingsError
 from outbox.gates import Gates
 from outbox.inbox import Inbox
 from outbox.models import OutboxEvent
@@ -59,12 +62,18 @@ class Outbox:
     ) -> None:
         self.settings = Settings.load() if settings is None else settings
         self.database = open_database(self.settings.database_url) if database is None else behind_proxy(database)
-        self.dialect: Dialect = dialect_of(self.database)
+        self.dialect: Dialect = dialect_of(self.database, self.settings.tables)
         self.registry = Registry() if registry is None else registry
         self.counters = counters = Counters()
         self.emitted = AfterCommit(lambda _, count: counters.add(emitted=count))
-        inbox_dialect = self.dialect if inbox_database is None else dialect_of(behind_proxy(inbox_database))
+        inbox_dialect = self.dialect
+        if inbox_database is not None:
+            inbox_dialect = dialect_of(behind_proxy(inbox_database), self.settings.tables)
         self.inbox = Inbox(inbox_dialect, self.counters, self.settings.inbox_hours)
+        # The destinations of the deployment, as its workers have recorded them; and this process's own record of them.
+        self.recorded = RecordedDestinations(self.dialect)
+        self.audiences = Audiences(self.dialect, self.registry, self.recorded)
+        self.recorder = Recorder(self)
         self.pace = Pace(self.settings.batch_size)
         self.front = Front()
         self.drain_limit = DrainLimit(self.settings.drains)
@@ -73,9 +82,12 @@ class Outbox:
         self.gates = Gates(self.settings)
         self.bell = self._make_bell()
         self.publisher = Publisher(self)
+        # Whether this process was started to deliver events (`become_worker`), and so records its destinations.
+        self.is_worker = False
         # Set when this process is about to end: what has not begun is given back.
         self.stopping = threading.Event()
         self._warned: set[str] = set()
+        self.warned_of_no_transaction = False
         declare(self)  # last: what can't be built registers nothing
 
     # What the application does
@@ -137,6 +149,20 @@ class Outbox:
     def drain(self) -> int:
         """Deliver what is due until a claim comes back short; answers how many events were claimed."""
         return delivery.drain(self)
+
+    def become_worker(self, modules: Sequence[str] = ()) -> None:
+        """Declare that this process was started to deliver events.
+
+        Called once all of the application's modules (`modules`, for the error) are imported, before the first claim.
+        Raises NothingRegistered if this process could deliver nothing: a worker never ends an event without sending it.
+        """
+        self.check_registered(modules)
+        self.is_worker = True
+
+    def check_registered(self, modules: Sequence[str] = ()) -> None:
+        """Raise NothingRegistered unless a destination is registered here, or an event type is ignored."""
+        if self.registry.is_empty:
+            raise NothingRegistered(modules)
 
     @property
     def side_by_side(self) -> bool:
@@ -208,7 +234,12 @@ class Outbox:
             choices = ", ".join(sorted({INLINE, OFF, *known}))
             raise SettingsError(f"OUTBOX_DISPATCH must be one of {choices}, not {name!r}.")
         plug_in = known[name]
-        return Bell(lambda: plug_in.load()(self), prepare=plug_in.load)
+        return Bell(lambda: plug_in.load()(self), prepare=lambda: self._prepare_to_ring(plug_in))
+
+    def _prepare_to_ring(self, plug_in: EntryPoint) -> None:
+        ring = plug_in.load()
+        if hasattr(ring, "prepare"):
+            ring.prepare(self)
 
     def _deliver_inline(self) -> None:
         """Deliver all that is due, in the emitter's own thread; what handlers emit meanwhile is taken along."""

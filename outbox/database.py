@@ -23,7 +23,9 @@ from playhouse import pool
 
 from outbox import sql, timestamp
 from outbox.array_literal import array_of_ids, array_of_moments, array_of_numbers, array_of_texts
-from outbox.errors import SchemaError, SettingsError, TransactionRequired
+from outbox.errors import NotPermitted, SchemaError, SettingsError, TransactionRequired
+from outbox.models import tables_in_use
+from outbox.tables import Tables
 
 logger = logging.getLogger("outbox")
 PEEWEE_LOG = logging.getLogger("peewee")
@@ -54,22 +56,50 @@ class Dialect(ABC):
     # A moment before all others, as this database's timestamps compare.
     beginning: str
 
-    def __init__(self, database: peewee.Database) -> None:
+    def __init__(self, database: peewee.Database, tables: Tables) -> None:
         self.database = database
+        self.tables = tables
 
     def run(self, statement: str, parameters: Sequence[object] = ()) -> Any:
         """Run one statement on the calling thread's connection; answers the driver's cursor."""
         try:
             return self.database.execute_sql(statement, parameters)
         except (peewee.OperationalError, peewee.ProgrammingError) as error:
-            if _says_no_table(error):
-                raise no_tables(self.database) from None
+            if self.says_no_table(error):
+                raise self.no_tables() from None
             raise
+
+    def says_no_table(self, error: peewee.PeeweeException) -> bool:
+        """SQLite has only words for it, PostgreSQL a code, which no translation changes."""
+        original = getattr(error, "orig", None)
+        missing = f"no such table: {self.tables.prefix}"
+        return getattr(original, "sqlstate", None) == "42P01" or missing in str(error)
+
+    @property
+    def place(self) -> str:
+        """Where the tables are, for people: no user, no password."""
+        return place_of(self.database) + self.tables.described
+
+    def no_tables(self) -> SchemaError:
+        return SchemaError(
+            f"The outbox has no tables in {self.place} yet: run `outbox init` with OUTBOX_DATABASE_URL set to it, "
+            "or `outbox init your.module` if that module configures it, or call outbox.create_tables()."
+        )
 
     def row_of(self, statement: str, parameters: Sequence[object]) -> Row | None:
         """The first row that one statement answers, if any."""
         row: Row | None = self.run(statement, parameters).fetchone()
         return row
+
+    def select(self, query: Any) -> list[Any]:
+        """Run a Peewee query on this outbox's tables; returns its rows."""
+        with tables_in_use(self.tables):
+            return list(query.execute(self.database))
+
+    def count(self, query: Any) -> int:
+        """Return how many rows a Peewee query on this outbox's tables has."""
+        with tables_in_use(self.tables):
+            return int(query.count(self.database))
 
     @property
     def in_transaction(self) -> bool:
@@ -127,6 +157,10 @@ class Dialect(ABC):
             close()
         except peewee.PeeweeException as error:
             logger.debug("closing a discarded connection failed: %s", error)
+
+    @abstractmethod
+    def create_schema(self) -> None:
+        """Make the schema that the settings name, unless it is there."""
 
     def has_table(self, name: str) -> bool:
         return bool(self.database.table_exists(name))
@@ -186,10 +220,10 @@ class Dialect(ABC):
 class Postgres(Dialect):
     name = "postgres"
     beginning = "-infinity"
-    statements = sql.POSTGRES
 
     # Any number that nobody else is likely to use: the lock is shared by all programs on the database.
     SCHEMA_LOCK_KEY = 0x6F7574626F78
+    SCHEMA_LOCK_SECONDS = 10.0
     # libpq's transaction states ACTIVE, INTRANS and INERROR; IDLE is 0, and 4 says that the connection is lost.
     OPEN = (1, 2, 3)
     WHOLE = (1, 2)
@@ -205,8 +239,9 @@ class Postgres(Dialect):
         array_of_numbers,
     )
 
-    def __init__(self, database: peewee.Database) -> None:
-        super().__init__(database)
+    def __init__(self, database: peewee.Database, tables: Tables) -> None:
+        super().__init__(database, tables)
+        self.statements = sql.postgres(tables)
         self._kept = _Kept()
 
     @property
@@ -215,6 +250,20 @@ class Postgres(Dialect):
 
     def _driver_in_transaction(self, connection: Any) -> bool:
         return connection.pgconn.transaction_status in self.OPEN
+
+    def create_schema(self) -> None:
+        schema = self.tables.schema
+        # IF NOT EXISTS alone would need the right to create one, even where it exists.
+        if schema is None or self.run("SELECT FROM pg_namespace WHERE nspname = %s", (schema,)).fetchone() is not None:
+            return
+        try:
+            self.run(f'CREATE SCHEMA IF NOT EXISTS "{schema}"')
+        except peewee.ProgrammingError as error:
+            raise SchemaError(
+                f"The schema {schema} (OUTBOX_SCHEMA) does not exist in {place_of(self.database)}, and could not be "
+                f'created: {error}. Run `CREATE SCHEMA "{schema}" AUTHORIZATION …` with the role that runs '
+                "`outbox init`, as a role that may create schemas."
+            ) from error
 
     def has_table(self, name: str) -> bool:
         # Wherever the search path finds it, as every other statement does; Peewee looks in its first schema only.
@@ -253,14 +302,14 @@ class Postgres(Dialect):
             with peewee.__exception_wrapper__:  # type: ignore[attr-defined]  # it makes the errors Peewee's
                 row: Row | None = cursor.execute(statement, parameters).fetchone()
         except (peewee.OperationalError, peewee.ProgrammingError) as error:
-            if _says_no_table(error):
-                raise no_tables(database) from None
+            if self.says_no_table(error):
+                raise self.no_tables() from None
             raise
         self._kept.cursor = cursor
         return row
 
     def insert_many(self, rows: Sequence[Row]) -> list[Row | None]:
-        numbers = [number for (number,) in self.run(sql.DRAW_NUMBERS, (len(rows),)).fetchall()]
+        numbers = self._draw_numbers(len(rows))
         numbered = [(number, *row) for number, row in zip(numbers, rows, strict=True)]
         numbered.sort(key=itemgetter(4, 9))  # by event type and idempotency key
         stored: dict[int, Row] = {}
@@ -271,6 +320,18 @@ class Postgres(Dialect):
                 created_at, next_attempt_at = map(timestamp.from_database, moments)
                 stored |= {number: (number, created_at, next_attempt_at) for number in taken}
         return [stored.get(number) for number in numbers]
+
+    def _draw_numbers(self, count: int) -> list[int]:
+        try:
+            return [number for (number,) in self.run(self.statements.draw_numbers, (count,)).fetchall()]
+        except peewee.ProgrammingError as error:
+            if getattr(getattr(error, "orig", None), "sqlstate", None) != "42501":
+                raise
+            raise NotPermitted(
+                f"emit_many draws numbers from the sequence of {self.tables.event}, and this role may not: {error}. "
+                f"Run `GRANT USAGE ON SEQUENCE {self.tables.in_schema(self.tables.name('event') + '_seq_seq')} TO …`, "
+                "or call emit for each event, which needs no right on the sequence."
+            ) from error
 
     def claim(self, size: int, lease_id: UUID, lease_seconds: float, *, since: object, suspects: bool) -> list[Row]:
         parameters = (since, suspects, size, lease_id, float(lease_seconds))
@@ -289,13 +350,21 @@ class Postgres(Dialect):
         # At a stricter level the snapshot would be older than the lock, and miss what the last holder did.
         with self.database.atomic("READ COMMITTED"):
             self.run("SELECT pg_advisory_xact_lock(%s)", (self.SCHEMA_LOCK_KEY,))
+            # While a change waits for a table's lock, everything else on the table waits behind it.
+            self.run("SELECT set_config('lock_timeout', %s, true)", (f"{self.SCHEMA_LOCK_SECONDS:g}s",))
             yield
 
 
 class Sqlite(Dialect):
     name = "sqlite"
     beginning = ""
-    statements = sql.SQLITE
+
+    def __init__(self, database: peewee.Database, tables: Tables) -> None:
+        super().__init__(database, tables)
+        self.statements = sql.sqlite(tables)
+
+    def create_schema(self) -> None:
+        """Do nothing: SQLite has no schemas, and `dialect_of` has refused the setting."""
 
     def _driver_in_transaction(self, connection: Any) -> bool:
         return bool(connection.in_transaction)
@@ -351,12 +420,6 @@ class _Kept(threading.local):
     cursor: Any = None
 
 
-def _says_no_table(error: peewee.PeeweeException) -> bool:
-    """SQLite has only words for it, PostgreSQL a code, which no translation changes."""
-    original = getattr(error, "orig", None)
-    return getattr(original, "sqlstate", None) == "42P01" or "no such table: outbox_" in str(error)
-
-
 def place_of(database: peewee.Database) -> str:
     """Which database it is, for people: no user, no password."""
     name = str(database.database)
@@ -369,13 +432,6 @@ def place_of(database: peewee.Database) -> str:
     return f"postgresql://{host or ''}{f':{port}' if port else ''}/{name}"
 
 
-def no_tables(database: peewee.Database) -> SchemaError:
-    return SchemaError(
-        f"The outbox has no tables in {place_of(database)} yet: run `outbox init` with OUTBOX_DATABASE_URL set to it, "
-        "or `outbox init your.module` if that module configures it, or call outbox.create_tables()."
-    )
-
-
 def behind_proxy(database: peewee.Database | peewee.Proxy) -> peewee.Database:
     """The database itself, should the application keep it behind Peewee's proxy."""
     if not isinstance(database, peewee.Proxy):
@@ -386,18 +442,23 @@ def behind_proxy(database: peewee.Database | peewee.Proxy) -> peewee.Database:
     return found
 
 
-def dialect_of(database: peewee.Database) -> Dialect:
+def dialect_of(database: peewee.Database, tables: Tables) -> Dialect:
     """The dialect of the application's database, or a clear refusal."""
     if isinstance(database, peewee.SqliteDatabase):
+        if tables.schema is not None:
+            raise SettingsError(
+                f"OUTBOX_SCHEMA is {tables.schema!r}, but {place_of(database)} is SQLite, which has no schemas: "
+                "leave it out. To keep several outboxes in one file, set OUTBOX_TABLE_PREFIX."
+            )
         _warn_about_sqlite(database)
-        return Sqlite(database)
+        return Sqlite(database, tables)
     if isinstance(database, peewee.PostgresqlDatabase):
         if "Psycopg3" not in type(getattr(database, "_adapter", None)).__name__:
             raise SettingsError(
                 "The outbox needs psycopg 3, and this PostgresqlDatabase uses psycopg2. "
                 "Install dramatiq-outbox[postgres] and pass prefer_psycopg3=True to the database."
             )
-        return Postgres(database)
+        return Postgres(database, tables)
     raise SettingsError(
         f"The outbox works on Peewee's PostgresqlDatabase and SqliteDatabase, not on {type(database).__name__}."
     )

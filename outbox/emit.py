@@ -6,6 +6,7 @@ error: whatever happens, the caller's transaction can go on.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
@@ -15,18 +16,22 @@ from outbox import timestamp, tracing
 from outbox.context import in_force
 from outbox.database import AT_ONCE
 from outbox.encoding import check_text, encode_object
-from outbox.errors import DuplicateEvent, InvalidEvent, TransactionRequired
+from outbox.errors import DuplicateEvent, EventNotStored, InvalidEvent, TransactionRequired
 from outbox.identifier import uuid7
-from outbox.models import CONTEXT_LENGTH, KEY_LENGTH, NAME_LENGTH, PENDING, Encoded, OutboxEvent
+from outbox.models import CONTEXT_LENGTH, EVENT, KEY_LENGTH, NAME_LENGTH, PENDING, Encoded, OutboxEvent
 
 if TYPE_CHECKING:
     from outbox.core import Outbox
     from outbox.database import Row
 
+logger = logging.getLogger("outbox")
+
 OnDuplicate = Literal["raise", "ignore"]
 
 MAX_ATTEMPTS_LIMIT = 1_000
 LONGEST_DELAY = timedelta(days=3_650)
+# How often an event is inserted again whose key seemed to be taken, by a row that is not there.
+INSERT_TRIES = 3
 
 
 class Unique:
@@ -95,6 +100,7 @@ class Draft(NamedTuple):
             "next_attempt_at": next_attempt_at,
             "created_at": created_at,
             "updated_at": created_at,
+            "kind": EVENT,
         }
         return event
 
@@ -182,17 +188,28 @@ def _store(box: Outbox, draft: Draft, on_duplicate: OnDuplicate) -> OutboxEvent:
 
 def _found(box: Outbox, draft: Draft, on_duplicate: OnDuplicate, row: Row | None) -> OutboxEvent:
     """What the table holds, after an insert that has answered `row`."""
-    while row is None:
-        same_key = (OutboxEvent.event_type == draft.event_type) & (OutboxEvent.idempotency_key == draft.idempotency_key)
-        existing: OutboxEvent | None = OutboxEvent.select().where(same_key).first(box.database)
-        if existing is None:
-            row = box.dialect.insert(draft)  # it was cleaned up between the two statements: the key is free again
-            continue
-        box.counters.add(duplicates=1)
-        if on_duplicate == "ignore":
-            return existing
-        raise DuplicateEvent(draft.event_type, draft.idempotency_key, existing.id)
+    for _ in range(INSERT_TRIES):
+        if row is not None:
+            return draft.stored(*row)
+        existing = _existing(box, draft, on_duplicate)
+        if existing is not None:
+            box.counters.add(duplicates=1)
+            if on_duplicate == "ignore":
+                return existing
+            raise DuplicateEvent(draft.event_type, draft.idempotency_key, existing.id)
+        row = box.dialect.insert(draft)  # it was cleaned up between the two statements: the key is free again
+    if row is None:
+        raise EventNotStored(draft.event_type, draft.idempotency_key, box.dialect.tables.event)
     return draft.stored(*row)
+
+
+def _existing(box: Outbox, draft: Draft, on_duplicate: OnDuplicate) -> OutboxEvent | None:
+    """Return the event of the same type and key; only its id, if an error is all that is made of it."""
+    event = OutboxEvent
+    columns = [] if on_duplicate == "ignore" else [event.id]
+    same_key = (event.event_type == draft.event_type) & (event.idempotency_key == draft.idempotency_key)
+    found: list[OutboxEvent] = box.dialect.select(event.select(*columns).where(same_key))
+    return found[0] if found else None
 
 
 def _count_after_commit(box: Outbox, new: int) -> None:
@@ -221,8 +238,27 @@ def _refuse_doubles(drafts: Iterable[Draft]) -> None:
 
 
 def _check_transaction(box: Outbox) -> None:
-    if box.settings.require_transaction and not box.dialect.in_transaction:
-        raise TransactionRequired
+    """Refuse an emit outside a transaction, or warn of the first one."""
+    required = box.settings.require_transaction
+    if (box.warned_of_no_transaction and not required) or box.dialect.in_transaction:
+        return
+    if required:
+        raise TransactionRequired(f"{_no_transaction(box)} Or set OUTBOX_REQUIRE_TRANSACTION=false.")
+    box.warned_of_no_transaction = True
+    logger.warning(
+        "%s OUTBOX_REQUIRE_TRANSACTION=true makes this an error. It is logged once; further ones are not.",
+        _no_transaction(box),
+    )
+
+
+def _no_transaction(box: Outbox) -> str:
+    """Say what an emit outside a transaction means, how that comes, and what to do about it."""
+    return (
+        f"emit was called outside a transaction on {box.dialect.place}: the event is committed by itself, and stays if "
+        "the change that it reports is rolled back. Either no transaction was open, or one is open on another Peewee "
+        "database object than the outbox's, and so on another connection. Call emit inside `with db.atomic():`, and "
+        "have the outbox use the same object: `outbox.configure(database=db)`."
+    )
 
 
 def _identity(value: object) -> str:

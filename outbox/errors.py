@@ -5,10 +5,13 @@ OutboxError
 ├── InvalidEvent           emit refused its input; nothing was written
 ├── InvalidMessage         the inbox can't tell which message that is
 ├── DuplicateEvent         that key was emitted before (also a peewee.IntegrityError)
+├── EventNotStored         the database stored no row, though no duplicate is to be seen
+├── NotPermitted           the database role lacks a right (also a peewee.ProgrammingError)
 ├── TransactionRequired    emit needs a transaction here (OUTBOX_REQUIRE_TRANSACTION)
 ├── TransactionOpen        deliveries can't run inside the caller's transaction
 ├── SchemaError            the tables are missing or too old
 ├── RegistrationError      a handler or destination can't be registered like this
+│   └── NothingRegistered  a process that should deliver has no handler and no other destination
 ├── VerificationError      a webhook that was received is not what it says
 └── Signal                 raised by a handler to say what should happen to its event
     ├── Reject             fail now, for good
@@ -18,6 +21,7 @@ OutboxError
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -55,16 +59,25 @@ class DuplicateEvent(OutboxError, peewee.IntegrityError):
         )
 
 
+class EventNotStored(OutboxError, RuntimeError):
+    """The database took the insert, stored nothing, and shows no duplicate; the transaction goes on."""
+
+    def __init__(self, event_type: str, idempotency_key: str, table: str) -> None:
+        super().__init__(
+            f"{event_type!r} with the idempotency key {idempotency_key!r} was not stored: the database inserted no row "
+            f"into {table}, and shows no row with that key. Probable reasons: a BEFORE INSERT trigger on the table "
+            "returns NULL, or row-level security hides the event that has the key. Remove the trigger, or change it to "
+            f"return NEW; let this role see all rows, with a policy or with `ALTER TABLE {table} DISABLE ROW LEVEL "
+            "SECURITY`."
+        )
+
+
+class NotPermitted(OutboxError, peewee.ProgrammingError):
+    """The database role lacks a right that this call needs; the transaction goes on."""
+
+
 class TransactionRequired(OutboxError, RuntimeError):
     """emit was called where there is no transaction, and needs one."""
-
-    def __init__(self, message: str | None = None) -> None:
-        super().__init__(
-            "emit was called outside a transaction, so the event could exist without the change it reports. "
-            "Call it inside `with db.atomic():`, or set OUTBOX_REQUIRE_TRANSACTION=false."
-            if message is None
-            else message
-        )
 
 
 class TransactionOpen(OutboxError, RuntimeError):
@@ -83,6 +96,18 @@ class SchemaError(OutboxError, RuntimeError):
 
 class RegistrationError(OutboxError, ValueError):
     """A handler or destination can't be registered as asked."""
+
+
+class NothingRegistered(RegistrationError):
+    """A process that should deliver has no handler and no other destination."""
+
+    def __init__(self, modules: Sequence[str] = ()) -> None:
+        where = f" (imported: {', '.join(modules)})" if modules else ""
+        super().__init__(
+            f"no handler is registered, and no other destination{where}, so a worker would have nothing to deliver "
+            "to. Name the module that holds your @outbox.handler functions: `outbox worker your.module`, "
+            "`dramatiq jobs your.module` or `outbox up your.module`. Or set OUTBOX_WEBHOOK_URL or OUTBOX_STREAM."
+        )
 
 
 class VerificationError(OutboxError, ValueError):

@@ -20,9 +20,9 @@ class Event:
     # Thousands a second are made: no dictionary each.
     __slots__ = (
         "_claimed_at", "_created_at", "_headers", "_headers_text", "_id", "_payload", "_payload_text", "_progress",
-        "_progress_text", "aggregate_id", "aggregate_type", "attempt", "claims", "correlation_id", "due_at",
-        "event_type", "idempotency_key", "max_attempts", "ordering_key", "row_id", "seq", "span", "suspect",
-        "tenant_id",
+        "_progress_text", "aggregate_id", "aggregate_type", "attempt", "claims", "correlation_id",
+        "destinations_version", "due_at", "event_type", "idempotency_key", "max_attempts", "ordering_key", "row_id",
+        "seq", "span", "suspect", "tenant_id",
     )  # fmt: skip
 
     def __init__(self, row: Row) -> None:
@@ -44,6 +44,7 @@ class Event:
             self.due_at,
             self._created_at,
             self._claimed_at,
+            self.destinations_version,
             self.suspect,
         ) = row
         # Counted per destination; set before each call.
@@ -75,7 +76,7 @@ class Event:
         about = (aggregate_type, aggregate_id, event_type, None)
         content = (body, headers, correlation_id, tenant_id, str(id))
         moments = (created_at, created_at, created_at)
-        event = cls((str(id), 0, *about, *content, attempt, max_attempts, None, *moments, False))
+        event = cls((str(id), 0, *about, *content, attempt, max_attempts, None, *moments, None, False))
         event.attempt = attempt
         return event
 
@@ -93,6 +94,8 @@ class Event:
     idempotency_key: str
     claims: int
     max_attempts: int
+    # Which version of the recorded destinations it was claimed under.
+    destinations_version: int | None
     suspect: bool
 
     @property

@@ -104,7 +104,7 @@ class Inbox:
         return retention.cleanup_inbox(self.dialect, hours, seconds=seconds)
 
     def _insert(self, parameters: tuple[str, str]) -> bool:
-        with schema.explaining(self.database):
+        with schema.explaining(self.dialect):
             cursor = self.database.execute_sql(self.dialect.statements.inbox_insert, parameters)
         return cursor.fetchone() is not None
 

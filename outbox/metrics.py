@@ -18,6 +18,7 @@ from outbox.admin.queries import COUNT_CAP
 from outbox.admin.records import Process, Total
 from outbox.counters import BUCKETS, Labels
 from outbox.database import CONNECTION_ERRORS
+from outbox.destinations.recorded import RecordedDestination, read
 from outbox.errors import SchemaError, SettingsError
 from outbox.models import FAILED, PENDING, SENDING
 from outbox.publish import APPLICATION, CONSUMER, SCHEDULER, UP, WORKER, labels_from_text, plain
@@ -80,7 +81,7 @@ class Collector:
 
     def describe(self) -> list[Metric]:
         """Names alone: to register must not ask the database."""
-        return [*_counters({}), *_by_destination({}, ()), *_gauges(None), _up(1)]
+        return [*_counters({}), *_by_destination({}, ()), *_gauges(None), _absent(()), _up(1)]
 
     def collect(self) -> list[Metric]:
         try:
@@ -101,12 +102,14 @@ def families(box: Outbox) -> Iterator[Metric]:
     with box.dialect.connection():
         box.check_schema()
         view = overview(box)
-        for row in Total.select().execute(box.database):
+        recorded = read(box.dialect)[1]
+        for row in box.dialect.select(Total.select()):
             totals[row.name][labels_from_text(row.labels)] = row.value
     yield _up(1)
     yield from _counters(totals)
     yield from _by_destination(totals, _known(view.alive))
     yield from _gauges(view)
+    yield _absent(recorded.values())
 
 
 def _up(value: int) -> Metric:
@@ -205,6 +208,18 @@ def _breakers(view: Overview | None) -> Metric:
         is_open = {plain(name) for name, state in view.breakers.items() if state.get("open")}
         for destination in sorted({*_known(view.alive), *is_open}):
             family.add_metric([destination], int(destination in is_open))
+    return family
+
+
+def _absent(recorded: Iterable[RecordedDestination]) -> Metric:
+    family = GaugeMetricFamily(
+        "outbox_destination_absent",
+        "1 while no running worker has a destination that was recorded and not retired.",
+        labels=["destination"],
+    )
+    for each in recorded:
+        if not each.retired:
+            family.add_metric([plain(each.name)], int(not each.alive))
     return family
 
 

@@ -1,20 +1,30 @@
-"""The tables `outbox_event` and `inbox` as Peewee models.
+"""The tables of events and of the inbox as Peewee models.
 
 The tables themselves are made by `schema.py`; the hot path reads and writes them by the statements in `sql.py`. The
 model is for everybody else: queries, the command line, an application's own reports.
+
+An application's own queries use the tables of the outbox that `configure` has made. The library's own queries are run
+by a dialect (`select`, `count`), and use the tables of that dialect's outbox: a program may have several.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import datetime
 from typing import Any
 
 import peewee
 
 from outbox import timestamp
+from outbox.tables import Tables
 
 PENDING, SENDING, DELIVERED, FAILED = STATUSES = ("pending", "sending", "delivered", "failed")
+
+# What a row is: something that happened.
+EVENT = "event"
 
 NAME_LENGTH = 100
 KEY_LENGTH = 255
@@ -67,6 +77,51 @@ class JsonField(peewee.Field):
         return json.loads(value) if isinstance(value, str) else value
 
 
+_in_use: ContextVar[Tables | None] = ContextVar("outbox_tables_in_use", default=None)
+
+
+@contextmanager
+def tables_in_use(tables: Tables) -> Iterator[None]:
+    """Peewee queries that are run inside the block, on this thread, read these tables."""
+    token = _in_use.set(tables)
+    try:
+        yield
+    finally:
+        _in_use.reset(token)
+
+
+class NamedBySettings(peewee.Metadata):
+    """A model whose table's name depends on the settings. `kind` says which of `Tables` it is."""
+
+    kind: str
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._named: dict[Tables, peewee.Table] = {}
+
+    @property
+    def table(self) -> peewee.Table:
+        # Peewee asks for it when it writes out the SQL, not when the query is built.
+        tables = _in_use.get()
+        if tables is None:
+            return super().table
+        if tables not in self._named:
+            columns = [field.column_name for field in self.sorted_fields]
+            self._named[tables] = peewee.Table(tables.name(self.kind), columns, schema=tables.schema, _model=self.model)
+        return self._named[tables]
+
+    @table.deleter
+    def table(self) -> None:
+        self._table = None
+
+
+def use_tables(model: type[peewee.Model], tables: Tables) -> None:
+    """Have the application's own queries read this table."""
+    metadata: Any = model._meta
+    metadata.schema = tables.schema
+    metadata.set_table_name(tables.name(metadata.kind))
+
+
 class OutboxEvent(peewee.Model):
     """One event: what happened, and how far its delivery has come."""
 
@@ -92,9 +147,15 @@ class OutboxEvent(peewee.Model):
     error_message = peewee.TextField(null=True)
     created_at = UtcDateTimeField()
     updated_at = UtcDateTimeField()
+    kind = peewee.CharField(10, default=EVENT)
+    subject = peewee.CharField(KEY_LENGTH, null=True)
+    # Who had it when it was delivered: the id of a row of outbox_audience.
+    audience = peewee.IntegerField(null=True)
 
     class Meta:
         table_name = "outbox_event"
+        model_metadata_class = NamedBySettings
+        kind = "event"
 
     def __str__(self) -> str:
         return f"{self.event_type} ({self.status.capitalize()})"
@@ -109,4 +170,6 @@ class InboxMessage(peewee.Model):
 
     class Meta:
         table_name = "inbox"
+        model_metadata_class = NamedBySettings
+        kind = "inbox"
         primary_key = peewee.CompositeKey("message_id", "handler_name")

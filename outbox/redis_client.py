@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from outbox.destinations.handler import describe
 from outbox.errors import SettingsError, Unavailable
@@ -35,6 +36,8 @@ OUT_OF_ORDER = (
     redis.exceptions.NoScriptError,
     redis.exceptions.TryAgainError,
 )
+# One name for the same host.
+LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
 OUT_OF_ORDER_CODES = ("BUSY ", "MISCONF ", "NOREPLICAS ")
 
 
@@ -70,6 +73,28 @@ def make_client(url: str, *, answer_timeout: float = ANSWER_TIMEOUT, source: str
             "special characters in a password must be percent-encoded."
         ) from None
     return client
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a client connects to. Without credentials: it is shown in errors."""
+
+    place: str
+    db: int
+
+    def __str__(self) -> str:
+        return f"{self.place}, database {self.db}"
+
+
+def address_of(client: redis.Redis) -> Address | None:
+    """Return where a client connects to, or None if it only finds out when it connects (Sentinel)."""
+    if hasattr(client.connection_pool, "sentinel_manager"):
+        return None
+    options = client.connection_pool.connection_kwargs
+    host = options.get("host", "localhost")
+    host = "localhost" if host in LOCAL_NAMES else host
+    place = options["path"] if "path" in options else f"{host}:{options.get('port', 6379)}"
+    return Address(str(place), int(options.get("db") or 0))
 
 
 def outcomes(pipeline: Pipeline) -> list[Outcome]:

@@ -7,23 +7,18 @@ every worker on a table loads the same modules.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from outbox.destinations import Destination
+from outbox.destinations.choice import Choice
 from outbox.destinations.handler import Function, Handler
 from outbox.destinations.pattern import Pattern
 from outbox.errors import RegistrationError
 from outbox.limits import Limits
+from outbox.models import KEY_LENGTH
 
 F = TypeVar("F", bound=Function)
-
-
-class Audience(NamedTuple):
-    """Who wants events of one type."""
-
-    destinations: tuple[Destination, ...]
-    names: tuple[str, ...]
 
 
 class Registry:
@@ -34,7 +29,8 @@ class Registry:
         # The names of those that came with the settings, and go with them.
         self._declared: frozenset[str] = frozenset()
         self._ignored: list[Pattern] = []
-        self._lookups: dict[str, Audience] = {}
+        self._retired: tuple[str, ...] = ()
+        self._lookups: dict[str, tuple[Destination, ...]] = {}
         self._lock = threading.Lock()
 
     def add(self, destination: Destination) -> None:
@@ -63,19 +59,24 @@ class Registry:
         self,
         *event_types: str,
         name: str | None = None,
+        replaces: str | Sequence[str] = (),
         concurrency: int | None = None,
         per_second: float | None = None,
     ) -> Callable[[F], F]:
         """Register a function for `"user.created"`, `"user.*"` or `"*"`.
 
         `name` identifies it in the events' progress; it defaults to the function's path, so pass one if the function
-        may move while events are waiting for it. `concurrency` and `per_second` limit its calls (`outbox.Limits`).
+        may move while events are waiting for it, or say with `replaces` which name it had before. `concurrency` and
+        `per_second` limit its calls (`outbox.Limits`).
         """
         for text in event_types:
             Pattern(text)  # refused here: `@outbox.handler` without its brackets never comes to `register`
 
         def register(function: F) -> F:
-            self.add(Handler(function, event_types, name, concurrency=concurrency, per_second=per_second))
+            own = Handler(
+                function, event_types, name, replaces=replaces, concurrency=concurrency, per_second=per_second
+            )
+            self.add(own)
             return function
 
         return register
@@ -85,15 +86,29 @@ class Registry:
         with self._lock:
             self._ignored += [Pattern(text) for text in patterns]
 
+    def retire(self, *names: str) -> None:
+        """Declare that the deployment no longer has destinations of these names.
+
+        The next worker that starts retires them: events stop waiting for them.
+        """
+        for name in names:
+            _check_name(name)
+        with self._lock:
+            self._retired += names
+
     def clear(self) -> None:
         """Forget everything; for tests."""
         with self._lock:
-            self._ignored, self._declared = [], frozenset()
+            self._ignored, self._declared, self._retired = [], frozenset(), ()
             self._replace({})
 
     @property
     def destinations(self) -> Mapping[str, Destination]:
         return self._destinations
+
+    @property
+    def retired(self) -> tuple[str, ...]:
+        return self._retired
 
     @property
     def is_empty(self) -> bool:
@@ -103,18 +118,17 @@ class Registry:
         return any(pattern.matches(event_type) for pattern in self._ignored)
 
     def wanting(self, event_type: str) -> tuple[Destination, ...]:
-        """The destinations for a type."""
-        return self.audience(event_type).destinations
-
-    def audience(self, event_type: str) -> Audience:
         """The destinations for a type, looked up once per type."""
         lookups = self._lookups
         found = lookups.get(event_type)
         if found is None:
-            destinations = tuple(each for each in self._destinations.values() if each.wants(event_type))
-            found = Audience(destinations, tuple(each.name for each in destinations))
+            found = tuple(each for each in self._destinations.values() if _wants(each, event_type))
             lookups[event_type] = found  # into the same dict that was read: `_replace` makes another
         return found
+
+
+def _wants(destination: Destination, event_type: str) -> bool:
+    return any(Pattern(text).matches(event_type) for text in destination.events)
 
 
 def _taken(name: str, *, by_settings: bool) -> RegistrationError:
@@ -129,11 +143,41 @@ def _check(destination: object) -> None:
     name = getattr(destination, "name", None)
     if isinstance(destination, type) or not isinstance(name, str) or not name.strip():
         raise RegistrationError(
-            f"{destination!r} is no destination: it needs a `name`, and methods `wants` and `deliver` "
+            f"{destination!r} is no destination: it needs a `name`, `events` and a method `deliver` "
             "(outbox.Destination). A function is registered with @outbox.handler."
         )
-    for method in ("wants", "deliver"):
-        if not callable(getattr(destination, method, None)):
-            raise RegistrationError(f"The destination {name!r} has no method `{method}` (outbox.Destination).")
+    _check_name(name)
+    if not callable(getattr(destination, "deliver", None)):
+        raise RegistrationError(f"The destination {name!r} has no method `deliver` (outbox.Destination).")
+    if not hasattr(destination, "events"):
+        raise RegistrationError(
+            f"The destination {name!r} has no `events`: the patterns of the event types that it wants, such as "
+            "['order.*'], or ['*'] for all. Workers record them in the database, which a method `wants` does not allow."
+        )
+    Choice(destination.events)
+    _check_replaces(name, getattr(destination, "replaces", ()))
     if not isinstance(getattr(destination, "limits", None), Limits | None):
         raise RegistrationError(f"The `limits` of the destination {name!r} are no outbox.Limits.")
+
+
+def _check_name(name: object) -> None:
+    if not isinstance(name, str) or not name.strip() or len(name) > KEY_LENGTH or "\0" in name:
+        raise RegistrationError(
+            f"The name of a destination must be text of 1 to {KEY_LENGTH} characters, without NUL, not {name!r}."
+        )
+
+
+def _check_replaces(name: str, replaces: object) -> None:
+    for old in names_replaced(replaces):
+        _check_name(old)
+        if old == name:
+            raise RegistrationError(f"The destination {name!r} can't replace itself.")
+
+
+def names_replaced(replaces: object) -> tuple[str, ...]:
+    """Return what a destination's `replaces` says, as names: it may be one name, or several."""
+    if isinstance(replaces, str):
+        return (replaces,)
+    if not isinstance(replaces, Iterable):
+        raise RegistrationError(f"`replaces` must be a name, or a list of names, not {replaces!r}.")
+    return tuple(replaces)

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from outbox import timestamp
 from outbox.database import Dialect
+from outbox.destinations.record import retire_absent
 from outbox.errors import SettingsError
 from outbox.identifier import as_uuid, first_uuid7_of
 from outbox.schema import explaining
@@ -61,7 +62,7 @@ def cleanup_inbox(dialect: Dialect, hours: float, *, seconds: float | None = Non
     ends_at = None if seconds is None else time.monotonic() + seconds
     deleted = remaining = 0
     database, statements = dialect.database, dialect.statements
-    with dialect.connection(), explaining(database):
+    with dialect.connection(), explaining(dialect):
         age = dialect.seconds(hours * 3600)
         while bite := int(database.execute_sql(statements.inbox_delete, (age, BATCH)).rowcount):
             deleted += bite
@@ -81,7 +82,11 @@ def count_ended(box: Outbox, retention_hours: float | None = None) -> int:
 
 
 def forget_records(box: Outbox) -> None:
-    """What operators are told by: processes that have fallen silent, old minutes, and what was done long ago."""
+    """What operators are told by: processes that have fallen silent, old minutes, and what was done long ago.
+
+    And destinations that no worker has had for OUTBOX_MAX_AGE_HOURS are retired.
+    """
+    retire_absent(box)
     statements = box.dialect.statements
     with box.dialect.connection():
         for statement, days in (

@@ -1,7 +1,7 @@
 """What an outcome means for an event: pure decisions, from values to values.
 
-`progress` holds a `Standing` per destination. An event ends when all of them have ended: delivered if all have it,
-failed if any failed. Until then it is due again at the earliest of their times.
+`progress` holds a `Standing` per destination. An event ends when all of them have ended: failed if any failed, else
+delivered. Until then it is due again at the earliest of their times.
 """
 
 from __future__ import annotations
@@ -22,9 +22,16 @@ from outbox.settings import Settings
 ERROR_LENGTH = 2_000
 # Jitter only lengthens a wait: nothing is tried before its backoff is over.
 JITTER = 0.25
+# An event that waits for a worker with a destination that this one lacks is looked at again after so long, at first and
+# at most. Such a worker may claim it the next time; with none running, looking often would only cost.
+ABSENT_SECONDS, MOST_ABSENT_SECONDS = 2.0, 60.0
 WAITING = "waiting"
+# The destination was retired before it had the event: it ends, and has not failed.
+RETIRED = "retired"
 # Stands in `progress` for every destination that is not named there: an event that is replayed to one alone.
 OTHERS = "(others)"
+# Stands there for the handler that is missing; it makes way for the first destination that wants the event.
+NOBODY = "(nobody)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +41,8 @@ class Standing:
     state: str = WAITING
     attempts: int = 0
     waits: int = 0
+    # How often a worker had the event that did not have this destination.
+    absences: int = 0
     since: datetime | None = None
     not_before: datetime | None = None
     error: str | None = None
@@ -53,11 +62,27 @@ class Standing:
         """Not tried, at no cost: others come first."""
         return replace(self, not_before=until)
 
+    def left_to_another_worker(self, now: datetime) -> Self:
+        """Wait for a worker that has the destination, at no cost: neither an attempt nor age."""
+        seconds = min(ABSENT_SECONDS * 2.0 ** min(self.absences, 10), MOST_ABSENT_SECONDS)
+        seconds *= 1 + random.uniform(0, JITTER)  # noqa: S311  (spreads load, guards nothing)
+        return replace(
+            self,
+            absences=self.absences + 1,
+            not_before=now + timedelta(seconds=seconds),
+            error="waits for a worker that has this destination",
+        )
+
+    def retired(self) -> Self:
+        """End without delivering: the destination is gone for good."""
+        return replace(self, state=RETIRED, not_before=None, error=None)
+
     def to_json(self) -> dict[str, Any]:
         fields = {
             "state": self.state,
             "attempts": self.attempts,
             "waits": self.waits,
+            "absences": self.absences,
             "since": None if self.since is None else timestamp.to_text(self.since),
             "not_before": None if self.not_before is None else timestamp.to_text(self.not_before),
             "error": self.error,
@@ -71,6 +96,7 @@ class Standing:
             state=entry.get("state", WAITING),
             attempts=entry.get("attempts", 0),
             waits=entry.get("waits", 0),
+            absences=entry.get("absences", 0),
             since=None if since is None else timestamp.from_database(since),
             not_before=None if not_before is None else timestamp.from_database(not_before),
             error=entry.get("error"),
@@ -127,7 +153,7 @@ def verdict(standings: Mapping[str, Standing]) -> Verdict:
         (only,) = standings.values()
         if only.state == DELIVERED:
             return _delivered(only.attempts)
-    if all(standing.state == DELIVERED for standing in standings.values()):
+    if all(standing.state in (DELIVERED, RETIRED) for standing in standings.values()):
         return _delivered(max((standing.attempts for standing in standings.values()), default=0))
     waiting = {name: standing for name, standing in standings.items() if standing.open}
     failed = {name: standing for name, standing in standings.items() if standing.state == FAILED}

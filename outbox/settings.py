@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from outbox.errors import SettingsError
+from outbox.tables import DEFAULT_PREFIX, Tables, parse_prefix, parse_schema
 
 logger = logging.getLogger("outbox")
 
@@ -94,8 +95,21 @@ class Settings:
     database_url: str = _setting(
         DEFAULT_DATABASE_URL, _text, "where the events are kept; `configure(database=…)` takes precedence", secret=True
     )
+    schema: str | None = _setting(
+        None,
+        parse_schema,
+        "the PostgreSQL schema with the tables; by default where the search path finds them",
+    )
+    table_prefix: str = _setting(
+        DEFAULT_PREFIX,
+        parse_prefix,
+        "what the tables' names begin with; the inbox's table is `inbox`, and with another prefix `<prefix>inbox`",
+    )
     redis_url: str | None = _setting(
-        None, _text, "the broker; without it messages stay inside the process", secret=True
+        None,
+        _text,
+        "the broker, unless the application has set one; without either messages stay inside the process",
+        secret=True,
     )
     dispatch: str = _setting(
         "dramatiq",
@@ -216,6 +230,10 @@ class Settings:
     def names_database(self) -> bool:
         """Whether somebody has said where the events are; if not, an application may still bring its own database."""
         return self.database_url != DEFAULT_DATABASE_URL
+
+    @property
+    def tables(self) -> Tables:
+        return Tables(self.schema, self.table_prefix)
 
     @property
     def redelivery_hours(self) -> float:

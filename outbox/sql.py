@@ -7,6 +7,7 @@ same on both databases; `Statements` fills in what differs.
     {after}     {now} plus a parameter in seconds
     {ids}       "is one of this list of ids", the list being one parameter
     {quick}     true; and PostgreSQL does not wait for the disk when this statement commits
+    {…_table}   a table's name (`tables.py`)
     ?           a parameter
 
 Claims and what ends them are `{quick}`: losing one in a crash of the database only means delivering again. It is said
@@ -20,6 +21,9 @@ or `updated_at`, so that on PostgreSQL a claim, a renewal and a give-back are HO
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache, partial
+
+from outbox.tables import Tables
 
 INSERT_COLUMNS = """id, aggregate_type, aggregate_id, event_type, payload, headers, correlation_id, tenant_id,
     idempotency_key, max_attempts, status, attempts, next_attempt_at, created_at, updated_at"""
@@ -27,13 +31,13 @@ INSERT_COLUMNS = """id, aggregate_type, aggregate_id, event_type, payload, heade
 # A duplicate is no error here (an error would end a PostgreSQL transaction): it is the answer "no row". Most events are
 # due at once, and for them a parameter, an expression and an answer less are a tenth of the time.
 INSERT = """
-INSERT INTO outbox_event ({columns})
+INSERT INTO {event_table} ({columns})
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'pending', 0, {now}, {now}, {now})
 ON CONFLICT (event_type, idempotency_key) DO NOTHING
 RETURNING seq, created_at
 """
 INSERT_LATER = """
-INSERT INTO outbox_event ({columns})
+INSERT INTO {event_table} ({columns})
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'pending', 0, COALESCE({moment}, {after}), {now}, {now})
 ON CONFLICT (event_type, idempotency_key) DO NOTHING
 RETURNING seq, created_at, next_attempt_at
@@ -41,18 +45,20 @@ RETURNING seq, created_at, next_attempt_at
 
 # Callers hand the rows over sorted by key, so that two of them with the same keys wait for each other in the same
 # order and can't deadlock; the numbers are drawn before that, so that `seq` follows the order of emission. (The
-# sequence is looked up once, not for each number: that took ten times as long.)
+# sequence is looked up once, not for each number: that took ten times as long.) It needs USAGE on the sequence. The
+# identity column would draw numbers without that right, but in the order of the insert, which is that of the keys.
+# Reserving numbers with rows that are deleted again needs no right either, and took twice as long.
 DRAW_NUMBERS = """
 SELECT nextval(sequence)
-FROM (SELECT pg_get_serial_sequence('outbox_event', 'seq')::regclass AS sequence OFFSET 0) AS found,
-     generate_series(1, %s)
+FROM (SELECT pg_get_serial_sequence('{event_table}', 'seq')::regclass AS sequence OFFSET 0) AS found,
+     generate_series(1, ?)
 """
 # One parameter for a column, written as an array: measured against COPY into a staging table, json_to_recordset and
 # psycopg's executemany it took the least time, here and in the server. The numbers of what was stored come back as one
 # list: the moments are the same for nearly all of them.
 INSERT_MANY = """
 WITH stored AS (
-    INSERT INTO outbox_event (seq, {columns}) OVERRIDING SYSTEM VALUE
+    INSERT INTO {event_table} (seq, {columns}) OVERRIDING SYSTEM VALUE
     SELECT seq, id, aggregate_type, aggregate_id, event_type, payload, headers, correlation_id, tenant_id,
         idempotency_key, max_attempts, 'pending', 0, COALESCE(due_at, {now} + due_in * interval '1 second'), {now},
         {now}
@@ -71,6 +77,9 @@ CLAIMED_COLUMNS = """{id}, seq, aggregate_type, aggregate_id, event_type, orderi
     correlation_id, tenant_id, idempotency_key, attempts, max_attempts, {progress}, next_attempt_at, created_at,
     {now}"""
 
+# A claim says which version of the destinations its events are to go by: a worker with another copy reads them anew.
+DESTINATIONS_VERSION = "(SELECT version FROM {control_table} WHERE name = 'destinations')"
+
 # The lease filter stands inside the locking SELECT: a row that another worker claims meanwhile is looked at again
 # after it is locked. Whoever finds a suspect - a row whose lease ran out - takes it alone, so that an event that kills
 # its worker takes no neighbours along; a parameter says whether suspects may be taken at all. The first one says where
@@ -79,56 +88,57 @@ CLAIMED_COLUMNS = """{id}, seq, aggregate_type, aggregate_id, event_type, orderi
 CLAIM_POSTGRES = """
 WITH due AS MATERIALIZED (
     SELECT id, next_attempt_at, lease_id IS NOT NULL AS suspect
-    FROM outbox_event
+    FROM {event_table}
     WHERE next_attempt_at >= %s AND next_attempt_at <= {now}
         AND (lease_until IS NULL OR (%s AND lease_until <= {now}))
     ORDER BY next_attempt_at
     LIMIT %s
     FOR UPDATE SKIP LOCKED
 )
-UPDATE outbox_event
+UPDATE {event_table}
 SET status = 'sending', attempts = attempts + 1, lease_id = %s, lease_until = {after}, updated_at = {now}
 WHERE id = ANY (CASE WHEN EXISTS (SELECT FROM due WHERE suspect)
     THEN ARRAY(SELECT id FROM due WHERE suspect ORDER BY next_attempt_at LIMIT 1)
     ELSE ARRAY(SELECT id FROM due) END) AND {quick}
-RETURNING {claimed}, (SELECT bool_or(suspect) FROM due)
+RETURNING {claimed}, {destinations_version}, (SELECT bool_or(suspect) FROM due)
 """
 
 # SQLite has one writer at a time: a look and an update inside BEGIN IMMEDIATE need no row locks.
 DUE_SQLITE = """
 SELECT id, lease_id IS NOT NULL AS suspect
-FROM outbox_event
+FROM {event_table}
 WHERE next_attempt_at >= ? AND next_attempt_at <= {now}
     AND (lease_until IS NULL OR (? AND lease_until <= {now}))
 ORDER BY next_attempt_at
 LIMIT ?
 """
 CLAIM_SQLITE = """
-UPDATE outbox_event
+UPDATE {event_table}
 SET status = 'sending', attempts = attempts + 1, lease_id = ?, lease_until = {after}, updated_at = {now}
 WHERE {ids}
-RETURNING {claimed}, ?
+RETURNING {claimed}, {destinations_version}, ?
 """
 
-# The usual end: many rows, one statement. The attempt that the claim counted is what it cost.
+# The usual end: many rows, one statement. The attempt that the claim counted is what it cost. Most batches have one
+# audience; for one that has several, the second parameter is a JSON object with the audience of each event type.
 DELIVERED = """
-UPDATE outbox_event
+UPDATE {event_table}
 SET status = 'delivered', delivered_at = {now}, next_attempt_at = NULL, lease_id = NULL, lease_until = NULL,
-    progress = NULL, error_message = NULL, updated_at = {now}
+    progress = NULL, error_message = NULL, updated_at = {now}, audience = COALESCE({number}, {audience_of_type})
 WHERE {ids} AND lease_id = ? AND {quick}
 """
 
 # Every other end, row by row: what it really cost, when it is due again, and how far each destination is.
 SETTLED = """
-UPDATE outbox_event
+UPDATE {event_table}
 SET status = ?, attempts = ?, next_attempt_at = {moment}, progress = ?, error_message = ?,
-    delivered_at = CASE WHEN ? THEN {now} END, lease_id = NULL, lease_until = NULL, updated_at = {now}
+    delivered_at = CASE WHEN ? THEN {now} END, audience = ?, lease_id = NULL, lease_until = NULL, updated_at = {now}
 WHERE id = ? AND lease_id = ? AND {quick}
 """
 
 # What had not begun goes back as if it had never been claimed.
 RELEASED = """
-UPDATE outbox_event
+UPDATE {event_table}
 SET status = 'pending', attempts = attempts - 1, lease_id = NULL, lease_until = NULL, updated_at = {now}
 WHERE {ids} AND lease_id = ? AND {quick}
 """
@@ -137,16 +147,16 @@ WHERE {ids} AND lease_id = ? AND {quick}
 # took may be renewed: the row is locked meanwhile, and it still carries our id. A row that somebody else has locked
 # must not hold up the others' renewal.
 RENEWED = """
-UPDATE outbox_event
+UPDATE {event_table}
 SET lease_until = {after}
-WHERE id {among}(SELECT id FROM outbox_event WHERE {ids} AND {leases} {skip_locked}){close} AND {quick}
+WHERE id {among}(SELECT id FROM {event_table} WHERE {ids} AND {leases} {skip_locked}){close} AND {quick}
 RETURNING id
 """
 
 # How many are due, counted up to a cap: the answer "many" is as good as a number, and costs the same at any size.
 COUNT_DUE = """
 SELECT count(*) FROM (
-    SELECT 1 FROM outbox_event
+    SELECT 1 FROM {event_table}
     WHERE next_attempt_at <= {now} AND (lease_until IS NULL OR lease_until <= {now})
     LIMIT ?
 ) AS due
@@ -156,16 +166,16 @@ SELECT count(*) FROM (
 # The end of an event is judged by the database's timestamps, so a wrong clock in the id can only delay its deletion.
 ENDED = "next_attempt_at IS NULL AND COALESCE(delivered_at, updated_at) < {before} AND id > ? AND id < ?"
 DELETE_ENDED = """
-DELETE FROM outbox_event
-WHERE id {among}(SELECT id FROM outbox_event WHERE {ended} ORDER BY id LIMIT ? {skip_locked}){close}
+DELETE FROM {event_table}
+WHERE id {among}(SELECT id FROM {event_table} WHERE {ended} ORDER BY id LIMIT ? {skip_locked}){close}
 RETURNING id
 """
-COUNT_ENDED = "SELECT count(*) FROM (SELECT 1 FROM outbox_event WHERE {ended} LIMIT ?) AS ended"
+COUNT_ENDED = "SELECT count(*) FROM (SELECT 1 FROM {event_table} WHERE {ended} LIMIT ?) AS ended"
 
 # Failed events, found by their own partial index, and put back only if they still are.
 FAILED = "next_attempt_at IS NULL AND delivered_at IS NULL"
 PUT_BACK = """
-UPDATE outbox_event
+UPDATE {event_table}
 SET status = 'pending', attempts = 0, next_attempt_at = {now}, progress = ?, updated_at = {now}
 WHERE id = ? AND {failed}
 """
@@ -173,57 +183,114 @@ WHERE id = ? AND {failed}
 # What else an operator does, each to events that are still in the state it is for. Nobody's lease is broken: what is
 # being delivered right now has its own end.
 FAIL_BY_HAND = """
-UPDATE outbox_event
+UPDATE {event_table}
 SET status = 'failed', next_attempt_at = NULL, lease_id = NULL, lease_until = NULL, updated_at = {now},
     error_message = CAST(? AS text) || COALESCE('; ' || error_message, '')
 WHERE {ids} AND next_attempt_at IS NOT NULL AND (lease_until IS NULL OR lease_until <= {now})
 """
-DELETE_BY_HAND = "DELETE FROM outbox_event WHERE {ids} AND next_attempt_at IS NULL"
+DELETE_BY_HAND = "DELETE FROM {event_table} WHERE {ids} AND next_attempt_at IS NULL"
 REPLAY = """
-UPDATE outbox_event
+UPDATE {event_table}
 SET status = 'pending', attempts = 0, next_attempt_at = {now}, delivered_at = NULL, progress = ?,
     error_message = NULL, updated_at = {now}
 WHERE {ids} AND delivered_at IS NOT NULL
 """
-AUDIT_BEGIN = "INSERT INTO outbox_audit (id, at, who, action, filters, affected) VALUES (?, {now}, ?, ?, ?, 0)"
-AUDIT_ADD = "UPDATE outbox_audit SET affected = affected + ? WHERE id = ?"
-AUDIT_END = "UPDATE outbox_audit SET ended_at = {now} WHERE id = ?"
+AUDIT_BEGIN = "INSERT INTO {audit_table} (id, at, who, action, filters, affected) VALUES (?, {now}, ?, ?, ?, 0)"
+AUDIT_NOTE = """
+INSERT INTO {audit_table} (id, at, who, action, filters, affected, ended_at) VALUES (?, {now}, ?, ?, ?, 0, {now})
+"""
+AUDIT_ADD = "UPDATE {audit_table} SET affected = affected + ? WHERE id = ?"
+AUDIT_END = "UPDATE {audit_table} SET ended_at = {now} WHERE id = ?"
 
 NOW = "SELECT {now}"
 
+# Every type there is, found by stepping from one to the next in the unique index.
+EVENT_TYPES = """
+WITH RECURSIVE step AS (
+    SELECT (SELECT min(event_type) FROM {event_table}) AS type
+    UNION ALL
+    SELECT (SELECT min(event_type) FROM {event_table} WHERE event_type > step.type)
+    FROM step WHERE step.type IS NOT NULL
+)
+SELECT type FROM step WHERE type IS NOT NULL
+"""
+
+# The destinations of the deployment. Whoever changes them holds the lock on their version, so that recordings come one
+# after another. The version changes when the answer to "which names want this type?" may have changed.
+DESTINATIONS = """
+SELECT control.version, destination.name, destination.pattern, destination.retired_at IS NOT NULL,
+    destination.replaced_by, destination.seen_at >= {before}
+FROM {control_table} AS control LEFT JOIN {destination_table} AS destination ON true
+WHERE control.name = 'destinations'
+ORDER BY destination.name, destination.pattern
+"""
+# SQLite has no row locks: there a write takes the only write lock.
+DESTINATIONS_LOCK_POSTGRES = "SELECT version FROM {control_table} WHERE name = 'destinations' FOR UPDATE"
+DESTINATIONS_LOCK_SQLITE = "UPDATE {control_table} SET version = version WHERE name = 'destinations'"
+DESTINATIONS_CHANGED = """
+UPDATE {control_table} SET version = version + 1, updated_at = {now} WHERE name = 'destinations'
+"""
+DESTINATION_RECORD = """
+INSERT INTO {destination_table} (name, pattern, recorded_at, seen_at, checked_at) VALUES (?, ?, {now}, {now}, {now})
+ON CONFLICT (name, pattern) DO UPDATE
+SET seen_at = EXCLUDED.seen_at, absent_seconds = 0, retired_at = NULL, replaced_by = NULL
+"""
+# Workers have the name, and for a while none of them has had this pattern.
+DESTINATION_NARROW = """
+DELETE FROM {destination_table}
+WHERE name = ? AND retired_at IS NULL AND seen_at < {before}
+"""
+DESTINATION_RETIRE = """
+UPDATE {destination_table} SET retired_at = {now}, replaced_by = ? WHERE name = ? AND retired_at IS NULL
+"""
+# Time during which nothing was checked, since no worker ran, does not count: at most the second parameter.
+DESTINATION_ABSENT = """
+UPDATE {destination_table}
+SET absent_seconds = CASE WHEN seen_at >= checked_at THEN 0 ELSE absent_seconds + {checked_ago} END,
+    checked_at = {now}
+WHERE retired_at IS NULL
+"""
+DESTINATIONS_EXPIRED = """
+SELECT name FROM {destination_table} WHERE retired_at IS NULL
+GROUP BY name HAVING min(absent_seconds) >= ? ORDER BY name
+"""
+AUDIENCE_FIND = "SELECT id FROM {audience_table} WHERE digest = ?"
+AUDIENCE_ADD = "INSERT INTO {audience_table} (digest, names) VALUES (?, ?) ON CONFLICT (digest) DO NOTHING"
+AUDIENCE_NAMES = "SELECT names FROM {audience_table} WHERE id = ?"
+
 # The first one to insert goes on; another waits for its commit, and then gets no row back.
 INBOX_INSERT = """
-INSERT INTO inbox (message_id, handler_name, processed_at) VALUES (?, ?, {now})
+INSERT INTO {inbox_table} (message_id, handler_name, processed_at) VALUES (?, ?, {now})
 ON CONFLICT (message_id, handler_name) DO NOTHING
 RETURNING 1
 """
-INBOX_OLD = "SELECT {row} FROM inbox WHERE processed_at < {before} ORDER BY processed_at LIMIT ?"
-INBOX_DELETE = "DELETE FROM inbox WHERE {row} {among}({old} {skip_locked}){close}"
+INBOX_OLD = "SELECT {row} FROM {inbox_table} WHERE processed_at < {before} ORDER BY processed_at LIMIT ?"
+INBOX_DELETE = "DELETE FROM {inbox_table} WHERE {row} {among}({old} {skip_locked}){close}"
 INBOX_COUNT = "SELECT count(*) FROM ({old}) AS old"
 
 # What processes publish about themselves, every few seconds. The counts are one parameter, a JSON list, written in
 # the order of the keys: two processes that publish at once wait for each other in the same order. A parcel of counts
 # that the row knows already has arrived: no row is hit.
 PROCESS_SEEN = """
-INSERT INTO outbox_process (id, kind, host, pid, started_at, seen_at, details) VALUES (?, ?, ?, ?, {now}, {now}, ?)
+INSERT INTO {process_table} (id, kind, host, pid, started_at, seen_at, details) VALUES (?, ?, ?, ?, {now}, {now}, ?)
 ON CONFLICT (id) DO UPDATE SET seen_at = EXCLUDED.seen_at, details = EXCLUDED.details
 WHERE COALESCE({parcel}, 0) < ?
 """
-COUNT_WORKERS = "SELECT count(*) FROM outbox_process WHERE kind IN ('worker', 'up') AND seen_at >= {before}"
-PROCESS_GONE = "DELETE FROM outbox_process WHERE id = ?"
+COUNT_WORKERS = "SELECT count(*) FROM {process_table} WHERE kind IN ('worker', 'up') AND seen_at >= {before}"
+PROCESS_GONE = "DELETE FROM {process_table} WHERE id = ?"
 TOTALS = """
-INSERT INTO outbox_total (name, labels, value)
+INSERT INTO {total_table} (name, labels, value)
 SELECT name, labels, value FROM {counts} WHERE true ORDER BY name, labels
-ON CONFLICT (name, labels) DO UPDATE SET value = outbox_total.value + EXCLUDED.value
+ON CONFLICT (name, labels) DO UPDATE SET value = {total_table}.value + EXCLUDED.value
 """
 MINUTES = """
-INSERT INTO outbox_minute (minute, name, labels, value)
+INSERT INTO {minute_table} (minute, name, labels, value)
 SELECT {minute}, name, labels, value FROM {counts} WHERE true ORDER BY name, labels
-ON CONFLICT (minute, name, labels) DO UPDATE SET value = outbox_minute.value + EXCLUDED.value
+ON CONFLICT (minute, name, labels) DO UPDATE SET value = {minute_table}.value + EXCLUDED.value
 """
-FORGET_PROCESSES = "DELETE FROM outbox_process WHERE seen_at < {before}"
-FORGET_MINUTES = "DELETE FROM outbox_minute WHERE minute < {before}"
-FORGET_AUDIT = "DELETE FROM outbox_audit WHERE at < {before}"
+FORGET_PROCESSES = "DELETE FROM {process_table} WHERE seen_at < {before}"
+FORGET_MINUTES = "DELETE FROM {minute_table} WHERE minute < {before}"
+FORGET_AUDIT = "DELETE FROM {audit_table} WHERE at < {before}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +299,7 @@ class Statements:
 
     insert: str
     insert_later: str
+    draw_numbers: str
     insert_many: str
     due: str
     claim: str
@@ -247,9 +315,22 @@ class Statements:
     delete_by_hand: str
     replay: str
     audit_begin: str
+    audit_note: str
     audit_add: str
     audit_end: str
     now: str
+    destinations: str
+    destinations_lock: str
+    destinations_changed: str
+    destination_record: str
+    destination_narrow: str
+    destination_retire: str
+    destination_absent: str
+    destinations_expired: str
+    audience_find: str
+    audience_add: str
+    audience_names: str
+    event_types: str
     inbox_insert: str
     inbox_delete: str
     inbox_count: str
@@ -263,8 +344,10 @@ class Statements:
     forget_audit: str
 
 
-def _write_out(parts: dict[str, str], mark: str, **given: str) -> Statements:
-    parts = parts | {"columns": INSERT_COLUMNS, "failed": FAILED}
+def _write_out(parts: dict[str, str], tables: Tables, mark: str, **given: str) -> Statements:
+    parts = {**parts, **tables.placeholders, "columns": INSERT_COLUMNS, "failed": FAILED}
+    parts["parcel"] = parts["parcel"].format(**parts)
+    parts["destinations_version"] = DESTINATIONS_VERSION.format(**parts)
     parts["claimed"] = CLAIMED_COLUMNS.format(**parts)
     parts["ended"] = ENDED.format(**parts)
     parts["old"] = INBOX_OLD.format(**parts)
@@ -283,9 +366,21 @@ def _write_out(parts: dict[str, str], mark: str, **given: str) -> Statements:
         "delete_by_hand": DELETE_BY_HAND,
         "replay": REPLAY,
         "audit_begin": AUDIT_BEGIN,
+        "audit_note": AUDIT_NOTE,
         "audit_add": AUDIT_ADD,
         "audit_end": AUDIT_END,
         "now": NOW,
+        "destinations": DESTINATIONS,
+        "destinations_changed": DESTINATIONS_CHANGED,
+        "destination_record": DESTINATION_RECORD,
+        "destination_narrow": DESTINATION_NARROW,
+        "destination_retire": DESTINATION_RETIRE,
+        "destination_absent": DESTINATION_ABSENT,
+        "destinations_expired": DESTINATIONS_EXPIRED,
+        "audience_find": AUDIENCE_FIND,
+        "audience_add": AUDIENCE_ADD,
+        "audience_names": AUDIENCE_NAMES,
+        "event_types": EVENT_TYPES,
         "inbox_insert": INBOX_INSERT,
         "inbox_delete": INBOX_DELETE,
         "inbox_count": INBOX_COUNT,
@@ -301,7 +396,8 @@ def _write_out(parts: dict[str, str], mark: str, **given: str) -> Statements:
     return Statements(**{name: text.format(**parts).replace("?", mark) for name, text in (shared | given).items()})
 
 
-POSTGRES = _write_out(
+_on_postgres = partial(
+    _write_out,
     {
         # Stable within a statement, so an index can be searched by it; moves within a transaction, unlike now().
         "now": "statement_timestamp()",
@@ -317,23 +413,30 @@ POSTGRES = _write_out(
         "headers": "headers::text",
         "progress": "progress::text",
         "row": "ctid",
-        "parcel": "(outbox_process.details->>'parcel')::bigint",
+        "parcel": "({process_table}.details->>'parcel')::bigint",
         "counts": "json_to_recordset(?) AS item (name text, labels text, value float8)",
         "minute": "date_trunc('minute', statement_timestamp())",
+        "number": "?::integer",
+        # As a subquery the object is parsed once, not for every row.
+        "audience_of_type": "((SELECT ?::jsonb) ->> event_type)::integer",
+        "checked_ago": "LEAST(EXTRACT(EPOCH FROM statement_timestamp() - checked_at), ?)",
         "skip_locked": "FOR UPDATE SKIP LOCKED",
         "among": "= ANY (ARRAY",
         "close": ")",
     },
     mark="%s",
+    draw_numbers=DRAW_NUMBERS,
     insert_many=INSERT_MANY,
     due="",
     claim=CLAIM_POSTGRES,
+    destinations_lock=DESTINATIONS_LOCK_POSTGRES,
 )
 
 # SQLite's clock has milliseconds; written to the width of microseconds it compares with every other timestamp.
 _SQLITE_TIME = "strftime('%Y-%m-%d %H:%M:%f000+00:00', 'now'{shift})"
 
-SQLITE = _write_out(
+_on_sqlite = partial(
+    _write_out,
     {
         "now": _SQLITE_TIME.format(shift=""),
         "after": _SQLITE_TIME.format(shift=", ? || ' seconds'"),
@@ -347,16 +450,36 @@ SQLITE = _write_out(
         "headers": "headers",
         "progress": "progress",
         "row": "rowid",
-        "parcel": "json_extract(outbox_process.details, '$.parcel')",
+        "parcel": "json_extract({process_table}.details, '$.parcel')",
         "counts": """(SELECT json_extract(value, '$.name') AS name, json_extract(value, '$.labels') AS labels,
             json_extract(value, '$.value') AS value FROM json_each(?)) AS item""",
         "minute": "strftime('%Y-%m-%d %H:%M:00.000000+00:00', 'now')",
+        "number": "?",
+        "audience_of_type": "(SELECT entry.value FROM json_each(?) AS entry WHERE entry.key = event_type)",
+        "checked_ago": "MIN((julianday('now') - julianday(checked_at)) * 86400, ?)",
         "skip_locked": "",
         "among": "IN ",
         "close": "",
     },
     mark="?",
+    draw_numbers="",
     insert_many="",
     due=DUE_SQLITE,
     claim=CLAIM_SQLITE,
+    destinations_lock=DESTINATIONS_LOCK_SQLITE,
 )
+
+
+@cache
+def postgres(tables: Tables) -> Statements:
+    """Return the statements for PostgreSQL with these names of tables, written out once."""
+    return _on_postgres(tables=tables)
+
+
+@cache
+def sqlite(tables: Tables) -> Statements:
+    """Return the statements for SQLite with these names of tables, written out once."""
+    return _on_sqlite(tables=tables)
+
+
+POSTGRES, SQLITE = postgres(Tables()), sqlite(Tables())

@@ -25,10 +25,11 @@ import redis
 from playhouse.pool import PooledDatabase
 
 import outbox
-from jobs import wakeup
-from jobs.redis_broker import OutboxRedisBroker
 from outbox.connect import open_database
 from outbox.core import Outbox
+from outbox.dramatiq import wakeup
+from outbox.dramatiq.names import DELIVER
+from outbox.dramatiq.redis_broker import OutboxRedisBroker
 from outbox.emit import NewEvent
 from outbox.settings import PREFIX, Settings
 from tests.servers import GUARD, PATIENCE_SECONDS, Redis, alive, send, wait_until
@@ -206,7 +207,7 @@ class Stage:
 
     def wake(self) -> None:
         """Send the workers one wake-up."""
-        wakeup.send(self.broker, self.settings.queue, wakeup.DELIVER)
+        wakeup.send(self.broker, self.settings.queue, DELIVER)
 
     # Events
 

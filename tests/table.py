@@ -96,6 +96,16 @@ def another(box: Outbox) -> Outbox:
     return Outbox(box.settings, database=box.database, registry=box.registry)
 
 
+def other_worker(box: Outbox, **patterns: str) -> Outbox:
+    """A worker with destinations of its own, which it has recorded; patterns are separated by spaces."""
+    other = Outbox(box.settings, database=box.database)
+    for name, texts in patterns.items():
+        other.registry.handler(*texts.split(), name=name)(lambda _: None)
+    other.become_worker()
+    other.recorder.keep_current()
+    return other
+
+
 def passes(gate: Gate) -> None:
     """Wait at a gate; a test that never opens it fails."""
     assert gate.wait(PATIENCE_SECONDS)

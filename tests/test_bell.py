@@ -10,11 +10,12 @@ import pytest
 import redis
 
 import outbox
-from jobs.redis_broker import OutboxRedisBroker
-from jobs.wakeup import DELIVER, ring_on
 from outbox import OutboxEvent, bell
 from outbox.bell import Bell
 from outbox.core import Outbox
+from outbox.dramatiq.names import DELIVER
+from outbox.dramatiq.redis_broker import OutboxRedisBroker
+from outbox.dramatiq.wakeup import ring_on
 from outbox.settings import Settings
 from tests.program import run_python
 from tests.servers import PATIENCE_SECONDS, Redis, RedisServer, wait_until

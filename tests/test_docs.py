@@ -178,7 +178,7 @@ def test_a_decision_has_context_decision_and_consequences_and_is_in_the_index(pa
     assert f"[{title}](decisions/{page.name})" in (ROOT / "docs" / "README.md").read_text()
 
 
-# Layers: scheduler → jobs → outbox, and the command line around them
+# Layers: scheduler → dramatiq → the rest of the library, and the command line around them
 
 
 def modules(package: str) -> list[Path]:
@@ -204,8 +204,16 @@ def imports_from(path: Path, *packages: str) -> set[str]:
     }
 
 
+def is_in(path: Path, *folders: str) -> bool:
+    return any(path.is_relative_to(ROOT / "outbox" / folder) for folder in folders)
+
+
 def is_command_line(path: Path) -> bool:
-    return path.is_relative_to(ROOT / "outbox" / "cli")
+    return is_in(path, "cli")
+
+
+def is_the_library(path: Path) -> bool:
+    return not is_in(path, "cli", "dramatiq", "scheduler")
 
 
 def test_imports_are_found_wherever_they_stand() -> None:
@@ -213,25 +221,30 @@ def test_imports_are_found_wherever_they_stand() -> None:
     assert set(imports(source)) == {"a.b", "c.d", "e.f.g", "h"}
 
 
-@pytest.mark.parametrize("path", [path for path in modules("outbox") if not is_command_line(path)], ids=name_of)
+@pytest.mark.parametrize("path", [path for path in modules("outbox") if is_the_library(path)], ids=name_of)
 def test_the_library_knows_neither_dramatiq_nor_the_layers_above(path: Path) -> None:
-    assert imports_from(path, "jobs", "scheduler", "dramatiq", "apscheduler") == set()
+    assert imports_from(path, "dramatiq", "apscheduler", "outbox.dramatiq", "outbox.scheduler") == set()
 
 
-@pytest.mark.parametrize("path", modules("jobs"), ids=name_of)
-def test_jobs_know_nothing_of_the_scheduler(path: Path) -> None:
-    assert imports_from(path, "scheduler", "apscheduler") == set()
+@pytest.mark.parametrize("path", [*modules("outbox/dramatiq"), *modules("jobs")], ids=name_of)
+def test_what_knows_dramatiq_knows_nothing_of_the_scheduler(path: Path) -> None:
+    assert imports_from(path, "apscheduler", "outbox.scheduler", "scheduler") == set()
 
 
-@pytest.mark.parametrize("path", modules("scheduler"), ids=name_of)
-def test_the_scheduler_leaves_dramatiq_to_jobs(path: Path) -> None:
+@pytest.mark.parametrize("path", [*modules("outbox/scheduler"), *modules("scheduler")], ids=name_of)
+def test_the_scheduler_leaves_dramatiq_to_the_layer_below(path: Path) -> None:
     assert imports_from(path, "dramatiq") == set()
+
+
+@pytest.mark.parametrize("package", ["outbox", "jobs", "scheduler"])
+def test_nothing_imports_the_packages_that_a_procfile_names(package: str) -> None:
+    assert [name_of(path) for path in modules(package) if imports_from(path, "jobs", "scheduler")] == []
 
 
 def test_the_broker_and_one_module_of_the_library_alone_know_redis() -> None:
     files = [path for package in ("outbox", "jobs", "scheduler") for path in modules(package)]
     knowing = [name_of(path) for path in files if imports_from(path, "redis")]
-    assert knowing == ["outbox/redis_client.py", "jobs/redis_broker.py"]
+    assert knowing == ["outbox/dramatiq/redis_broker.py", "outbox/redis_client.py"]
 
 
 @pytest.mark.parametrize("package", ["redis", "httpx", "httpcore", "pycurl", "dramatiq"])

@@ -14,7 +14,7 @@ import outbox
 from outbox import OutboxEvent, schema
 from outbox.connect import open_database
 from outbox.core import Outbox
-from outbox.database import place_of
+from outbox.database import Postgres, place_of
 from outbox.delivery.claim import claim
 from outbox.schema import VERSIONS, Version
 from outbox.settings import Settings
@@ -23,17 +23,17 @@ from tests.program import BIN, run
 from tests.servers import wait_until
 from tests.table import on_postgres
 
-HISTORY = [(1, "the events"), (2, "the inbox"), (3, "for operators")]
+HISTORY = [(1, "the events"), (2, "the inbox"), (3, "for operators"), (4, "the destinations")]
 
 MUTABLE = ("status", "attempts", "lease_id", "lease_until", "updated_at")
 
-FOUR = Version(
-    4,
+NEXT = Version(
+    5,
     "a colour",
     postgres=("ALTER TABLE outbox_event ADD COLUMN colour text",),
     sqlite=("ALTER TABLE outbox_event ADD COLUMN colour TEXT",),
 )
-BROKEN = Version(4, "a mistake", postgres=("CREATE TABLE oops (id int)", "NONSENSE"), sqlite=("NONSENSE",))
+BROKEN = Version(5, "a mistake", postgres=("CREATE TABLE oops (id int)", "NONSENSE"), sqlite=("NONSENSE",))
 
 
 @pytest.fixture
@@ -122,24 +122,24 @@ def test_an_upgrade_adds_what_is_missing_and_keeps_what_is_there(
 ) -> None:
     empty.create_tables()
     event = empty.emit("Note", 1, "note.written")
-    monkeypatch.setattr(schema, "VERSIONS", (*VERSIONS, FOUR))
-    with pytest.raises(outbox.SchemaError, match=r"are at version 3, and this library needs 4: run `outbox init`"):
+    monkeypatch.setattr(schema, "VERSIONS", (*VERSIONS, NEXT))
+    with pytest.raises(outbox.SchemaError, match=r"are at version 4, and this library needs 5: run `outbox init`"):
         empty.check_schema()
     empty.create_tables()
     empty.check_schema()
-    assert history(empty) == [*HISTORY, (4, "a colour")]
+    assert history(empty) == [*HISTORY, (5, "a colour")]
     assert "colour" in columns(empty)
     assert empty.emit("Note", 1, "note.written", on_duplicate="ignore").id == event.id
 
 
 def test_an_older_library_works_on_newer_tables(empty: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as newer:
-        newer.setattr(schema, "VERSIONS", (*VERSIONS, FOUR))
+        newer.setattr(schema, "VERSIONS", (*VERSIONS, NEXT))
         empty.create_tables()
     empty.create_tables()
     empty.check_schema()
     empty.emit("Note", 1, "note.written")
-    assert history(empty) == [*HISTORY, (4, "a colour")]
+    assert history(empty) == [*HISTORY, (5, "a colour")]
 
 
 def create_version_1(box: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,7 +152,7 @@ def create_version_1(box: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_version_1_is_upgraded_with_its_events_in_it(empty: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
     create_version_1(empty, monkeypatch)
     event = empty.emit("Note", 1, "note.written", {"text": "Grüße"})
-    with pytest.raises(outbox.SchemaError, match=r"are at version 1, and this library needs 3: run `outbox init`"):
+    with pytest.raises(outbox.SchemaError, match=r"are at version 1, and this library needs 4: run `outbox init`"):
         empty.check_schema()
     empty.create_tables()
     empty.check_schema()
@@ -171,7 +171,29 @@ def test_version_1_works_without_the_inbox_which_says_what_to_run(
         with pytest.raises(outbox.SchemaError, match="run `outbox init`"), empty.inbox.claim("1", "reader"):
             pass
         empty.emit("Note", 1, "note.written")
-    assert empty.process_pending_events() == {"processed": 1, "remaining": 0}
+    with pytest.raises(outbox.SchemaError, match="run `outbox init`"):
+        empty.process_pending_events()
+
+
+@on_postgres
+def test_version_4_rewrites_no_table_and_waits_for_no_long_transaction(
+    empty: Outbox, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as older:
+        older.setattr(schema, "VERSIONS", VERSIONS[:3])
+        empty.create_tables()
+    event = empty.emit("Note", 1, "note.written")
+    file = "SELECT pg_relation_filenode('outbox_event')"
+    before = empty.dialect.run(file).fetchone()
+    monkeypatch.setattr(Postgres, "SCHEMA_LOCK_SECONDS", 0.1)
+    with psycopg.connect(postgres_url) as reader:
+        reader.execute("SELECT count(*) FROM outbox_event")
+        with pytest.raises(outbox.SchemaError, match=r"Version 4 .* could not be applied: .*lock timeout"):
+            empty.create_tables()
+    empty.create_tables()
+    assert empty.dialect.run(file).fetchone() == before
+    row = OutboxEvent.select().where(OutboxEvent.id == event.id).get(empty.database)
+    assert (row.kind, row.subject, row.audience) == ("event", None, None)
 
 
 def test_outbox_init_upgrades_version_1(empty: Outbox, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,7 +203,7 @@ def test_outbox_init_upgrades_version_1(empty: Outbox, url: str, monkeypatch: py
     empty.check_schema()
 
 
-@pytest.mark.parametrize("start", [0, 1, 3], ids=["from nothing", "from version 1", "from version 3"])
+@pytest.mark.parametrize("start", [0, 1, 4], ids=["from nothing", "from version 1", "from version 4"])
 def test_threads_that_upgrade_at_once_apply_each_version_once(
     empty: Outbox, monkeypatch: pytest.MonkeyPatch, start: int
 ) -> None:
@@ -189,10 +211,10 @@ def test_threads_that_upgrade_at_once_apply_each_version_once(
         create_version_1(empty, monkeypatch)
     if start > 1:
         empty.create_tables()
-    monkeypatch.setattr(schema, "VERSIONS", (*VERSIONS, FOUR))
+    monkeypatch.setattr(schema, "VERSIONS", (*VERSIONS, NEXT))
     results = at_once(empty.database, [lambda: schema.upgrade(empty.dialect)] * 8)
-    assert [result for result in results if result != []] == [list((*VERSIONS, FOUR)[start:])]
-    assert history(empty) == [*HISTORY, (4, "a colour")]
+    assert [result for result in results if result != []] == [list((*VERSIONS, NEXT)[start:])]
+    assert history(empty) == [*HISTORY, (5, "a colour")]
 
 
 def test_an_upgrade_that_fails_says_which_and_leaves_nothing_half_done(
@@ -201,7 +223,7 @@ def test_an_upgrade_that_fails_says_which_and_leaves_nothing_half_done(
     empty.create_tables()
     monkeypatch.setattr(schema, "VERSIONS", (*VERSIONS, BROKEN))
     with pytest.raises(
-        outbox.SchemaError, match=r"Version 4 of the outbox's tables \(a mistake\) could not be applied"
+        outbox.SchemaError, match=r"Version 5 of the outbox's tables \(a mistake\) could not be applied"
     ):
         empty.create_tables()
     assert history(empty) == HISTORY

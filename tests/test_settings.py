@@ -21,6 +21,8 @@ from tests.program import BIN, run
 # Each setting's default, a value that an environment variable may have, and what it means.
 GOOD: dict[str, tuple[Any, list[tuple[str, Any]]]] = {
     "database_url": ("sqlite:///outbox.db", [("postgresql://h/d", "postgresql://h/d")]),
+    "schema": (None, [("shop", "shop"), ("Shop_2", "Shop_2"), ("s" * 63, "s" * 63)]),
+    "table_prefix": ("outbox_", [("billing_", "billing_"), ("p" * 30, "p" * 30)]),
     "redis_url": (None, [("redis://h", "redis://h")]),
     "dispatch": ("dramatiq", [("off", "off")]),
     "batch_size": (100, [("1", 1), (" 10000 ", 10_000)]),
@@ -55,6 +57,8 @@ GOOD: dict[str, tuple[Any, list[tuple[str, Any]]]] = {
     "dashboard_read_only": (False, [("on", True)]),
 }
 BAD = {
+    "schema": ["my-shop", 'x"; DROP TABLE note; --', "a.b", "2shops", "größe", "s" * 64, "shop\n"],
+    "table_prefix": ["Billing_", "my-", "2_", "a.b_", "ö_", "p" * 31, " ", "p_\n"],
     "batch_size": ["0", "10001", "-1", "1.5", "ten", "1_0 0"],
     "drains": ["0", "1001"],
     "lease_seconds": ["0.49", "nan", "inf", "soon"],

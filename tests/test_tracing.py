@@ -208,9 +208,7 @@ class TestADelivery:
 
         class Own:
             name = "own"
-
-            def wants(self, event_type: str) -> bool:
-                return True
+            events = ("*",)
 
             def deliver(self, events: Iterable[Event], lease: Lease) -> Iterator[tuple[Event, Outcome]]:
                 for event in events:
@@ -228,9 +226,7 @@ class TestADelivery:
     def test_that_gets_no_answer_ends_all_the_same(self, box: Outbox, recorder: Recorder) -> None:
         class Silent:
             name = "silent"
-
-            def wants(self, event_type: str) -> bool:
-                return True
+            events = ("*",)
 
             def deliver(self, events: Iterable[Event], lease: Lease) -> list[tuple[Event, Outcome]]:
                 self.taken = list(events)

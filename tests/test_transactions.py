@@ -6,9 +6,11 @@ inline.
 
 import contextlib
 import contextvars
+import re
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
+from urllib.parse import urlsplit
 
 import peewee
 import psycopg
@@ -19,6 +21,7 @@ from outbox import OutboxEvent
 from outbox.bell import Bell
 from outbox.connect import open_database
 from outbox.core import Outbox
+from outbox.database import place_of
 from outbox.settings import Settings
 from tests.conftest import Configure, Note
 from tests.crowd import elsewhere
@@ -511,6 +514,69 @@ def test_by_default_no_transaction_is_required(box: Outbox) -> None:
     emit(1)
     outbox.emit_many([("Note", 2, "note.written")])
     assert stored() == ["1", "2"]
+
+
+# An emit outside a transaction is told of
+
+
+WARNED = (
+    r"emit was called outside a transaction on \S+/\S+: .*no transaction was open, or one is open on another Peewee"
+)
+FIX = "`outbox.configure(database=db)`"
+
+
+def warnings_in(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+
+
+def test_a_transaction_of_another_database_object_is_told_of(
+    database: Any, url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("OUTBOX_DATABASE_URL", url)  # and no configure(database=…)
+    box = Outbox(Settings.load(dispatch="off", publish_seconds=0))
+    own: Any = box.database
+    if box.dialect.name == "postgres":  # SQLite lets one connection write at a time
+        with database.atomic() as transaction:
+            Note.create(text="lost")
+            box.emit("Note", 1, "note.written")
+            transaction.rollback()
+    else:
+        box.emit("Note", 1, "note.written")
+    (warning,) = warnings_in(caplog)
+    assert re.match(WARNED, warning)
+    assert place_of(database) in warning
+    assert FIX in warning
+    secret = urlsplit(url).netloc.rpartition("@")[0]
+    assert not secret or secret not in warning
+    assert Note.select().count() == 0
+    own.close_all()
+
+
+def test_an_emit_outside_a_transaction_is_told_of_once(box: Outbox, caplog: pytest.LogCaptureFixture) -> None:
+    with box.database.atomic():
+        emit(1)
+        outbox.emit_many([("Note", 2, "note.written")])
+    assert warnings_in(caplog) == []
+    outbox.emit_many([("Note", 3, "note.written")])
+    assert len(warnings_in(caplog)) == 1
+    emit(4)
+    outbox.emit_many([("Note", 5, "note.written")])
+    assert len(warnings_in(caplog)) == 1
+
+
+def test_what_is_told_of_says_what_makes_it_an_error(box: Outbox, caplog: pytest.LogCaptureFixture) -> None:
+    emit(1)
+    assert "OUTBOX_REQUIRE_TRANSACTION=true" in warnings_in(caplog)[0]
+
+
+def test_the_error_names_both_reasons_the_database_and_the_fix(configure: Configure, database: Any) -> None:
+    configure(require_transaction=True)
+    for _ in range(2):
+        with pytest.raises(outbox.TransactionRequired, match=WARNED) as raised:
+            emit(1)
+        assert place_of(database) in str(raised.value)
+        assert FIX in str(raised.value)
+    assert stored() == []
 
 
 # Inline: in the emitter's own thread, and never at its expense

@@ -41,4 +41,4 @@ def claims(site: Site) -> Iterator[float]:
         if batch is None:
             return
         ids = box.dialect.row_ids([event.row_id for event in batch.events])
-        box.dialect.run(box.dialect.statements.delivered, (ids, batch.lease_id))
+        box.dialect.run(box.dialect.statements.delivered, (1, None, ids, batch.lease_id))

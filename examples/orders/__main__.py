@@ -37,7 +37,7 @@ def _run(orders: int, *, keep: bool) -> int:
     from examples.orders.customers import Customers
     from examples.orders.summary import summarize, unfinished
     from outbox.cli.up import running
-    from scheduler.process import stop_signal
+    from outbox.scheduler.process import stop_signal
 
     shop.open_shop()
     customers = Customers()

@@ -1,6 +1,6 @@
 """The shop: orders are placed in a transaction, and everything else follows from the events.
 
-Workers load it by name, `dramatiq jobs examples.orders.shop` or `outbox up examples.orders.shop`, and so get its
+Workers load it by name, `outbox worker examples.orders.shop` or `outbox up examples.orders.shop`, and so get its
 handlers.
 """
 

@@ -7,7 +7,9 @@ in the same transactions.
 
 from __future__ import annotations
 
+import functools
 import json
+import operator
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +21,10 @@ import peewee
 from outbox.admin import audit
 from outbox.admin.filters import Condition, Filter
 from outbox.admin.queries import COUNT_CAP, Count
+from outbox.delivery.audience import names_of
+from outbox.destinations.pattern import Pattern
+from outbox.destinations.recorded import read
+from outbox.errors import RegistrationError
 from outbox.identifier import as_uuid
 from outbox.models import DELIVERED, OutboxEvent
 from outbox.retry import OTHERS, WAITING, clean
@@ -80,14 +86,14 @@ def total(box: Outbox, action: Action, which: Filter) -> int:
     """How many it would be, counted to the last: it may take a while."""
     query = OutboxEvent.select(OutboxEvent.id).where(*which.conditions(box.database), *action.state())
     with box.dialect.connection():
-        return int(query.count(box.database))
+        return box.dialect.count(query)
 
 
 def count(box: Outbox, action: Action, which: Filter, cap: int = COUNT_CAP) -> Count:
     """The same up to a cap, for those who can't wait."""
     query = OutboxEvent.select(OutboxEvent.id).where(*which.conditions(box.database), *action.state())
     with box.dialect.connection():
-        number = int(query.limit(cap + 1).count(box.database))
+        number = box.dialect.count(query.limit(cap + 1))
     return Count(min(number, cap), at_least=number > cap)
 
 
@@ -144,17 +150,59 @@ def failing(reason: str) -> Action:
     )
 
 
-def replaying(destination: str | None = None) -> Action:
-    """Deliver again what was delivered, to all destinations or to one."""
-    progress = None
-    if destination is not None:
-        progress = json.dumps({destination: {"state": WAITING}, OTHERS: {"state": DELIVERED}})
+def replaying(box: Outbox, destination: str | None = None) -> Action:
+    """Deliver again what was delivered: to all destinations, or to one and only the events that it wants."""
+    if destination is None:
+        return Action("replay", _is_delivered, _replay, rings=True)
+    wanted = _wanted_by(box, destination)
     return Action(
         "replay",
-        lambda: [OutboxEvent.delivered_at.is_null(False)],
-        lambda box, rows: _run(box, box.dialect.statements.replay, rows, before=(progress,)),
+        lambda: [*_is_delivered(), wanted],
+        lambda box, rows: _replay_to(box, rows, destination),
         rings=True,
     )
+
+
+def _replay(box: Outbox, rows: Rows) -> int:
+    return _run(box, box.dialect.statements.replay, rows, before=(None,))
+
+
+def _replay_to(box: Outbox, rows: Rows, destination: str) -> int:
+    """The others keep having it: those that had it by name, and whichever is registered by the time."""
+    audiences = names_of(box.dialect, [row.audience for row in rows if row.audience is not None])
+    groups: dict[int | None, list[OutboxEvent]] = {}
+    for row in rows:
+        groups.setdefault(row.audience, []).append(row)
+    hit = 0
+    for number, group in groups.items():
+        had_it = audiences.get(number, ()) if number is not None else ()
+        progress = {name: {"state": DELIVERED} for name in (*had_it, OTHERS)} | {destination: {"state": WAITING}}
+        hit += _run(box, box.dialect.statements.replay, group, before=(json.dumps(progress),))
+    return hit
+
+
+def _wanted_by(box: Outbox, destination: str) -> Condition:
+    """The events that a destination wants: one that a worker has recorded, or that is registered here."""
+    with box.dialect.connection():
+        recorded = read(box.dialect)[1]
+    known = {name: list(each.patterns) for name, each in recorded.items() if not each.retired}
+    known |= {name: list(each.events) for name, each in box.registry.destinations.items()}
+    if destination not in known:
+        names = f"Known are: {', '.join(sorted(known))}." if known else "No worker has recorded any yet."
+        raise RegistrationError(f"There is no destination called {destination!r}. {names}")
+    conditions = [_matching(Pattern(text)) for text in known[destination]]
+    return functools.reduce(operator.or_, conditions)
+
+
+def _matching(pattern: Pattern) -> Condition:
+    column = OutboxEvent.event_type
+    if pattern.prefix is None:
+        return column == pattern.text
+    return peewee.fn.substr(column, 1, len(pattern.prefix)) == pattern.prefix
+
+
+def _is_delivered() -> list[Condition]:
+    return [OutboxEvent.delivered_at.is_null(False)]
 
 
 def _is_failed() -> list[Condition]:
@@ -183,20 +231,20 @@ def _run(box: Outbox, statement: str, rows: Rows, *, before: tuple[object, ...] 
 def _choose(box: Outbox, conditions: list[Condition], after: UUID, last: UUID, size: int) -> list[OutboxEvent]:
     event = OutboxEvent
     query = (
-        event.select(event.id, event.progress)
+        event.select(event.id, event.progress, event.audience)
         .where(event.id > after, event.id <= last, *conditions)
         .order_by(event.id)
         .limit(size)
     )
     if isinstance(box.database, peewee.PostgresqlDatabase):
         query = query.for_update(skip_locked=True)  # who else has them is doing something with them
-    return list(query.execute(box.database))
+    return box.dialect.select(query)
 
 
 def _newest(box: Outbox) -> UUID | None:
     """What is emitted from now on is not meant."""
     query = OutboxEvent.select(OutboxEvent.id).order_by(OutboxEvent.id.desc()).limit(1)
-    found = list(query.tuples().execute(box.database))
+    found = box.dialect.select(query.tuples())
     return as_uuid(found[0][0]) if found else None
 
 

@@ -49,4 +49,4 @@ def record(box: Outbox, who: str | None, action: str, which: Filter) -> Iterator
 def latest(box: Outbox, size: int = LISTED) -> list[Audit]:
     """Newest first."""
     with box.dialect.connection():
-        return list(Audit.select().order_by(Audit.id.desc()).limit(size).execute(box.database))
+        return box.dialect.select(Audit.select().order_by(Audit.id.desc()).limit(size))

@@ -145,7 +145,7 @@ def backlog(box: Outbox, now: datetime) -> Backlog:
     with box.dialect.connection():
         rows = [
             tuple(None if moment is None else timestamp.from_database(moment) for moment in row)
-            for row in query.tuples().execute(box.database)
+            for row in box.dialect.select(query.tuples())
         ]
     more = len(rows) > COUNT_CAP
     live = [row for row in rows if row[1] is not None and row[1] > now]
@@ -172,7 +172,7 @@ def failures_by_cause(box: Outbox) -> tuple[Count, list[Failure]]:
         .limit(FAILURES_LOOKED_AT + 1)
     )
     with box.dialect.connection():
-        rows = list(query.execute(box.database))
+        rows = box.dialect.select(query)
     causes: Counter[tuple[str, str]] = Counter()
     for row in rows[:FAILURES_LOOKED_AT]:
         failed = {name: entry for name, entry in (row.progress or {}).items() if entry.get("state") == FAILED}
@@ -197,7 +197,7 @@ def _alike(error: str) -> str:
 def processes(box: Outbox) -> list[Process]:
     """Those that were there lately; workers first."""
     with box.dialect.connection():
-        found = list(Process.select().execute(box.database))
+        found: list[Process] = box.dialect.select(Process.select())
     order = {UP: 0, WORKER: 1, SCHEDULER: 2}
     return sorted(found, key=lambda each: (order.get(each.kind, 3), each.kind, each.host, each.pid))
 
@@ -215,8 +215,7 @@ def breakers(seen: Iterable[Process]) -> dict[str, dict[str, Any]]:
 
 def _minutes(box: Outbox, now: datetime) -> Iterable[Minute]:
     query = Minute.select().where(Minute.minute > now - timedelta(minutes=MINUTES))
-    found: Iterable[Minute] = query.execute(box.database)
-    return found
+    return box.dialect.select(query)
 
 
 def _activity(rows: Iterable[Minute], now: datetime) -> list[Activity]:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from outbox.admin.filters import Condition, Filter, is_storable
+from outbox.delivery.audience import names_of
+from outbox.destinations.recorded import read
 from outbox.identifier import as_uuid
 from outbox.models import DELIVERED, FAILED, OutboxEvent
 
@@ -72,8 +74,8 @@ class Count:
 def find(box: Outbox, id: UUID) -> OutboxEvent | None:
     """One event, with everything."""
     with box.dialect.connection():
-        found: OutboxEvent | None = OutboxEvent.select().where(OutboxEvent.id == id).first(box.database)
-    return found
+        found: list[OutboxEvent] = box.dialect.select(OutboxEvent.select().where(OutboxEvent.id == id))
+    return found[0] if found else None
 
 
 def page(box: Outbox, which: Filter, *, after: UUID | None = None, size: int = PAGE) -> Page:
@@ -97,17 +99,8 @@ def page_and_count(box: Outbox, which: Filter, *, after: UUID | None = None, siz
 
 def event_types(box: Outbox) -> list[str]:
     """Every type there is, found by stepping from one to the next in the unique index."""
-    statement = """
-        WITH RECURSIVE step AS (
-            SELECT (SELECT min(event_type) FROM outbox_event) AS type
-            UNION ALL
-            SELECT (SELECT min(event_type) FROM outbox_event WHERE event_type > step.type)
-            FROM step WHERE step.type IS NOT NULL
-        )
-        SELECT type FROM step WHERE type IS NOT NULL
-    """
     with box.dialect.connection():
-        return [type for (type,) in box.dialect.run(statement).fetchall()]
+        return [type for (type,) in box.dialect.run(box.dialect.statements.event_types).fetchall()]
 
 
 def search(box: Outbox, text: str, size: int = PAGE) -> list[OutboxEvent]:
@@ -175,7 +168,7 @@ def _narrow(box: Outbox, which: Filter) -> list[UUID] | None:
         choices.append([event.event_type == which.event_type])
     for choice in choices:
         query = event.select(event.id).where(*choice).limit(FEW + 1)
-        ids = [as_uuid(id) for (id,) in query.tuples().execute(box.database)]
+        ids = [as_uuid(id) for (id,) in box.dialect.select(query.tuples())]
         if len(ids) <= FEW:
             return ids
     return None
@@ -186,7 +179,7 @@ def _ids_of_key(box: Outbox, which: Filter) -> list[UUID]:
     types = event_types(box) if which.event_type is None else [which.event_type]
     event = OutboxEvent
     query = event.select(event.id).where(event.event_type.in_(types), event.idempotency_key == which.idempotency_key)
-    return [as_uuid(id) for (id,) in query.tuples().execute(box.database)]
+    return [as_uuid(id) for (id,) in box.dialect.select(query.tuples())]
 
 
 def _look_through(box: Outbox, which: Filter, older: list[Condition], after: UUID | None, size: int) -> Page:
@@ -211,13 +204,26 @@ def _end_of_window(box: Outbox, which: Filter, after: UUID | None) -> UUID | Non
     query = event.select(event.id).order_by(event.id.desc()).offset(WINDOW - 1).limit(1)
     if conditions:
         query = query.where(*conditions)
-    found = list(query.tuples().execute(box.database))
+    found = box.dialect.select(query.tuples())
     return as_uuid(found[0][0]) if found else None
 
 
 def _newest(box: Outbox, query: Any, size: int) -> list[OutboxEvent]:
-    return list(query.order_by(OutboxEvent.id.desc()).limit(size + 1).execute(box.database))
+    return box.dialect.select(query.order_by(OutboxEvent.id.desc()).limit(size + 1))
 
 
 def _counted(box: Outbox, query: Any) -> int:
-    return int(query.count(box.database))
+    return box.dialect.count(query)
+
+
+def had_by(box: Outbox, event: OutboxEvent) -> tuple[str, ...]:
+    """Return the names of the destinations that a delivered event reached, as far as that was recorded."""
+    if event.audience is None:
+        return ()
+    return names_of(box.dialect, [event.audience]).get(event.audience, ())
+
+
+def destination_names(box: Outbox) -> list[str]:
+    """Return the destinations of the deployment: those that workers have recorded, and those registered here."""
+    recorded = read(box.dialect)[1]
+    return sorted({*(name for name, each in recorded.items() if not each.retired), *box.registry.destinations})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import peewee
 
-from outbox.models import JsonField, UtcDateTimeField
+from outbox.models import JsonField, NamedBySettings, UtcDateTimeField
 
 
 class Process(peewee.Model):
@@ -20,6 +20,8 @@ class Process(peewee.Model):
 
     class Meta:
         table_name = "outbox_process"
+        model_metadata_class = NamedBySettings
+        kind = "process"
 
 
 class Total(peewee.Model):
@@ -31,6 +33,8 @@ class Total(peewee.Model):
 
     class Meta:
         table_name = "outbox_total"
+        model_metadata_class = NamedBySettings
+        kind = "total"
         primary_key = peewee.CompositeKey("name", "labels")
 
 
@@ -44,6 +48,8 @@ class Minute(peewee.Model):
 
     class Meta:
         table_name = "outbox_minute"
+        model_metadata_class = NamedBySettings
+        kind = "minute"
         primary_key = peewee.CompositeKey("minute", "name", "labels")
 
 
@@ -60,3 +66,5 @@ class Audit(peewee.Model):
 
     class Meta:
         table_name = "outbox_audit"
+        model_metadata_class = NamedBySettings
+        kind = "audit"

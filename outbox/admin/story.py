@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -23,17 +23,16 @@ class Stop:
 
     destination: str
     state: str
-    attempts: int
+    attempts: int | None
     not_before: datetime | None
     error: str | None
 
 
-def stops(event: OutboxEvent) -> list[Stop]:
-    """Where it has been, and where it has yet to go, as far as that was written down.
-
-    An event that every destination took at once leaves nothing to write down.
-    """
+def stops(event: OutboxEvent, had_by: Sequence[str]) -> list[Stop]:
+    """Return where it has been and where it has yet to go; `had_by` are the names that a delivered event keeps."""
     progress: Mapping[str, Mapping[str, Any]] = event.progress or {}
+    if not progress:
+        return [Stop(name, DELIVERED, None, None, None) for name in had_by]
     return [
         Stop(
             destination=name,

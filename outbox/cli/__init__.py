@@ -13,15 +13,18 @@ from outbox.cli.completion import completion
 from outbox.cli.consume import consume
 from outbox.cli.dashboard import dashboard
 from outbox.cli.deliver import deliver
+from outbox.cli.destinations import destinations, retire
 from outbox.cli.doctor import doctor
 from outbox.cli.emit import emit
 from outbox.cli.init import init
 from outbox.cli.list import list_
 from outbox.cli.metrics import metrics
+from outbox.cli.scheduler import scheduler
 from outbox.cli.show import show
 from outbox.cli.status import status
 from outbox.cli.up import up
 from outbox.cli.version import version_
+from outbox.cli.worker import worker
 from outbox.database import CONNECTION_ERRORS
 from outbox.errors import OutboxError
 
@@ -38,6 +41,7 @@ cli.add_command(consume)
 cli.add_command(dashboard)
 cli.add_command(delete)
 cli.add_command(deliver)
+cli.add_command(destinations)
 cli.add_command(doctor)
 cli.add_command(emit)
 cli.add_command(fail)
@@ -45,11 +49,14 @@ cli.add_command(init)
 cli.add_command(list_)
 cli.add_command(metrics)
 cli.add_command(replay)
+cli.add_command(retire)
 cli.add_command(retry)
+cli.add_command(scheduler)
 cli.add_command(show)
 cli.add_command(status)
 cli.add_command(up)
 cli.add_command(version_)
+cli.add_command(worker)
 
 
 def main() -> None:

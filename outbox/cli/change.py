@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+import outbox
 from outbox.admin import actions
 from outbox.cli import bulk
 from outbox.cli.bulk import bulk_options
@@ -49,6 +50,9 @@ def delete(**choice: Any) -> None:
 def replay(to: str | None, **choice: Any) -> None:
     """Deliver again what was delivered, with the same ids: consumers that go by them, as the inbox does, skip it.
 
+    With --to, only events that this destination wants; workers deliver them as they get to them.
+
     Failed events are retried instead: outbox retry.
     """
-    bulk.run(actions.replaying(to), f"delivered again{f' to {to}' if to else ''}", **choice)
+    action = actions.replaying(outbox.current(), to)
+    bulk.run(action, f"put back{f' for {to}' if to else ''}", **choice)

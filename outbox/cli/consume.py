@@ -9,7 +9,7 @@ import click
 
 import outbox
 from outbox import logs
-from outbox.cli.modules import import_modules
+from outbox.modules import import_modules
 from outbox.publish import CONSUMER
 
 logger = logging.getLogger("outbox")
@@ -45,7 +45,7 @@ def consume(stream: str, modules: tuple[str, ...], **options: Any) -> None:
     STREAM is the name of a RedisStream that MODULE registers, or the stream's own key. Start as many as you like: they
     share the entries. Stop it with Ctrl-C or SIGTERM; what was fetched is finished.
     """
-    from scheduler.process import stop_signal
+    from outbox.scheduler.process import stop_signal
 
     logs.set_up(outbox.loaded_settings().log_format, "%(asctime)s %(levelname)s %(message)s")
     import_modules(modules)

@@ -39,7 +39,7 @@ def dashboard(host: str | None, port: int | None, read_only: bool) -> None:
     import uvicorn
 
     from outbox.admin.web import make_app
-    from scheduler.process import stop_signal
+    from outbox.scheduler.process import stop_signal
 
     settings = outbox.loaded_settings()
     logs.set_up(settings.log_format, "%(asctime)s %(levelname)s %(message)s")

@@ -8,7 +8,7 @@ import click
 
 import outbox
 from outbox import logs
-from outbox.cli.modules import import_modules
+from outbox.modules import import_modules
 
 COUNTED = ("delivered", "retried", "failed", "released")
 
@@ -21,12 +21,10 @@ def deliver(modules: tuple[str, ...], batch_size: int | None) -> None:
 
     Workers may run at the same time: nothing is delivered twice. The exit code is 1 if an event failed.
     """
-    from jobs.readiness import check_registered
-
     logs.set_up(outbox.loaded_settings().log_format, "%(asctime)s %(levelname)s %(message)s")
     import_modules(modules)
     box = outbox.current()
-    check_registered(box)
+    box.check_registered(modules)
     box.check_schema()
     size = box.settings.batch_size if batch_size is None else batch_size
     processed = size

@@ -13,7 +13,7 @@ import click
 
 import outbox
 from outbox.admin.doctor import LEVELS, NOTE, OK, PROBLEM, WARNING, Finding
-from outbox.admin.doctor.examine import examine, worst
+from outbox.admin.doctor.examine import CHECKS, examine, worst
 from outbox.cli.options import json_option, modules_option
 from outbox.cli.table import echo_json, one_line
 
@@ -29,9 +29,13 @@ NARROWEST, WIDEST = 60, 120
 def doctor(thorough: bool, as_json: bool) -> None:
     """Look for what bites in production, and say what to do about it. It changes nothing.
 
+    If workers are at work, it sends them a sweep, as the scheduler does, and sees whether one takes it.
+
     Exits with 0 if all is well, with 1 if there are warnings, and with 2 if there are problems.
     """
-    findings = examine(outbox.current(), thorough=thorough)
+    from outbox.dramatiq.doctor import SWEEP
+
+    findings = examine(outbox.current(), thorough=thorough, checks=(*CHECKS, SWEEP))
     if as_json:
         echo_json({"level": worst(findings), "findings": [asdict(each) for each in findings]})
     else:

@@ -44,18 +44,21 @@ def emit(
     if unique and key is not None:
         raise click.UsageError("--key and --unique contradict each other: give one of them.")
     box = outbox.current()
-    event = box.emit(
-        aggregate_type,
-        aggregate_id,
-        event_type,
-        _parsed(sys.stdin.read() if payload == "-" else payload),
-        idempotency_key=outbox.UNIQUE if unique else key,
-        headers=dict(_pair(header) for header in headers),
-        correlation_id=correlation,
-        tenant_id=tenant,
-        max_attempts=max_attempts,
-        deliver_after=after,
-    )
+    what = _parsed(sys.stdin.read() if payload == "-" else payload)
+    pairs = dict(_pair(header) for header in headers)
+    with box.dialect.connection(), box.database.atomic():  # OUTBOX_REQUIRE_TRANSACTION holds here too
+        event = box.emit(
+            aggregate_type,
+            aggregate_id,
+            event_type,
+            what,
+            idempotency_key=outbox.UNIQUE if unique else key,
+            headers=pairs,
+            correlation_id=correlation,
+            tenant_id=tenant,
+            max_attempts=max_attempts,
+            deliver_after=after,
+        )
     click.echo(event.id)
 
 

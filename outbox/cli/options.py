@@ -12,8 +12,8 @@ from uuid import UUID
 import click
 
 from outbox.admin.filters import Filter
-from outbox.cli.modules import import_modules
 from outbox.models import STATUSES
+from outbox.modules import import_modules
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from uuid import UUID
 
 import click
@@ -32,18 +33,20 @@ def show(id: UUID, as_json: bool) -> None:
         sys.exit(NOT_FOUND)
     with box.dialect.connection():
         next_step = story.next_step(event, database_now(box), box.settings)
+        had_by = queries.had_by(box, event)
     if as_json:
-        echo_json(event_as_json(event) | {"next": next_step})
+        audience = None if event.audience is None else list(had_by)
+        echo_json(event_as_json(event) | {"audience": audience, "next": next_step})
         return
-    _echo(event, next_step)
+    _echo(event, next_step, had_by)
 
 
-def _echo(event: OutboxEvent, next_step: str) -> None:
+def _echo(event: OutboxEvent, next_step: str, had_by: Sequence[str]) -> None:
     for name, value in event_as_json(event).items():
-        if value is not None and name not in ("payload", "headers", "progress"):
+        if value is not None and name not in ("payload", "headers", "progress", "audience"):
             echo_pair(name, value)
     echo_pair("next", next_step)
-    stops = story.stops(event)
+    stops = story.stops(event, had_by)
     if stops:
         click.echo()
         echo_table(

@@ -111,7 +111,7 @@ def _echo_breakers(view: Overview) -> None:
 
 def _echo_processes(view: Overview) -> None:
     if not view.processes:
-        click.echo("\nno process has been seen lately: start `dramatiq jobs your.module` and `python -m scheduler`")
+        click.echo("\nno process has been seen lately: start `outbox worker your.module` and `outbox scheduler`")
         return
     click.echo()
     echo_table(

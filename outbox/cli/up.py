@@ -11,7 +11,6 @@ import dramatiq
 
 import outbox
 from outbox import logs
-from outbox.cli.modules import import_modules
 from outbox.publish import UP
 
 logger = logging.getLogger("outbox")
@@ -27,14 +26,14 @@ def up(modules: tuple[str, ...], threads: int) -> None:
 
     The embedded way: SQLite, no server. Stop it with Ctrl-C or SIGTERM; what is in flight is finished.
     """
-    from jobs.readiness import check_registered
-    from scheduler.process import stop_signal
+    from outbox.dramatiq.worker import load_application
+    from outbox.scheduler.process import stop_signal
 
     logs.set_up(outbox.loaded_settings().log_format, "%(asctime)s %(levelname)s %(message)s")
-    for noisy in ("apscheduler", "dramatiq"):
+    for noisy in ("apscheduler", "dramatiq", "pika"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
-    import_modules(modules)
-    check_registered(outbox.current())
+    load_application(modules, embedded=True)
+    outbox.current().check_registered(modules)
     outbox.create_tables()
     stopped = stop_signal()
     outbox.current().publisher.start(UP)  # before the worker in it does
@@ -48,12 +47,11 @@ def up(modules: tuple[str, ...], threads: int) -> None:
 @contextmanager
 def running(threads: int) -> Iterator[None]:
     """Workers and scheduler inside this process, for the time of the block."""
-    import jobs  # noqa: F401  (declares the actors, on a broker from the settings as they are now)
-    from jobs.readiness import check_ready
-    from scheduler.timetable import make_scheduler
+    from outbox.dramatiq.worker import prepare_worker, start_worker
+    from outbox.scheduler.timetable import make_scheduler
 
-    broker = dramatiq.get_broker()
-    check_ready(broker)
+    broker = prepare_worker()
+    start_worker(broker)
     broker.emit_after("process_boot")
     worker = dramatiq.Worker(broker, worker_threads=threads)
     worker.start()

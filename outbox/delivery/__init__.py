@@ -100,6 +100,8 @@ def drain(box: Outbox, seconds: float = DRAIN_SECONDS) -> int:
             return 0
         with box.dialect.connection():
             _refuse_inside_a_transaction(box)
+            if box.is_worker:
+                box.recorder.keep_current()
             while not box.stopping.is_set():
                 slot.claim_starts()
                 batch = _deliver(box, box.pace.size, recruit)

@@ -28,8 +28,9 @@ from outbox.timestamp import DatabaseClock
 class Delivery:
     """One event on its way: where its destinations stand, which have yet to answer, and which were handed it.
 
-    `deferred`: a gate has put it off, at one destination at least. Names are few, and tuples of them are shared by many
-    events: sets of their own would keep Python's garbage collector busy.
+    `deferred`: it was put off untried, at one destination at least. `audience` is the number of the names that have it
+    when all that are awaited have taken it, if that is known from the start. Names are few, and tuples of them are
+    shared by many events: sets of their own would keep Python's garbage collector busy.
     """
 
     event: Event
@@ -37,6 +38,7 @@ class Delivery:
     awaited: tuple[str, ...] = ()
     begun: tuple[str, ...] = ()
     deferred: bool = False
+    audience: int | None = None
 
     def heard(self, name: str, standing: Standing) -> bool:
         """One destination is done with it, or won't begin; whether that was the last."""

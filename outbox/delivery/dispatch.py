@@ -48,10 +48,12 @@ def dispatch(box: Outbox, batch: Batch, *, hurried: bool = False) -> Landing:
 def _group(box: Outbox, batch: Batch) -> list[Group]:
     """The batch by destination."""
     groups: dict[str, Group] = {}
+    version = batch.events[0].destinations_version
+    audiences = box.audiences.look_up(version, {event.event_type for event in batch.events})
     now = batch.clock.now()
     for event in batch.events:
         try:
-            delivery, destinations = plan(box, event, now)
+            delivery, destinations = plan(box, event, audiences[event.event_type], now)
         except Exception as error:  # what is wrong with one event must not stop the others
             delivery, destinations = unplannable(box, event, now, describe(error)), []
         if not destinations:

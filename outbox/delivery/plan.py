@@ -3,48 +3,74 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from outbox import retry
+from outbox.delivery.audience import Audience
 from outbox.delivery.batch import Delivery
 from outbox.destinations import Destination
+from outbox.destinations.recorded import RecordedDestinations
 from outbox.errors import Unavailable
 from outbox.event import Event
 from outbox.models import FAILED
 from outbox.outcome import DELIVERED, Failed, Outcome, Retry
-from outbox.retry import NEW, Standing
+from outbox.retry import NEW, NOBODY, Standing
 
 if TYPE_CHECKING:
     from outbox.core import Outbox
 
 logger = logging.getLogger("outbox")
 
-# Stands in `progress` for the handler that is missing; it makes way for the first one that appears.
-NOBODY = "(nobody)"
 
-
-def plan(box: Outbox, event: Event, now: datetime) -> tuple[Delivery, Sequence[Destination]]:
-    """The event with its standings so far, and the destinations to call now."""
-    destinations, names = box.registry.audience(event.event_type)
-    if destinations and not event.suspect and not event.has_progress:
-        # The usual: nobody has had it yet, and everybody who wants it is here.
-        return Delivery(event, dict.fromkeys(names, NEW), names), destinations
+def plan(box: Outbox, event: Event, audience: Audience, now: datetime) -> tuple[Delivery, Sequence[Destination]]:
+    """Return the event with its standings so far, and the destinations to call now."""
+    destinations, names, absent, id = audience
+    if destinations and not absent and not event.suspect and not event.has_progress:
+        # The usual: no destination has had it yet, and all that want it are registered here.
+        return Delivery(event, dict.fromkeys(names, NEW), names, audience=id), destinations
     standings = {name: Standing.from_json(entry) for name, entry in event.progress.items()}
-    if destinations:
+    if destinations or absent:
         standings.pop(NOBODY, None)
+    _hand_over(box.recorded, standings, (*names, *absent))
     delivery = Delivery(event, standings)
     # The first claim was shared with a batch, and says nothing about a single event; only one alone does.
     if event.suspect and event.claims > max(event.max_attempts, 2):
-        _fail_unsent(delivery, destinations)
+        _fail_unsent(delivery, (*names, *absent))
         return delivery, []
-    _decide_for_the_missing(box, delivery, destinations, now)
-    for destination in destinations:
-        standings.setdefault(destination.name, standings.get(retry.OTHERS, NEW))
+    for name in (*names, *absent):
+        standings.setdefault(name, standings.get(retry.OTHERS, NEW))
+    _leave_to_others(box, delivery, absent, now)
+    _decide_for_the_missing(box, delivery, (*names, *absent), now)
+    if standings.keys() - {NOBODY} == set(names):
+        delivery.audience = id
     due = [destination for destination in destinations if standings[destination.name].is_due(now)]
     delivery.awaited = tuple(destination.name for destination in due)
     return delivery, due
+
+
+def _hand_over(recorded: RecordedDestinations, standings: dict[str, Standing], wanted: Collection[str]) -> None:
+    """End what is open for retired destinations. A successor goes on where the one that it replaces stopped."""
+    for name in [name for name in standings if recorded.is_retired(name)]:
+        successor = recorded.successor(name)
+        if successor is not None and successor in wanted and successor not in standings:
+            standings[successor] = standings.pop(name)
+        elif standings[name].open:
+            standings[name] = standings[name].retired()
+
+
+def _leave_to_others(box: Outbox, delivery: Delivery, absent: Collection[str], now: datetime) -> None:
+    """Put off what this worker lacks and others have recorded: another worker delivers it."""
+    for name in absent:
+        standing = delivery.standings[name]
+        if standing.is_due(now):
+            delivery.standings[name] = standing.left_to_another_worker(now)
+            delivery.deferred = True
+            box.warn_once(
+                f"Events wait for the destination {name}, which other workers have recorded and this process does not "
+                "have: a worker that has it delivers them. If it is gone for good: `outbox retire NAME`."
+            )
 
 
 def unplannable(box: Outbox, event: Event, now: datetime, error: str) -> Delivery:
@@ -53,37 +79,38 @@ def unplannable(box: Outbox, event: Event, now: datetime, error: str) -> Deliver
     return Delivery(event, {NOBODY: retry.after(before, Retry(error), now, event.max_attempts, box.settings)})
 
 
-def _fail_unsent(delivery: Delivery, destinations: tuple[Destination, ...]) -> None:
+def _fail_unsent(delivery: Delivery, wanted: Collection[str]) -> None:
     """Its workers died, as often as it may be tried: whatever it does to them, it won't do it again."""
     event = delivery.event
     attempts = event.claims - 1
     error = f"the worker died, or lost its lease, during attempt {attempts}; not sent again"
-    names = [destination.name for destination in destinations] or [NOBODY]
-    for name in {*names, *delivery.standings}:
+    for name in {*(wanted or [NOBODY]), *delivery.standings}:
         if delivery.standings.get(name, Standing()).open:
             delivery.standings[name] = Standing(state=FAILED, attempts=attempts, error=error)
 
 
-def _decide_for_the_missing(
-    box: Outbox, delivery: Delivery, destinations: tuple[Destination, ...], now: datetime
-) -> None:
-    """Settle what nothing here can take: an event without a handler, or a destination that this worker lacks."""
+def _decide_for_the_missing(box: Outbox, delivery: Delivery, wanted: Collection[str], now: datetime) -> None:
+    """Settle what is open for names that neither this process nor the table has, and events that no name wants."""
     event, standings = delivery.event, delivery.standings
-    known = {destination.name for destination in destinations}
-    missing = [name for name, standing in standings.items() if standing.open and name not in known]
-    if not destinations and not missing and not standings:
+    missing = [name for name, standing in standings.items() if standing.open and name not in wanted]
+    if not wanted and not standings:
         missing = [NOBODY]
         standings[NOBODY] = Standing()
     for name in missing:
         if standings[name].is_due(now):
-            outcome = _outcome_for_missing(box, event, name)
+            outcome = Unavailable(_not_registered(name)) if wanted else _outcome_for_missing(box, event, name)
             standings[name] = retry.after(standings[name], outcome, now, event.max_attempts, box.settings)
 
 
+def _not_registered(name: str) -> str:
+    return f"{name!r} is not registered in this worker"
+
+
 def _outcome_for_missing(box: Outbox, event: Event, name: str) -> Outcome:
+    """What the settings say about a type that no destination of the deployment wants."""
     if box.registry.ignores(event.event_type):
         return DELIVERED
-    if box.registry.is_empty:
+    if box.registry.is_empty and not box.is_worker:
         box.warn_once(
             "Nothing is registered in this process, so events are marked delivered without going anywhere. "
             "Import the module with your @outbox.handler functions first."
@@ -95,7 +122,7 @@ def _outcome_for_missing(box: Outbox, event: Event, name: str) -> Outcome:
             f"(dramatiq jobs your.module), or declare outbox.ignore({event.event_type!r})"
         )
     else:
-        error = f"{name!r} is not registered in this worker"
+        error = _not_registered(name)
     match box.settings.unhandled:
         case "deliver":
             return DELIVERED

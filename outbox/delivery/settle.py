@@ -30,6 +30,8 @@ Settled = tuple[Delivery, retry.Verdict]
 RETRY_SECONDS = 0.2
 # What is due within this time this process keeps in mind; sweeps find the rest.
 REMEMBERED_SECONDS = 10.0
+# Stand in `progress` for destinations, and are none.
+NO_NAMES = (retry.NOBODY, retry.OTHERS)
 
 
 def settle(box: Outbox, batch: Batch) -> None:
@@ -44,21 +46,20 @@ def _write(box: Outbox, batch: Batch) -> None:
     if not finished:
         return
     crash.point(crash.BEFORE_SETTLE)
-    plain: list[Event] = []
+    plain: list[Delivery] = []
     others: list[Settled] = []
     for delivery in finished:
         verdict = retry.verdict(delivery.standings)
-        if verdict.status == DELIVERED and verdict.attempts == delivery.event.claims:
-            plain.append(delivery.event)
+        usual = verdict.status == DELIVERED and verdict.attempts == delivery.event.claims
+        if usual and delivery.audience is not None:
+            plain.append(delivery)
         else:
             others.append((delivery, verdict))
     if plain:
-        parameters = (box.dialect.row_ids([event.row_id for event in plain]), box.dialect.id(batch.lease_id))
-        hit = persist(box, batch, lambda: int(box.dialect.run(box.dialect.statements.delivered, parameters).rowcount))
-        _account(box, batch, len(plain), plain[:hit])
+        hit = persist(box, batch, lambda: _write_delivered(box, batch, plain))
+        _account(box, batch, len(plain), [delivery.event for delivery in plain[:hit]])
     if others:
-        rows = [_row(box, batch, delivery, verdict) for delivery, verdict in others]
-        hit = persist(box, batch, lambda: box.dialect.settle_rows(rows))
+        hit = persist(box, batch, lambda: box.dialect.settle_rows([_row(box, batch, *each) for each in others]))
         # Should some not have been hit, which they are is not known.
         statuses = Counter(verdict.status for _, verdict in others[:hit])
         delivered = [delivery.event for delivery, verdict in others[:hit] if verdict.status == DELIVERED]
@@ -66,6 +67,25 @@ def _write(box: Outbox, batch: Batch) -> None:
         _tell(others)
         _remember(box, batch, others)
     crash.point(crash.AFTER_SETTLE)
+
+
+def _write_delivered(box: Outbox, batch: Batch, plain: list[Delivery]) -> int:
+    """Write the successes that took one attempt; return how many of them the lease still covered."""
+    ids = box.dialect.row_ids([delivery.event.row_id for delivery in plain])
+    lease_id = box.dialect.id(batch.lease_id)
+    # Those of one type have one audience: they were planned by the same lookup.
+    audiences = {delivery.event.event_type: delivery.audience for delivery in plain}
+    numbers = set(audiences.values())
+    of_all, of_types = (numbers.pop(), None) if len(numbers) == 1 else (None, json.dumps(audiences))
+    statement = box.dialect.statements.delivered
+    return int(box.dialect.run(statement, (of_all, of_types, ids, lease_id)).rowcount)
+
+
+def _audience(box: Outbox, delivery: Delivery) -> int:
+    """Return the number of the names that have the event."""
+    return box.audiences.id_of(
+        name for name, standing in delivery.standings.items() if standing.state == DELIVERED and name not in NO_NAMES
+    )
 
 
 def close(box: Outbox, batch: Batch) -> int:
@@ -107,14 +127,17 @@ def persist(box: Outbox, batch: Batch, write: Callable[[], int]) -> int:
 def _row(box: Outbox, batch: Batch, delivery: Delivery, verdict: retry.Verdict) -> Row:
     """The parameters of SETTLED, in its order."""
     due = None if verdict.next_attempt_at is None else timestamp.to_text(verdict.next_attempt_at)
+    has_ended_well = verdict.status == DELIVERED
+    retired = any(standing.state == retry.RETIRED for standing in delivery.standings.values())
     progress = {name: standing.to_json() for name, standing in delivery.standings.items()}
     return (
         verdict.status,
         verdict.attempts,
         due,
-        None if verdict.status == DELIVERED else json.dumps(progress),
+        None if has_ended_well and not retired else json.dumps(progress),
         verdict.error,
-        verdict.status == DELIVERED,
+        has_ended_well,
+        _audience(box, delivery) if has_ended_well else None,
         delivery.event.row_id,
         box.dialect.id(batch.lease_id),
     )
@@ -152,8 +175,7 @@ def _tell(settled: list[Settled]) -> None:
         if verdict.status == FAILED:
             logger.error("failed: %s: %s", delivery.event, verdict.error, extra=_fields(delivery, verdict))
         elif verdict.status == PENDING and verdict.error is not None:
-            untried = delivery.deferred and not delivery.begun
-            level = logging.DEBUG if untried else logging.WARNING  # of those a gate tells once
+            level = logging.WARNING if _was_refused(delivery) else logging.DEBUG
             if logger.isEnabledFor(level):
                 logger.log(
                     level,
@@ -165,6 +187,13 @@ def _tell(settled: list[Settled]) -> None:
                     verdict.error,
                     extra=_fields(delivery, verdict),
                 )
+
+
+def _was_refused(delivery: Delivery) -> bool:
+    """Return whether a destination was tried and did not take it. What was put off untried is reported once."""
+    if not delivery.deferred:
+        return True
+    return any(delivery.standings[name].open for name in delivery.begun)
 
 
 def _count(box: Outbox, batch: Batch, **counts: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Protocol, Self
@@ -38,19 +38,24 @@ class Lease:
 
 
 class Destination(Protocol):
-    """Anything with a name that is stable across releases, a choice of event types, and a way to deliver.
+    """Anything with a name that is stable across releases, the event types that it wants, and a way to deliver.
+
+    `events` are patterns: `"user.created"`, `"user.*"` or `"*"`. Workers record them, with the name, in the database: a
+    worker that lacks this destination leaves its events to one that has it.
 
     `deliver` takes events from the iterable as it gets to them: an event that was taken has begun, and one that was
     not taken by the time the batch has to end goes back untouched. It yields an outcome for every event it took, in
     any order.
 
     It may also have `limits` (an `outbox.Limits`), and `at_once` if it makes several calls at the same time: how many
-    it could make at most. `lease.at_once` then says how many it may make now.
+    it could make at most. `lease.at_once` then says how many it may make now. And `replaces`: the name, or the names,
+    of destinations whose place it takes.
     """
 
     @property
     def name(self) -> str: ...
 
-    def wants(self, event_type: str) -> bool: ...
+    @property
+    def events(self) -> Sequence[str]: ...
 
     def deliver(self, events: Iterable[Event], lease: Lease) -> Iterable[tuple[Event, Outcome]]: ...

@@ -21,5 +21,10 @@ class Choice:
         if not self._patterns:
             raise RegistrationError("events names no event type; all of them are ['*'].")
 
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Return the patterns as they were written."""
+        return tuple(pattern.text for pattern in self._patterns)
+
     def includes(self, event_type: str) -> bool:
         return any(pattern.matches(event_type) for pattern in self._patterns)

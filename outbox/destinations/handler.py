@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from outbox import tracing
@@ -30,6 +30,7 @@ class Handler:
         patterns: Iterable[str],
         name: str | None = None,
         *,
+        replaces: str | Sequence[str] = (),
         concurrency: int | None = None,
         per_second: float | None = None,
     ) -> None:
@@ -43,12 +44,10 @@ class Handler:
         self.function = function
         self.limits = Limits(concurrency, per_second)
         self._seen: set[type[BaseException]] = set()
-        self._patterns = [Pattern(text) for text in patterns]
-        if not self._patterns:
+        self.replaces = replaces
+        self.events = tuple(Pattern(text).text for text in patterns)
+        if not self.events:
             raise RegistrationError(f"The handler {self.name} names no event type: @outbox.handler('user.created').")
-
-    def wants(self, event_type: str) -> bool:
-        return any(pattern.matches(event_type) for pattern in self._patterns)
 
     def deliver(self, events: Iterable[Event], lease: Lease) -> Iterator[tuple[Event, Outcome]]:
         for event in events:

@@ -9,7 +9,7 @@ from outbox.models import NAME_LENGTH
 class Pattern:
     """One choice of event types; a star stands at the end, for any rest."""
 
-    __slots__ = ("_prefix", "text")
+    __slots__ = ("prefix", "text")
 
     def __init__(self, text: object) -> None:
         if not isinstance(text, str) or not 1 <= len(text) <= NAME_LENGTH:
@@ -20,7 +20,8 @@ class Pattern:
         if "*" in text[:-1] or (text.endswith("*") and text != "*" and not text.endswith(".*")):
             raise RegistrationError(f"{text!r} is not a pattern: use a name, or 'prefix.*', or '*'.")
         self.text = text
-        self._prefix = text[:-1] if text.endswith("*") else None
+        # What a type must begin with; None if it must be this one.
+        self.prefix = text[:-1] if text.endswith("*") else None
 
     def matches(self, event_type: str) -> bool:
-        return event_type == self.text if self._prefix is None else event_type.startswith(self._prefix)
+        return event_type == self.text if self.prefix is None else event_type.startswith(self.prefix)

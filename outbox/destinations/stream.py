@@ -40,7 +40,7 @@ class RedisStream:
     """Adds each event to a stream; which one may depend on the event: `stream="events.{aggregate_type}"`.
 
     `maxlen` has Redis drop the oldest entries beyond about so many, read or not. `timeout` is how many seconds Redis
-    may take to answer.
+    may take to answer. `replaces`: the names of destinations whose place it takes.
     """
 
     def __init__(
@@ -51,6 +51,7 @@ class RedisStream:
         stream: str = "events",
         maxlen: int | None = None,
         events: Sequence[str] = ("*",),
+        replaces: str | Sequence[str] = (),
         concurrency: int | None = None,
         per_second: float | None = None,
         timeout: float = TIMEOUT,
@@ -59,6 +60,7 @@ class RedisStream:
         self.name = name
         self.limits = Limits(concurrency, per_second)
         self._choice = Choice(events)
+        self.replaces = replaces
         self._stream = Template(stream, "stream")
         self._trim = () if maxlen is None else ("MAXLEN", "~", maxlen)
         self._timeout = float(timeout)
@@ -68,8 +70,9 @@ class RedisStream:
     def __repr__(self) -> str:
         return f"<RedisStream {self.name!r} to {self._stream.text!r}>"  # the URL may hold a password
 
-    def wants(self, event_type: str) -> bool:
-        return self._choice.includes(event_type)
+    @property
+    def events(self) -> tuple[str, ...]:
+        return self._choice.texts
 
     def deliver(self, events: Iterable[Event], lease: Lease) -> Iterator[tuple[Event, Outcome]]:
         from outbox.redis_client import outcomes

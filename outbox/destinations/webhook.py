@@ -34,6 +34,7 @@ SPARE_SECONDS = 5.0
 class Webhook:
     """Posts events to a URL. 2xx is delivered; any other answer is tried again, as is none.
 
+    `replaces`: the names of destinations whose place it takes.
     `secret`: one that `outbox.webhooks.new_secret` made, or several while one is replaced by another. `format`:
     "json", "cloudevents" or "cloudevents-binary". `token`: sent as a bearer. `timeout`: seconds for everything, from
     resolving the name to the answer. `concurrency` and `per_second`: see `outbox.Limits`. `allow_private=False`: only
@@ -49,6 +50,7 @@ class Webhook:
         *,
         secret: str | Sequence[str] | None = None,
         events: Sequence[str] = ("*",),
+        replaces: str | Sequence[str] = (),
         format: str = "json",
         source: str = "/outbox",
         token: str | None = None,
@@ -70,6 +72,7 @@ class Webhook:
         self.hold_seconds = _check_timeout(timeout) + SPARE_SECONDS
         self._timeout = timeout
         self._choice = Choice(events)
+        self.replaces = replaces
         self._url = Url.parse(url, "url")
         self._proxy = choose_proxy(proxy, self._url)
         own = with_authorization(header.check(headers), self._url, token)
@@ -88,8 +91,9 @@ class Webhook:
         self._transport = transport
         self._lock = threading.Lock()
 
-    def wants(self, event_type: str) -> bool:
-        return self._choice.includes(event_type)
+    @property
+    def events(self) -> tuple[str, ...]:
+        return self._choice.texts
 
     def deliver(self, events: Iterable[Event], lease: Lease) -> Iterator[tuple[Event, Outcome]]:
         """Write each event, send it, judge the answer. An event that can't be written is judged without sending it."""

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import outbox
-from outbox.admin import actions, audit
+from outbox.admin import actions, audit, queries
 from outbox.admin.actions import DELETE, RETRY, Action, apply, failing, replaying, total
 from outbox.admin.filters import Filter
 from outbox.core import Outbox
@@ -25,6 +25,7 @@ from tests.table import (
     let_pass,
     locking,
     on_postgres,
+    other_worker,
     statuses,
     stored,
 )
@@ -111,7 +112,7 @@ class TestDeleting:
 
 class TestReplaying:
     def test_delivers_again_to_all(self, box: Outbox, delivered: OutboxEvent, calls: list[tuple[str, str]]) -> None:
-        assert do(box, replaying()) == 1
+        assert do(box, replaying(box)) == 1
         row = stored(delivered)
         assert (row.status, row.attempts, row.delivered_at, row.progress) == (PENDING, 0, None, None)
         box.process_pending_events()
@@ -121,7 +122,7 @@ class TestReplaying:
     def test_delivers_again_to_one_alone(
         self, box: Outbox, delivered: OutboxEvent, calls: list[tuple[str, str]]
     ) -> None:
-        do(box, replaying("second"))
+        do(box, replaying(box, "second"))
         box.process_pending_events()
         assert calls == [("second", str(delivered.id))]
         assert (stored(delivered).status, stored(delivered).progress) == (DELIVERED, None)
@@ -140,7 +141,7 @@ class TestReplaying:
         event = emit_one()
         box.process_pending_events()
         calls.clear()
-        do(box, replaying("moody"))
+        do(box, replaying(box, "moody"))
         box.process_pending_events()
         assert stored(event).status == FAILED
         do(box, RETRY)
@@ -149,16 +150,35 @@ class TestReplaying:
         assert stored(event).status == DELIVERED
 
     def test_to_one_that_is_not_here_waits_for_a_worker_that_has_it(self, box: Outbox, delivered: OutboxEvent) -> None:
-        do(box, replaying("elsewhere"))
+        other_worker(box, elsewhere="order.*")
+        assert do(box, replaying(box, "elsewhere")) == 1
         box.process_pending_events()
         assert (stored(delivered).status, stored(delivered).error_message) == (
             PENDING,
-            "elsewhere: 'elsewhere' is not registered in this worker",
+            "elsewhere: waits for a worker that has this destination",
         )
+
+    def test_to_one_leaves_alone_what_it_does_not_want(self, box: Outbox, delivered: OutboxEvent) -> None:
+        other_worker(box, elsewhere="order.cancelled")
+        assert total(box, replaying(box, "elsewhere"), Filter()) == 0
+        assert do(box, replaying(box, "elsewhere")) == 0
+        assert stored(delivered).status == DELIVERED
+
+    def test_to_one_that_does_not_exist_is_refused_and_says_which_do(self, box: Outbox, delivered: OutboxEvent) -> None:
+        other_worker(box, elsewhere="order.*")
+        with pytest.raises(outbox.RegistrationError, match=r"no destination called 'typo'.*elsewhere, first, second"):
+            replaying(box, "typo")
+        assert stored(delivered).status == DELIVERED
+
+    def test_to_one_adds_it_to_those_who_had_the_event(self, box: Outbox, delivered: OutboxEvent) -> None:
+        outbox.handler("order.*", name="third")(lambda _: None)
+        do(box, replaying(box, "third"))
+        box.process_pending_events()
+        assert queries.had_by(box, stored(delivered)) == ("first", "second", "third")
 
     def test_leaves_alone_what_failed_or_waits(self, box: Outbox) -> None:
         waiting = emit_one()
-        assert do(box, replaying()) == 0
+        assert do(box, replaying(box)) == 0
         assert stored(waiting).status == PENDING
 
 
@@ -268,6 +288,6 @@ def test_the_workers_are_woken_once_for_each_batch_that_is_due_again(
     rung: list[object] = []
     monkeypatch.setattr(box.bell, "ring_after_commit", rung.append)
     do(box, DELETE, Filter(event_type="nothing"))
-    do(box, replaying())
+    do(box, replaying(box))
     assert len(rung) == 1
     let_pass(hours=1)

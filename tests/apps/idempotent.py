@@ -6,7 +6,7 @@ import dramatiq
 import peewee
 
 import outbox
-from jobs import ActorDestination
+from outbox.dramatiq import ActorDestination
 
 
 class Effect(peewee.Model):

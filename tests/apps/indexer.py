@@ -8,7 +8,7 @@ import dramatiq
 
 import outbox
 import tests.apps.ledger as handlers
-from jobs import ActorDestination
+from outbox.dramatiq import ActorDestination
 
 
 @dramatiq.actor(queue_name="index", max_retries=0)

@@ -213,7 +213,7 @@ def test_replay_delivers_again_to_one(box: Outbox, command: Outbox_) -> None:
         outbox.handler("*", name=name)(lambda event, name=name: calls.append(name))
     event = emit_one()
     box.process_pending_events()
-    assert command("replay", "-y", str(event.id), "--to", "b").stdout == "1 event was delivered again to b.\n"
+    assert command("replay", "-y", str(event.id), "--to", "b").stdout == "1 event was put back for b.\n"
     box.process_pending_events()
     assert sorted(calls) == ["a", "b", "b"]
 
@@ -229,6 +229,16 @@ class TestEmit:
         assert (event.payload, event.headers) == ({"total": 3}, {"a": "b=c"})
         assert (event.tenant_id, event.correlation_id, event.max_attempts) == ("acme", "story", 2)
         assert event.idempotency_key == "k"
+
+    def test_has_a_transaction_where_one_is_required(
+        self, configure: Configure, command: Outbox_, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        configure(require_transaction=True)
+        command("emit", "Order", "7", "order.placed", "{}")
+        configure()
+        command("emit", "Order", "8", "order.placed", "{}")
+        assert OutboxEvent.select().count() == 2
+        assert not [record for record in caplog.records if record.levelname == "WARNING"]
 
     def test_reads_the_payload_from_standard_input(self, command: Outbox_) -> None:
         command("emit", "Order", "7", "order.placed", "-", "--unique", "--after", "1h", input='{"a": 1}')
@@ -277,7 +287,7 @@ class TestStatus:
         assert process["broker_error"] == "ConnectionError: refused"
 
     def test_says_what_to_start_when_nobody_is_there(self, command: Outbox_) -> None:
-        assert "start `dramatiq jobs your.module` and `python -m scheduler`" in command("status").output
+        assert "start `outbox worker your.module` and `outbox scheduler`" in command("status").output
 
     def test_is_json_for_programs(self, box: Outbox, command: Outbox_) -> None:
         fail_all(box, 2)

@@ -170,9 +170,7 @@ def test_what_no_handler_wants_is_acknowledged(
 def test_other_destinations_of_the_registry_take_no_part(stream: Stream, make_consumer: MakeConsumer) -> None:
     class Elsewhere:
         name = "elsewhere"
-
-        def wants(self, event_type: str) -> bool:
-            return True
+        events = ("*",)
 
         def deliver(self, events: Any, lease: Any) -> Any:
             raise AssertionError("a consumer calls handlers")

@@ -1,6 +1,7 @@
 """process_pending_events: one batch, and what becomes of events that nothing here handles."""
 
 import logging
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
@@ -90,6 +91,25 @@ class TestNothingRegistered:
         warnings = [record for record in caplog.records if record.levelno >= logging.WARNING]
         assert len(warnings) == 1
         assert "Nothing is registered in this process" in warnings[0].getMessage()
+
+    def test_a_worker_marks_nothing_delivered(self, box: Outbox) -> None:
+        box.is_worker = True
+        emit(3)
+        box.process_pending_events()
+        assert statuses() == {PENDING: 3}
+
+    def test_a_process_can_not_become_a_worker(self, box: Outbox) -> None:
+        with pytest.raises(outbox.RegistrationError, match=r"no handler is registered.*\(imported: shop\)"):
+            box.become_worker(["shop"])
+        assert not box.is_worker
+
+    @pytest.mark.parametrize("register", [lambda: outbox.ignore("*"), lambda: outbox.handler("*")(print)])
+    def test_a_process_with_anything_registered_becomes_one_and_stays_one(
+        self, configure: Configure, register: Callable[[], object]
+    ) -> None:
+        register()
+        configure().become_worker()
+        assert configure().is_worker
 
 
 class TestUnhandled:
@@ -199,12 +219,13 @@ class TestAMissingDestination:
         box.process_pending_events()
         assert (stored(event).status, stored(event).attempts) == (DELIVERED, 2)
 
-    def test_it_fails_where_unhandled_events_do(self, box: Outbox) -> None:
+    @pytest.mark.parametrize("unhandled", ["deliver", "fail"])
+    def test_what_happens_to_unhandled_events_says_nothing_about_it(self, box: Outbox, unhandled: str) -> None:
         event = self.waiting_for_elsewhere(box)
-        strict = Outbox(Settings(dispatch="off", unhandled="fail"), database=box.database)
+        strict = Outbox(Settings(dispatch="off", unhandled=unhandled), database=box.database)
         strict.registry.handler("order.*", name="here")(lambda _: None)
         strict.process_pending_events()
-        assert stored(event).status == FAILED
+        assert (stored(event).status, stored(event).attempts) == (PENDING, 1)
 
     def test_destinations_that_have_ended_are_not_missed(self, box: Outbox, old_worker: Outbox) -> None:
         event = emit_one()

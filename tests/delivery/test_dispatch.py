@@ -29,8 +29,9 @@ class Destination:
     def deliver(self, events: Iterable[Event], lease: outbox.Lease) -> Iterable[tuple[Event, Outcome]]:
         return self._deliver(events)
 
-    def wants(self, event_type: str) -> bool:
-        return event_type.startswith("order.")
+    @property
+    def events(self) -> tuple[str, ...]:
+        return ("order.*",)
 
 
 def take_all(events: Iterable[Event]) -> Iterator[tuple[Event, Outcome]]:

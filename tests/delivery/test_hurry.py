@@ -75,8 +75,9 @@ class Pair:
         self.name = name
         self.gates = [Gate(), Gate()]
 
-    def wants(self, event_type: str) -> bool:
-        return event_type == self.name
+    @property
+    def events(self) -> tuple[str, ...]:
+        return (self.name,)
 
     def deliver(self, events: Iterable[Event], lease: outbox.Lease) -> Iterator[tuple[Event, Outcome]]:
         for event, answered in zip(list(islice(events, 2)), self.gates, strict=True):
@@ -618,13 +619,11 @@ class Breaking:
     """A destination that answers as it is told: by an outcome, or by an error of its own."""
 
     name = "down"
+    events = ("*",)
     limits = Limits(open_after=1)
 
     def __init__(self) -> None:
         self.answers: Iterator[Outcome | BaseException] = iter(())
-
-    def wants(self, event_type: str) -> bool:
-        return True
 
     def deliver(self, events: Iterable[Event], lease: outbox.Lease) -> Iterator[tuple[Event, Outcome]]:
         for event in events:

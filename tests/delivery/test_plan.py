@@ -5,9 +5,9 @@ import pytest
 import outbox
 from outbox.core import Outbox
 from outbox.delivery.batch import Delivery
-from outbox.delivery.plan import NOBODY, plan
+from outbox.delivery.plan import plan
 from outbox.models import DELIVERED, FAILED, OutboxEvent
-from outbox.retry import WAITING
+from outbox.retry import NOBODY, WAITING
 from outbox.timestamp import to_text
 from tests.table import LONG_AGO, change, claimed, emit_one, expire_leases
 
@@ -23,7 +23,8 @@ def planned(box: Outbox, event: OutboxEvent) -> tuple[Delivery, list[str]]:
     """Plan the event as this worker would; answers with the names of the destinations to call."""
     batch = claimed(box)
     (claimed_event,) = [each for each in batch.events if each.id == event.id]
-    delivery, destinations = plan(box, claimed_event, batch.clock.now())
+    audiences = box.audiences.look_up(claimed_event.destinations_version, {claimed_event.event_type})
+    delivery, destinations = plan(box, claimed_event, audiences[claimed_event.event_type], batch.clock.now())
     return delivery, [destination.name for destination in destinations]
 
 

@@ -240,8 +240,8 @@ class TestTheDisk:
         lease, several = uuid4(), f"{{{event.id}}}"
         return {
             "claim": ("-infinity", True, 1, lease, 30.0),
-            "delivered": (several, lease),
-            "settled": ("pending", 1, None, None, None, False, event.id, lease),
+            "delivered": (1, None, several, lease),
+            "settled": ("pending", 1, None, None, None, False, None, event.id, lease),
             "released": (several, lease),
             "renewed": (30.0, several, f"{{{lease}}}"),
         }

@@ -33,7 +33,7 @@ def test_a_lease_that_ran_out_and_was_not_noticed_is_a_problem(box: Outbox, seco
     assert found.level == level
     if level == PROBLEM:
         assert "2 events belong to workers that died" in found.what
-        assert "python -m scheduler" in advice_of(found)
+        assert "outbox scheduler" in advice_of(found)
         box.process_pending_events()
         box.process_pending_events()
         assert finding_of(box, "leases").level == OK

@@ -24,8 +24,8 @@ def box(configure: Configure) -> Outbox:
 
 def test_nobody_at_work_is_a_problem(box: Outbox) -> None:
     assert [finding_of(box, each).level for each in ("workers", "scheduler")] == [PROBLEM] * 2
-    assert "dramatiq jobs your.module" in advice_of(finding_of(box, "workers"))
-    assert "python -m scheduler" in advice_of(finding_of(box, "scheduler"))
+    assert "outbox worker your.module" in advice_of(finding_of(box, "workers"))
+    assert "outbox scheduler" in advice_of(finding_of(box, "scheduler"))
 
 
 def test_an_application_is_neither(box: Outbox) -> None:
@@ -113,7 +113,7 @@ def test_a_worker_that_lacks_a_destination_is_a_problem_that_names_it_and_who_ha
     (found,) = findings_of(box, "destinations")
     assert found.level == PROBLEM
     assert "alpha:2 does not know billing, which alpha:1 knows" in found.what
-    assert "dramatiq jobs your.module" in advice_of(found)
+    assert "outbox worker your.module" in advice_of(found)
 
 
 def test_one_that_is_silent_is_not_asked(box: Outbox) -> None:

@@ -27,6 +27,7 @@ def test_tables_that_are_as_they_should_be_are_fine(box: Outbox) -> None:
 
 def test_the_names_are_those_that_the_schema_makes(box: Outbox) -> None:
     made = ["outbox_event", "outbox_process", "outbox_total", "outbox_minute", "outbox_audit"]
+    made += ["outbox_destination", "outbox_control", "outbox_audience"]
     assert _tables(box.dialect) == made
     indexes = {"idx_outbox_pending_next", "idx_outbox_failed", "idx_outbox_aggregate_id"}
     constraints = {"unique_event_type_idempotency_key"} if box.dialect.name == "postgres" else set()

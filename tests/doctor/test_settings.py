@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 import outbox
-from outbox.admin.doctor import OK, PROBLEM, WARNING
+from outbox.admin.doctor import NOTE, OK, PROBLEM, WARNING
 from outbox.admin.doctor.settings import retries_hours
 from outbox.core import Outbox
 from outbox.settings import Settings
@@ -52,6 +52,18 @@ UNSAFE: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
 @once
 def test_the_defaults_are_fine(configure: Configure) -> None:
     assert finding_of(configure(**DEFAULTS), "settings").level == OK
+
+
+def test_on_postgresql_a_required_transaction_is_recommended(configure: Configure) -> None:
+    box = configure(**DEFAULTS)
+    found = finding_of(box, "settings")
+    if box.dialect.name == "sqlite":
+        assert found.level == OK
+    else:
+        assert found.level == NOTE
+        assert "outbox.configure(database=db)" in found.what
+        assert "OUTBOX_REQUIRE_TRANSACTION=true" in advice_of(found)
+    assert finding_of(configure(**DEFAULTS, require_transaction=True), "settings").level == OK
 
 
 @once

@@ -40,14 +40,13 @@ class Clock:
 class Target:
     """A destination, as far as a gate is concerned."""
 
+    events = ("*",)
+
     def __init__(self, limits: Limits | None = None, **options: Any) -> None:
         self.name = "target"
         self.limits = limits
         self.hold_seconds = HOLD_SECONDS
         vars(self).update(options)
-
-    def wants(self, event_type: str) -> bool:
-        return True
 
     def deliver(self, events: Iterable[Event], lease: Lease) -> Iterable[tuple[Event, Outcome]]:
         return []
@@ -641,7 +640,8 @@ class TestGates:
     def test_a_destination_that_knows_nothing_of_limits_has_none(self) -> None:
         class Plain:
             name = "plain"
-            wants, deliver = Target.wants, Target.deliver
+            events = ("*",)
+            deliver = Target.deliver
 
         gate = Gates(Settings(drains=1)).of(Plain())
         permit = gate.enter(100, hurried=True)

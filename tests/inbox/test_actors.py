@@ -10,8 +10,8 @@ from dramatiq.results import Results
 from dramatiq.results.backends.stub import StubBackend
 
 import outbox
-from jobs.broker import install_middleware
 from outbox.core import Outbox
+from outbox.dramatiq.broker import install_middleware
 from outbox.inbox import SKIPPED
 from tests.conftest import Note
 from tests.inbox.traces import notes, remembered

@@ -22,7 +22,7 @@ from tests.table import emit_one, on_postgres, statuses
 
 MESSAGE = {"id": "m-1"}
 MISSING = r"The inbox has no table in \S+ yet: run `outbox init` there, or call outbox\.inbox\.create_tables\(\)"
-NOT_OURS = r"has a table called `inbox` that is not the outbox's\. Rename it, or give the inbox a database"
+NOT_OURS = r"has a table called `inbox` that is not the outbox's\. Rename it, or set OUTBOX_TABLE_PREFIX"
 
 
 @pytest.fixture

@@ -5,10 +5,10 @@ from datetime import UTC, datetime, timedelta
 import psycopg
 import pytest
 
-import jobs
 import outbox
 from outbox import InboxMessage, retention
 from outbox.core import Outbox
+from outbox.dramatiq import actors, wakeup
 from outbox.inbox import SKIPPED
 from tests.conftest import Configure
 from tests.inbox.traces import note_taker, remembered
@@ -137,7 +137,8 @@ def test_the_clean_up_of_the_workers_does_both(box: Outbox) -> None:
     remember(2, RETENTION + MINUTE, "old")
     remember(1, RETENTION - MINUTE, "young")
     assert statuses() == {"delivered": 2, "pending": 1}
-    jobs.cleanup_delivered_outbox_events.fn()
+    box.is_worker = True
+    actors.clean_up()
     assert statuses()["pending"] == 1
     assert handlers_left() == ["young"]
 
@@ -148,8 +149,9 @@ def test_it_goes_on_in_another_message_while_either_has_something_left(
 ) -> None:
     sent: list[str] = []
     some, none = {"deleted": 1, "remaining": 1}, {"deleted": 1, "remaining": 0}
-    monkeypatch.setattr(jobs.wakeup, "clean_up", lambda: sent.append("again"))
+    monkeypatch.setattr(wakeup, "clean_up", lambda: sent.append("again"))
     monkeypatch.setattr(Outbox, "cleanup_delivered_events", lambda *_, **__: some if left == "events" else none)
     monkeypatch.setattr(type(box.inbox), "cleanup", lambda *_, **__: some if left == "messages" else none)
-    jobs.cleanup_delivered_outbox_events.fn()
+    box.is_worker = True
+    actors.clean_up()
     assert sent == ([] if left == "nothing" else ["again"])

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from jobs.broker import install_middleware
-from jobs.redis_broker import OutboxRedisBroker
+from outbox.dramatiq.broker import install_middleware
+from outbox.dramatiq.redis_broker import OutboxRedisBroker
 from outbox.settings import Settings
 from tests.processes import make_stage, stage
 from tests.servers import Redis, RedisServer

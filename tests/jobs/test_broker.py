@@ -3,15 +3,26 @@
 import subprocess
 import sys
 import textwrap
+from types import SimpleNamespace
 from typing import Any
 
 import dramatiq
 import pytest
+import redis
+from dramatiq.brokers.redis import RedisBroker
 from dramatiq.brokers.stub import StubBroker
+from redis.sentinel import Sentinel
 
-from jobs.broker import DEAD_LETTERS_KEPT, InProcessBroker, install_middleware, make_broker
-from jobs.middleware import Connections, Lifecycle, Occupancy, Skips
-from jobs.redis_broker import OutboxRedisBroker
+from outbox.dramatiq.broker import (
+    DEAD_LETTERS_KEPT,
+    InProcessBroker,
+    check_agreement,
+    install_middleware,
+    make_broker,
+)
+from outbox.dramatiq.middleware import Connections, Occupancy, Skips
+from outbox.dramatiq.rabbitmq import is_the_default
+from outbox.dramatiq.redis_broker import OutboxRedisBroker
 from outbox.errors import SettingsError
 from outbox.settings import Settings
 from tests.conftest import Configure
@@ -68,7 +79,7 @@ class TestTheApplicationsOwn:
         for _ in range(2):
             install_middleware(broker)
         assert broker.middleware[: len(theirs)] == theirs
-        assert [type(each) for each in broker.middleware[len(theirs) :]] == [Connections, Skips, Occupancy, Lifecycle]
+        assert [type(each) for each in broker.middleware[len(theirs) :]] == [Connections, Skips, Occupancy]
 
     def test_is_the_one_that_our_actors_are_declared_on(self, stage: Stage) -> None:
         run_python(
@@ -78,7 +89,11 @@ class TestTheApplicationsOwn:
             from dramatiq.brokers.stub import StubBroker
             mine = StubBroker()
             dramatiq.set_broker(mine)
-            import jobs
+            import jobs, outbox
+            outbox.ignore("*")
+            worker = dramatiq.Worker(mine)
+            worker.start()
+            worker.stop()
             assert dramatiq.get_broker() is mine
             assert mine.get_declared_actors() == {"deliver_outbox_events", "cleanup_delivered_outbox_events"}
             """,
@@ -90,11 +105,124 @@ class TestTheApplicationsOwn:
             """
             import dramatiq
             from dramatiq.brokers.stub import StubBroker
-            dramatiq.set_broker(StubBroker(middleware=[]))
-            import jobs
-            assert jobs.deliver_outbox_events.options == {}
+            from outbox.dramatiq.actors import declare_actors
+            from outbox.settings import Settings
+            broker = StubBroker(middleware=[])
+            declare_actors(broker, Settings())
+            assert broker.get_actor("deliver_outbox_events").options == {}
             """,
         )
+
+    def test_is_used_by_an_emitter_that_neither_sets_nor_declares_anything(self, stage: Stage) -> None:
+        run_python(
+            stage,
+            """
+            import dramatiq, outbox
+            from dramatiq.brokers.stub import StubBroker
+            from dramatiq.brokers.redis import RedisBroker
+            with outbox.current().database.atomic():
+                outbox.emit("Thing", 1, "test.emitted")
+            outbox.current().bell.flush(60)
+            assert dramatiq.broker.global_broker is None
+            mine = RedisBroker(url=outbox.loaded_settings().redis_url, namespace=outbox.loaded_settings().namespace)
+            dramatiq.set_broker(mine)
+            sent = []
+            mine.enqueue = sent.append
+            mine.client.delete(f"{mine.namespace}:outbox.flag")
+            with outbox.current().database.atomic():
+                outbox.emit("Thing", 2, "test.emitted")
+            outbox.current().bell.flush(60)
+            (message,) = sent
+            assert (message.actor_name, message.queue_name) == ("deliver_outbox_events", "outbox")
+            assert not mine.get_declared_actors() and not mine.get_declared_queues()
+            """,
+        )
+        assert waiting(stage) == 1
+
+    def test_that_dramatiq_has_made_on_localhost_for_an_early_actor_is_said(self, stage: Stage) -> None:
+        said = run_python(
+            stage,
+            """
+            import dramatiq, outbox
+            dramatiq.actor(lambda: None, actor_name="early")
+            with outbox.current().database.atomic():
+                outbox.emit("Thing", 1, "test.emitted")
+            outbox.current().bell.flush(60)
+            """,
+        )
+        assert said.count("outbox.dramatiq.set_up_broker()") == 1
+        assert stage.statuses() == {"pending": 1}
+
+
+def redis_broker(*, namespace: str = "dramatiq", **options: Any) -> RedisBroker:
+    return RedisBroker(namespace=namespace, **options)
+
+
+def sentinel_broker() -> RedisBroker:
+    return redis_broker(client=Sentinel([("127.0.0.1", 1)]).master_for("mymaster"), namespace="other")
+
+
+class TestAgreementWithTheSettings:
+    @pytest.mark.parametrize(
+        ("broker", "url"),
+        [
+            (redis_broker(), "redis://127.0.0.1/0"),
+            (redis_broker(host="h", port=7, db=3, password="x"), "redis://:hush@h:7/3"),
+            (redis_broker(url="redis://h"), "redis://h:6379/0"),
+            (redis_broker(client=redis.Redis(unix_socket_path="/s")), "unix:///s"),
+            (sentinel_broker(), "redis://h/0"),
+            (StubBroker(), "redis://h/0"),
+        ],
+        ids=["localhost", "all parts", "defaults", "socket", "Sentinel", "another kind"],
+    )
+    def test_of_the_same_server_or_of_one_that_can_not_be_compared(self, broker: dramatiq.Broker, url: str) -> None:
+        check_agreement(broker, Settings(redis_url=url))
+
+    @pytest.mark.parametrize(
+        ("broker", "told"),
+        [
+            (redis_broker(host="h", port=6380), "the Redis at h:6380, database 0"),
+            (redis_broker(host="h", db=1), "the Redis at h:6379, database 1"),
+            (redis_broker(host="other", password="hush"), "the Redis at other:6379, database 0"),
+            (redis_broker(client=redis.Redis(unix_socket_path="/s")), "the Redis at /s, database 0"),
+            (redis_broker(host="h", namespace="mine"), "Set OUTBOX_NAMESPACE=mine"),
+        ],
+        ids=["port", "db", "host", "socket", "namespace"],
+    )
+    def test_is_needed_where_both_name_a_redis(self, broker: dramatiq.Broker, told: str) -> None:
+        for _ in range(2):  # it is refused again and again
+            with pytest.raises(SettingsError) as refused:
+                check_agreement(broker, Settings(redis_url="redis://:hush@h/0"))
+            assert told in str(refused.value)
+            assert "hush" not in str(refused.value)
+
+    def test_is_not_asked_for_where_the_settings_name_none(self) -> None:
+        check_agreement(redis_broker(host="h", namespace="mine"), Settings())
+
+    @pytest.mark.parametrize(("port", "is_default"), [(5672, True), (5673, False)])
+    def test_dramatiqs_own_rabbitmq_broker_is_recognised(self, port: int, is_default: bool) -> None:
+        parameters = SimpleNamespace(
+            host="127.0.0.1", port=port, heartbeat=5, connection_attempts=5, blocked_connection_timeout=30
+        )
+        assert is_the_default(SimpleNamespace(parameters=parameters)) is is_default
+
+
+EVERY_MODULE = """
+import importlib, pkgutil, threading
+import dramatiq.broker
+import outbox
+for package in ("outbox", "scheduler"):
+    for module in pkgutil.walk_packages(importlib.import_module(package).__path__, package + "."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+assert dramatiq.broker.global_broker is None
+assert outbox._current is None
+assert threading.active_count() == 1
+"""
+
+
+def test_importing_anything_but_jobs_has_no_effects(stage: Stage) -> None:
+    run_python(stage, EVERY_MODULE)
 
 
 class TestOurActors:
@@ -102,10 +230,16 @@ class TestOurActors:
         run_python(
             stage,
             """
-            import dramatiq, jobs
-            from jobs.redis_broker import OutboxRedisBroker
-            assert isinstance(dramatiq.get_broker(), OutboxRedisBroker)
-            for actor in (jobs.deliver_outbox_events, jobs.cleanup_delivered_outbox_events):
+            import dramatiq, jobs, outbox
+            from outbox.dramatiq.redis_broker import OutboxRedisBroker
+            broker = dramatiq.get_broker()
+            assert isinstance(broker, OutboxRedisBroker)
+            outbox.ignore("*")
+            worker = dramatiq.Worker(broker)
+            worker.start()
+            worker.stop()
+            for name in ("deliver_outbox_events", "cleanup_delivered_outbox_events"):
+                actor = broker.get_actor(name)
                 assert actor.queue_name == "outbox"
                 assert actor.options == {"max_retries": 0, "time_limit": 72_000}, actor.options
             """,
@@ -125,9 +259,14 @@ class TestOurActors:
         assert worker.running
 
 
-def run_python(stage: Stage, text: str) -> None:
+def waiting(stage: Stage) -> int:
+    return int(stage.broker.client.llen(f"{stage.settings.namespace}:outbox"))
+
+
+def run_python(stage: Stage, text: str) -> str:
     program = textwrap.dedent(text)
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, env=stage.environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+    return done.stderr

@@ -10,9 +10,9 @@ import pytest
 import redis
 from dramatiq.errors import ConnectionClosed
 
-from jobs import redis_broker
-from jobs.middleware import Occupancy, find
-from jobs.redis_broker import OutboxRedisBroker, WaitingConsumer
+from outbox.dramatiq import redis_broker
+from outbox.dramatiq.middleware import Occupancy, find
+from outbox.dramatiq.redis_broker import OutboxRedisBroker, WaitingConsumer
 from tests.conftest import Configure
 from tests.jobs.conftest import close, make_broker
 from tests.processes import MakeStage

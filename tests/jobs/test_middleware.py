@@ -10,9 +10,9 @@ from dramatiq.middleware import Middleware, SkipMessage
 from playhouse.pool import PooledDatabase
 
 import outbox
-from jobs.broker import install_middleware, make_broker
-from jobs.middleware import Occupancy, find
 from outbox.connect import open_database
+from outbox.dramatiq.broker import install_middleware, make_broker
+from outbox.dramatiq.middleware import Lifecycle, Occupancy, find
 from outbox.settings import Settings
 from tests.conftest import Configure
 from tests.processes import MakeStage, Stage
@@ -234,15 +234,25 @@ def send_work(stage: Stage, number: int, *, seconds: float) -> None:
 
 
 def test_what_is_stopped_with_a_worker_goes_on_after_it(start: Callable[..., Running]) -> None:
-    start().worker.stop()
-    assert not outbox.current().stopping.is_set()
+    running = start(Lifecycle(lambda broker: None))
+    stopping = outbox.current().stopping
+    running.broker.emit_before("worker_shutdown", running.worker)
+    assert stopping.is_set()
+    running.worker.stop()
+    assert not stopping.is_set()
 
 
-def test_a_worker_has_a_fallback_poller_for_as_long_as_it_runs(start: Callable[..., Running]) -> None:
-    def pollers() -> list[str]:
-        return [thread.name for thread in threading.enumerate() if thread.name == "outbox-fallback-poller"]
-
-    running = start()
+def test_an_outbox_worker_has_a_fallback_poller_for_as_long_as_it_runs(start: Callable[..., Running]) -> None:
+    running = start(Lifecycle(lambda broker: None))
     assert len(pollers()) == 1
     running.worker.stop()
     assert pollers() == []
+
+
+def test_an_applications_own_worker_has_no_fallback_poller(start: Callable[..., Running]) -> None:
+    start()
+    assert pollers() == []
+
+
+def pollers() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name == "outbox-fallback-poller"]

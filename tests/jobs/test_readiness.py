@@ -16,6 +16,22 @@ def test_without_handlers(stage: Stage) -> None:
     assert "no handler is registered" in refused(stage)
 
 
+def test_without_handlers_the_command_names_the_modules_that_it_has_imported(stage: Stage) -> None:
+    worker = stage.start("worker", BIN / "outbox", "worker", "tests.apps", "tests.servers", "-p", "1")
+    assert worker.wait() != 0
+    assert "outbox: no handler is registered, and no other destination (imported: tests.apps, tests.servers)" in (
+        worker.said()
+    )
+    assert "Traceback" not in worker.said()
+
+
+def test_with_a_module_that_is_none_the_command_says_so_in_one_line(stage: Stage) -> None:
+    worker = stage.start("worker", BIN / "outbox", "worker", "tests.nowhere", "-p", "1")
+    assert worker.wait() != 0
+    assert "outbox: There is no module 'tests.nowhere'" in worker.said()
+    assert "Traceback" not in worker.said()
+
+
 def test_without_tables(stage: Stage) -> None:
     stage.box.dialect.run("DROP TABLE outbox_event, outbox_schema")
     assert "run `outbox init`" in refused(stage, HANDLERS)

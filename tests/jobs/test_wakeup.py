@@ -12,12 +12,23 @@ from contextlib import contextmanager
 from typing import Any
 from uuid import uuid4
 
+import dramatiq
 import pytest
 import redis
 
-from jobs import wakeup
-from jobs.redis_broker import OutboxRedisBroker
-from jobs.wakeup import ENOUGH_WAITING, LocalFlag, RedisFlag, answer, flag_for, ring_once
+from outbox.dramatiq import wakeup
+from outbox.dramatiq.broker import InProcessBroker
+from outbox.dramatiq.flag import (
+    ENOUGH_WAITING,
+    INTERVAL_SECONDS,
+    SLOW_INTERVAL_SECONDS,
+    Interval,
+    LocalFlag,
+    RedisFlag,
+)
+from outbox.dramatiq.names import DELIVER
+from outbox.dramatiq.redis_broker import OutboxRedisBroker
+from outbox.dramatiq.wakeup import answer, flag_for, ring_once
 from tests.processes import MakeStage, Stage
 from tests.servers import wait_until
 
@@ -126,12 +137,11 @@ class World:
         self.sent += 1
 
 
-class SteppedFlag:
+class SteppedFlag(LocalFlag):
     """The real flag; to put it up or take it down is a step."""
 
-    looks_at_queue = False
-
     def __init__(self, flag: LocalFlag, walker: Walker) -> None:
+        super().__init__()
         self._flag = flag
         self._walker = walker
 
@@ -255,18 +265,74 @@ class TestTheFlagInRedis:
 
     def test_stays_down_while_plenty_are_waiting(self, broker: OutboxRedisBroker) -> None:
         for _ in range(ENOUGH_WAITING):
-            wakeup.send(broker, "outbox", wakeup.DELIVER)
+            wakeup.send(broker, "outbox", DELIVER)
         ring(broker)
         assert waiting(broker) == ENOUGH_WAITING
         broker.client.lpop(f"{broker.namespace}:outbox")
         ring(broker)
         assert waiting(broker) == ENOUGH_WAITING
 
+    def test_goes_up_whatever_waits_in_the_queue_of_other_actors_messages(self, broker: OutboxRedisBroker) -> None:
+        fill_with_others(broker)
+        ring(broker)
+        assert waiting(broker) == ENOUGH_WAITING + 1
+
+
+class TestWithoutAFlag:
+    """A broker between processes that keeps no flag."""
+
+    def test_one_wake_up_after_the_other_is_sent_though_no_worker_of_this_process_answers(self) -> None:
+        broker = PlainBroker()
+        for number in range(1, 4):
+            ring(broker)
+            assert len(broker.sent) == number
+
+    def test_wake_ups_of_a_process_keep_a_distance(self) -> None:
+        slept: list[float] = []
+        flag = Interval(clock=lambda: 1000.0, sleep=slept.append)
+        assert [flag.put_up(), flag.put_up()] == [True, True]
+        assert slept == [0, pytest.approx(INTERVAL_SECONDS)]
+
+    def test_few_are_sent_while_enough_are_waiting(self) -> None:
+        now = 1000.0
+        flag = Interval(lambda: ENOUGH_WAITING, clock=lambda: now, sleep=lambda _: None)
+        assert [flag.put_up(), flag.put_up(), flag.admit()] == [True, False, False]
+        now += SLOW_INTERVAL_SECONDS
+        assert [flag.admit(), flag.put_up()] == [True, False]
+
 
 class TestMessages:
+    def test_of_other_actors_in_the_same_queue_keep_no_sweep_back(self, broker: OutboxRedisBroker) -> None:
+        fill_with_others(broker)
+        wakeup.send(broker, "outbox", DELIVER)
+        assert waiting(broker) == ENOUGH_WAITING + 1
+
+    def test_of_other_actors_in_the_same_queue_of_the_process_neither(self) -> None:
+        broker = InProcessBroker()
+        broker.declare_queue("outbox")
+        for _ in range(ENOUGH_WAITING):
+            broker.enqueue(other_message())
+        ring(broker)
+        wakeup.send(broker, "outbox", DELIVER)
+        assert broker.queues["outbox"].qsize() == ENOUGH_WAITING + 2
+
+    def test_are_bounded_in_a_queue_of_other_actors_messages_too(self, broker: OutboxRedisBroker) -> None:
+        fill_with_others(broker)
+        for _ in range(2 * ENOUGH_WAITING):
+            wakeup.send(broker, "outbox", DELIVER)
+            ring(broker)
+        assert waiting(broker) == 2 * ENOUGH_WAITING
+
+    def test_that_were_lost_with_their_queue_keep_no_other_back(self, broker: OutboxRedisBroker) -> None:
+        for _ in range(ENOUGH_WAITING + 1):
+            wakeup.send(broker, "outbox", DELIVER)
+        broker.client.delete(f"{broker.namespace}:outbox")
+        wakeup.send(broker, "outbox", DELIVER)
+        assert waiting(broker) == 1
+
     def test_pile_up_to_a_bound_when_nobody_is_there(self, broker: OutboxRedisBroker) -> None:
         for _ in range(ENOUGH_WAITING + 20):
-            wakeup.send(broker, "outbox", wakeup.DELIVER)
+            wakeup.send(broker, "outbox", DELIVER)
         assert waiting(broker) == ENOUGH_WAITING
 
     def test_doubled_and_stale_are_harmless(self, stage: Stage) -> None:
@@ -295,6 +361,27 @@ class TestMessages:
         stage.scheduler()
         stage.wait_until_all("delivered")
         assert stage.ended() == [first, event]
+
+
+class PlainBroker(dramatiq.Broker):
+    """It takes messages to some other process."""
+
+    def __init__(self) -> None:
+        super().__init__(middleware=[])
+        self.sent: list[Any] = []
+
+    def enqueue(self, message: dramatiq.Message[Any], *, delay: int | None = None) -> dramatiq.Message[Any]:
+        self.sent.append(message)
+        return message
+
+
+def other_message() -> dramatiq.Message[Any]:
+    return dramatiq.Message(queue_name="outbox", actor_name="work", args=(), kwargs={}, options={})
+
+
+def fill_with_others(broker: OutboxRedisBroker) -> None:
+    for _ in range(ENOUGH_WAITING):
+        broker.enqueue(other_message())
 
 
 def ring(broker: Any) -> None:

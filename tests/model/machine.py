@@ -74,8 +74,9 @@ class Scripted:
         self.answers: dict[UUID, str] = {}
         self.given: list[UUID] = []
 
-    def wants(self, event_type: str) -> bool:
-        return self.name in DESTINATIONS[event_type]
+    @property
+    def events(self) -> tuple[str, ...]:
+        return tuple(event_type for event_type, names in DESTINATIONS.items() if self.name in names)
 
     def deliver(self, events: Iterable[outbox.Event], _: outbox.Lease) -> Iterator[tuple[outbox.Event, Outcome]]:
         for event in events:
@@ -303,7 +304,7 @@ class Machine(RuleBasedStateMachine):
                 self._do(failing("tired"), which, "fail", lambda life: life.end(FAILED, self.now))
             case "replay" | "replay to one":
                 to = "one" if what == "replay to one" else None
-                self._do(replaying(to), which, "replay", lambda life: life.replay(to, self.now))
+                self._do(replaying(self.box, to), which, "replay", lambda life: life.replay(to, self.now))
             case "delete":
                 self._do(DELETE, which, "delete", self._forget)
             case "clean up":

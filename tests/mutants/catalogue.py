@@ -12,12 +12,50 @@ DRAINS = "tests/delivery/test_drain_limit.py"
 POLLER = "tests/dramatiq/test_fallback_poller.py"
 
 MUTANTS = [
+    # A forgotten configure(database=db) is told of
+    Mutant(
+        "an-emit-outside-a-transaction-is-silent",
+        "outbox/emit.py",
+        "if (box.warned_of_no_transaction and not required) or box.dialect.in_transaction:",
+        "if not required or box.dialect.in_transaction:",
+        ("tests/test_transactions.py::test_a_transaction_of_another_database_object_is_told_of",),
+    ),
+    # emit: what it reads of a duplicate, and how it ends where there is no row to be seen
+    Mutant(
+        "a-duplicate-is-read-whole",
+        "outbox/emit.py",
+        '[] if on_duplicate == "ignore" else [event.id]',
+        "[]",
+        ("tests/test_permissions.py::test_an_application_that_may_not_read_events_emits_and_names_duplicates",),
+    ),
+    Mutant(
+        "a-key-that-is-free-again-is-not-tried-again",
+        "outbox/emit.py",
+        "INSERT_TRIES = 3",
+        "INSERT_TRIES = 0",
+        ("tests/test_emit.py::test_a_duplicate_that_vanishes_in_between_is_inserted_again",),
+    ),
+    # The tables' names: two outboxes share a database and nothing else
+    Mutant(
+        "queries-read-the-tables-of-another-outbox",
+        "outbox/database.py",
+        "        with tables_in_use(self.tables):\n            return list(",
+        "        with tables_in_use(Tables()):\n            return list(",
+        ("tests/test_tables.py::test_two_outboxes_share_a_schema_and_nothing_else",),
+    ),
+    Mutant(
+        "index-without-a-prefix",
+        "outbox/tables.py",
+        '"index_prefix": f"idx_{self.prefix}"',
+        '"index_prefix": "idx_outbox_"',
+        ("tests/test_tables.py::test_two_outboxes_share_a_schema_and_nothing_else",),
+    ),
     # The fence: only the holder of the current lease is heard
     Mutant(
         "fence-of-delivered",
         SQL,
-        "    progress = NULL, error_message = NULL, updated_at = {now}\nWHERE {ids} AND lease_id = ?",
-        "    progress = NULL, error_message = NULL, updated_at = {now}\nWHERE {ids} AND ? IS NOT NULL",
+        "{audience_of_type})\nWHERE {ids} AND lease_id = ?",
+        "{audience_of_type})\nWHERE {ids} AND ? IS NOT NULL",
         (FENCE, "tests/delivery/test_settle.py::TestTheFence", MODEL),
     ),
     Mutant(
@@ -158,7 +196,7 @@ MUTANTS = [
     ),
     Mutant(
         "flag-down-after-the-look",
-        "jobs/wakeup.py",
+        "outbox/dramatiq/wakeup.py",
         """    try:
         flag.take_down()
     except Exception as error:
@@ -175,10 +213,54 @@ MUTANTS = [
     ),
     Mutant(
         "flag-left-up-when-sending-fails",
-        "jobs/wakeup.py",
+        "outbox/dramatiq/wakeup.py",
         "        with contextlib.suppress(Exception):\n            flag.take_down()\n        raise",
         "        raise",
         ("tests/jobs/test_wakeup.py::TestInEveryOrder",),
+    ),
+    Mutant(
+        "suppressed-by-other-actors-messages",
+        "outbox/dramatiq/flag.py",
+        "if unanswered >= tonumber(ARGV[1]) and redis.call",
+        "if redis.call",
+        ("tests/jobs/test_wakeup.py::TestMessages",),
+    ),
+    Mutant(
+        "flag-that-nobody-takes-down",
+        "outbox/dramatiq/wakeup.py",
+        "    return Interval()\n",
+        "    return LocalFlag()\n",
+        ("tests/jobs/test_wakeup.py::TestWithoutAFlag",),
+    ),
+    # Who delivers
+    Mutant(
+        "emitters-declare-the-actors",
+        "outbox/dramatiq/wakeup.py",
+        "        ring_on(broker, box.settings.queue)\n",
+        "        __import__('outbox.dramatiq.actors', fromlist=['']).declare_actors(broker, box.settings)\n"
+        "        ring_on(broker, box.settings.queue)\n",
+        ("tests/jobs/test_own_broker.py::TestAWorkerThatOnlyEmits",),
+    ),
+    Mutant(
+        "everybody-is-a-worker",
+        "outbox/dramatiq/actors.py",
+        "    look = box.drain if _is_worker(box) else _do_nothing\n",
+        "    look = box.drain\n",
+        ("tests/jobs/test_own_broker.py::TestAWorkerThatOnlyEmits",),
+    ),
+    Mutant(
+        "workers-without-handlers",
+        "outbox/core.py",
+        "        self.check_registered(modules)\n        self.is_worker = True",
+        "        self.is_worker = True",
+        ("tests/jobs/test_readiness.py::test_without_handlers",),
+    ),
+    Mutant(
+        "delivered-to-nobody-by-a-worker",
+        "outbox/delivery/plan.py",
+        "    if box.registry.is_empty and not box.is_worker:",
+        "    if box.registry.is_empty:",
+        ("tests/delivery/test_deliver.py::TestNothingRegistered",),
     ),
     # Emit, and the inbox
     Mutant(
@@ -246,8 +328,8 @@ MUTANTS = [
     Mutant(
         "deleting-of-what-has-not-ended",
         SQL,
-        '"DELETE FROM outbox_event WHERE {ids} AND next_attempt_at IS NULL"',
-        '"DELETE FROM outbox_event WHERE {ids}"',
+        '"DELETE FROM {event_table} WHERE {ids} AND next_attempt_at IS NULL"',
+        '"DELETE FROM {event_table} WHERE {ids}"',
         ("tests/admin/test_states.py::test_deleting_touches_only_what_has_ended",),
     ),
     Mutant(
@@ -447,9 +529,9 @@ MUTANTS = [
     ),
     Mutant(
         "a-worker-without-a-poller",
-        "jobs/middleware.py",
+        "outbox/dramatiq/middleware.py",
         "        self._poller.start()",
         "        self._poller.stop()",
-        ("tests/jobs/test_middleware.py::test_a_worker_has_a_fallback_poller_for_as_long_as_it_runs",),
+        ("tests/jobs/test_middleware.py::test_an_outbox_worker_has_a_fallback_poller_for_as_long_as_it_runs",),
     ),
 ]

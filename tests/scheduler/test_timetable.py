@@ -2,29 +2,28 @@
 
 import logging
 import threading
-from collections.abc import Iterator
 from datetime import UTC, timedelta
 from typing import Any
 
 import dramatiq
+import dramatiq.broker
 import pytest
 
-from jobs import wakeup
-from jobs.broker import InProcessBroker
+from outbox.dramatiq import wakeup
+from outbox.dramatiq.broker import InProcessBroker
+from outbox.dramatiq.names import CLEANUP, DELIVER
+from outbox.scheduler.timetable import Tick, make_scheduler, timetable
 from outbox.settings import Settings
-from scheduler.timetable import Tick, make_scheduler, timetable
 from tests.servers import wait_until
 
 
 @pytest.fixture
-def broker() -> Iterator[InProcessBroker]:
+def broker(monkeypatch: pytest.MonkeyPatch) -> InProcessBroker:
     """The broker that ticks send to."""
     broker = InProcessBroker()
     broker.declare_queue("outbox")
-    before = dramatiq.get_broker()
-    dramatiq.set_broker(broker)
-    yield broker
-    dramatiq.set_broker(before)
+    monkeypatch.setattr(dramatiq.broker, "global_broker", broker)
+    return broker
 
 
 def sent(broker: InProcessBroker) -> set[str]:
@@ -43,15 +42,15 @@ def test_it_says_what_is_done_and_how_often() -> None:
 def test_each_tick_sends_a_message_to_its_actor(broker: InProcessBroker) -> None:
     sweep, clean_up = timetable(Settings())
     sweep()
-    assert sent(broker) == {wakeup.DELIVER}
+    assert sent(broker) == {DELIVER}
     clean_up()
-    assert sent(broker) == {wakeup.DELIVER, wakeup.CLEANUP}
+    assert sent(broker) == {DELIVER, CLEANUP}
 
 
 def test_a_sweep_does_not_ask_the_flag(broker: InProcessBroker) -> None:
     assert wakeup.flag_for(broker, "outbox").put_up()
     timetable(Settings())[0]()
-    assert sent(broker) == {wakeup.DELIVER}
+    assert sent(broker) == {DELIVER}
 
 
 def test_a_tick_that_fails_is_a_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
@@ -79,7 +78,7 @@ class TestTheScheduler:
         scheduler = make_scheduler(Settings(sweep_seconds=0.1))
         scheduler.start()
         try:
-            assert wait_until(lambda: sent(broker) == {wakeup.DELIVER, wakeup.CLEANUP})
+            assert wait_until(lambda: sent(broker) == {DELIVER, CLEANUP})
             assert wait_until(lambda: broker.queues["outbox"].qsize() >= 4)
         finally:
             scheduler.shutdown(wait=True)

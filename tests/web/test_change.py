@@ -11,7 +11,7 @@ from outbox.admin.web import Local, change, make_app
 from outbox.core import Outbox
 from outbox.models import OutboxEvent
 from tests.conftest import Configure
-from tests.table import emit_one, error_of, statuses, stored
+from tests.table import emit_one, error_of, other_worker, statuses, stored
 from tests.web.browser import Browser, Document, form_to
 from tests.web.client import Client
 from tests.web.sample import delivered, failed, many_delivered, sending, waiting
@@ -49,7 +49,7 @@ def last(box: Outbox) -> Any:
     ("action", "question", "result", "status"),
     [
         ("retry", "Retry 1 event?", "1 event was put back.", "pending"),
-        ("replay", "Replay 1 event?", "1 event was sent again.", "pending"),
+        ("replay", "Replay 1 event?", "1 event was put back.", "pending"),
         ("fail", "Give up 1 event?", "1 event was given up.", "failed"),
     ],
 )
@@ -171,11 +171,18 @@ def test_giving_up_keeps_the_reason(browser: Browser) -> None:
     assert error_of(event).startswith("given up by hand: the customer <left>")
 
 
-def test_a_replay_may_be_to_one_destination(browser: Browser) -> None:
+def test_a_replay_may_be_to_one_destination(box: Outbox, browser: Browser) -> None:
+    other_worker(box, bus="*")
     event = delivered()
     confirmation = browser.get("/confirm", action="replay", scope="selected", id=str(event.id), to="bus")
     go(browser, confirmation, ("to", "bus"))
     assert stored(event).progress == {"bus": {"state": "waiting"}, "(others)": {"state": "delivered"}}
+
+
+def test_a_replay_to_a_destination_that_does_not_exist_is_refused(browser: Browser) -> None:
+    event = delivered()
+    page = browser.get("/confirm", expect=400, action="replay", scope="selected", id=str(event.id), to="typo")
+    assert "There is no destination called 'typo'" in page.text
 
 
 def test_a_replay_to_all_forgets_what_was(browser: Browser) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from outbox.admin.records import Audit, Process
 from outbox.core import Outbox
-from tests.table import change, emit_one
+from tests.table import change, emit_one, other_worker
 from tests.web.browser import Browser, Document
 from tests.web.sample import now
 
@@ -57,6 +57,7 @@ def plant(box: Outbox, attack: str) -> str:
         "destinations": {attack: {"kind": attack}},
         "breakers": {attack: {"open": True, "trips": 1, "seconds": 5.0, "error": attack}},
     }
+    other_worker(box, **{attack: "*"})
     times: dict[str, Any] = {"started_at": now() - timedelta(hours=1), "seen_at": now()}
     Process.create(id="1", kind="worker", host=attack, pid=1, details=details, **times)
     Process.create(id="2", kind=attack[:20], host=attack, pid=1, details=details, **times)
@@ -97,7 +98,7 @@ def test_an_event_that_attacks_gives_the_same_page_as_a_harmless_one(
     box: Outbox, browser: Browser, attack: str
 ) -> None:
     attacked = [shape(page) for page in pages(browser, plant(box, attack), attack)]
-    for table in ("outbox_event", "outbox_process", "outbox_audit"):
+    for table in ("outbox_event", "outbox_process", "outbox_audit", "outbox_destination"):
         box.database.execute_sql(f"DELETE FROM {table}")  # noqa: S608  (our own tables)
     harmless = [shape(page) for page in pages(browser, plant(box, "harmless"), "harmless")]
     assert attacked == harmless

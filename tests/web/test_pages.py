@@ -64,8 +64,8 @@ def test_without_a_worker_the_overview_says_so_and_what_to_do(browser: Browser) 
     emit_one()
     page = browser.get("/")
     assert "No worker is running Nothing is delivered until one runs." in page.text
-    assert "dramatiq jobs your.module" in page.text
-    assert "python -m scheduler" in page.text
+    assert "outbox worker your.module" in page.text
+    assert "outbox scheduler" in page.text
 
 
 def test_with_worker_and_scheduler_all_is_well(box: Outbox, browser: Browser) -> None:

@@ -10,6 +10,7 @@ import outbox
 from outbox.admin.doctor import Context, Finding, ok, problem, warning
 from outbox.admin.doctor.processes import name_of
 from outbox.destinations.description import description
+from outbox.destinations.recorded import absent_names, read
 
 HERE = "this command"
 MOST_TOLD = 10
@@ -31,6 +32,20 @@ def destinations(context: Context) -> Iterator[Finding]:
     yield from troubles[:MOST_TOLD]
     if not troubles:
         yield ok(f"All that are known deliver to the same: {', '.join(sorted(everything)) or 'nothing'}.")
+
+
+def recorded(context: Context) -> Iterator[Finding]:
+    """An event waits for every recorded destination that wants its type."""
+    by_name = read(context.box.dialect)[1]
+    running = sorted(name for name, each in by_name.items() if each.alive and not each.retired)
+    absent = absent_names(by_name, ())
+    for name in absent[:MOST_TOLD]:
+        yield problem(
+            f"No running worker has the destination {name}, which one has recorded: events that it wants wait for it.",
+            f"Start a worker with the module that registers it; if it is gone for good: `outbox retire {name}`.",
+        )
+    if not absent:
+        yield ok(f"Running workers have all that are recorded: {', '.join(running) or 'none is'}.")
 
 
 def versions(context: Context) -> Iterator[Finding]:
@@ -80,7 +95,7 @@ def _lacks(who: str, missing: list[str], having: list[str]) -> Finding:
         return warning(f"{what}.", "Name all modules that the workers load: `outbox doctor -m your.module`.")
     return problem(
         f"{what}: events that it claims wait until another worker gets them.",
-        f"Restart it with the modules that register {names}: `dramatiq jobs your.module`.",
+        f"Restart it with the modules that register {names}: `outbox worker your.module`.",
     )
 
 
@@ -91,7 +106,7 @@ def _differs(name: str, sets: Mapping[str, Mapping[str, Any]]) -> Finding:
             found[_kind(known[name])].append(who)
     return problem(
         f"Processes mean different things by the destination {name}: {_told(found)}.",
-        "Restart those that run old code: `dramatiq jobs your.module`.",
+        "Restart those that run old code: `outbox worker your.module`.",
     )
 
 

@@ -22,7 +22,7 @@ def leases(context: Context) -> Iterator[Finding]:
         .order_by(event.next_attempt_at)
         .limit(COUNT_CAP)
     )
-    ends = [timestamp.from_database(end) for (end,) in query.tuples().execute(context.box.database) if end is not None]
+    ends = [timestamp.from_database(end) for (end,) in context.box.dialect.select(query.tuples()) if end is not None]
     lost = [end for end in ends if end < now - timedelta(seconds=patience)]
     if not lost:
         yield ok("No lease has run out without somebody noticing.")
@@ -31,8 +31,8 @@ def leases(context: Context) -> Iterator[Finding]:
     yield problem(
         f"{len(lost):,}{'+' if len(lost) == COUNT_CAP else ''} events belong to workers that died, the first for "
         f"{longest}, and nobody has taken them over.",
-        "See that workers (`dramatiq jobs your.module`) run and reach the database, and what their log says; a "
-        "scheduler (`python -m scheduler`) and a Redis that both share make it faster.",
+        "See that workers (`outbox worker your.module`) run and reach the database, and what their log says; a "
+        "scheduler (`outbox scheduler`) and a Redis that both share make it faster.",
     )
 
 
@@ -52,7 +52,7 @@ def growing(context: Context) -> Iterator[Finding]:
     pace = f"in the last {len(minutes)} minutes {emitted:,} were emitted, and {ended:,} delivered or failed"
     advice = (
         "See with `outbox status` whether a destination is slow or down; if not, start more workers "
-        "(`dramatiq jobs your.module`), on more hosts."
+        "(`outbox worker your.module`), on more hosts."
     )
     if emitted > ended or not ended:
         yield problem(f"{due} events are due, the oldest since {lasting(late)}, and the backlog grows: {pace}.", advice)

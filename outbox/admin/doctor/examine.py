@@ -66,6 +66,7 @@ CHECKS = (
     Check("hosts", processes.hosts, TABLES, only_on="sqlite"),
     Check("deadlines", settings.deadlines, TABLES),
     Check("destinations", agreement.destinations, TABLES),
+    Check("recorded", agreement.recorded, TABLES),
     Check("versions", agreement.versions, TABLES),
     Check("agreement", agreement.settings, TABLES),
     Check("handlers", handlers.missing, TABLES),

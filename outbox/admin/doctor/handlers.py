@@ -8,9 +8,10 @@ from typing import Any
 
 from outbox.admin.doctor import Context, Finding, note, ok, problem
 from outbox.admin.queries import COUNT_CAP
-from outbox.delivery.plan import NOBODY
 from outbox.destinations.pattern import Pattern
+from outbox.destinations.recorded import absent_names, read
 from outbox.models import OutboxEvent
+from outbox.retry import NOBODY
 
 MOST_TOLD = 10
 NOT_REGISTERED = "is not registered in this worker"
@@ -40,7 +41,7 @@ def _unwanted(context: Context, waiting: Counter[str]) -> Iterator[Finding]:
         if not any(want(event_type) for want in wants):
             yield problem(
                 f"{events:,}{more} events of the type {event_type!r} wait, and nobody is known who wants them.",
-                "Start a worker with the module that handles them: `dramatiq jobs your.module`; if nobody should, "
+                "Start a worker with the module that handles them: `outbox worker your.module`; if nobody should, "
                 f"declare `outbox.ignore({event_type!r})`.",
             )
 
@@ -54,14 +55,14 @@ def _stranded(stranded: Mapping[str, Counter[str]]) -> Iterator[Finding]:
         if name == NOBODY:
             yield problem(
                 f"A worker knew nobody who wants some events: {told}.",
-                "See that every worker loads all modules with handlers: `dramatiq jobs your.module`; if nobody should "
+                "See that every worker loads all modules with handlers: `outbox worker your.module`; if nobody should "
                 "have them, declare `outbox.ignore(…)`, or set OUTBOX_UNHANDLED=deliver.",
             )
         else:
             yield problem(
                 f"Events wait for {name!r}, which a worker did not know: {told}.",
-                f"See that every worker registers {name!r}: `dramatiq jobs your.module`; if it was renamed, give it "
-                f"its old name: `name={name!r}`.",
+                f"See that every worker registers {name!r}: `outbox worker your.module`; if it was renamed, give it "
+                f"its old name: `name={name!r}`; if it is gone for good: `outbox retire {name}`.",
             )
 
 
@@ -74,12 +75,14 @@ def _pending(context: Context) -> tuple[Counter[str], dict[str, Counter[str]]]:
         .order_by(event.next_attempt_at)
         .limit(COUNT_CAP)
     )
+    absent = absent_names(read(context.box.dialect)[1], ())
     waiting: Counter[str] = Counter()
     stranded: dict[str, Counter[str]] = defaultdict(Counter)
-    for row in query.execute(context.box.database):
+    for row in context.box.dialect.select(query):
         waiting[row.event_type] += 1
         for name, entry in (row.progress or {}).items():
-            if name == NOBODY or str(entry.get("error", "")).endswith(NOT_REGISTERED):
+            unknown = str(entry.get("error", "")).endswith(NOT_REGISTERED)
+            if name == NOBODY or unknown or (entry.get("absences") and name in absent):
                 stranded[name][row.event_type] += 1
     return waiting, stranded
 

@@ -41,7 +41,7 @@ _TABLES = """
 SELECT c.relname, coalesce(c.reloptions, '{}'), coalesce(pg_stat_get_live_tuples(c.oid), 0),
     coalesce(pg_stat_get_dead_tuples(c.oid), 0)
 FROM pg_class AS c
-WHERE c.oid IN (to_regclass('outbox_event'), to_regclass('outbox_total'), to_regclass('outbox_minute'))
+WHERE c.oid = ANY (SELECT to_regclass(name) FROM unnest(%s::text[]) AS name)
 ORDER BY c.relname
 """
 _SWITCHES = "SELECT current_setting('autovacuum'), current_setting('track_counts')"
@@ -63,8 +63,9 @@ def transactions(context: Context) -> Iterator[Finding]:
 
 def vacuum(context: Context) -> Iterator[Finding]:
     troubles = [*_switched_off(context)]
-    for table, options, live, dead in context.rows(_TABLES):
-        troubles += _table(context, table, options, live, dead)
+    tables = context.box.dialect.tables
+    for table, options, live, dead in context.rows(_TABLES, [tables.event, tables.total, tables.minute]):
+        troubles += _table(context, tables.in_schema(table), options, live, dead)
     yield from troubles
     if not troubles:
         yield ok("Autovacuum looks after the tables, and keeps up.")

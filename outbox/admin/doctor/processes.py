@@ -25,7 +25,7 @@ def workers(context: Context) -> Iterator[Finding]:
         yield _nobody(
             context,
             "No worker is at work: nothing is delivered.",
-            "Start some: `dramatiq jobs your.module`, or `outbox up your.module` for everything in one process.",
+            "Start some: `outbox worker your.module`, or `outbox up your.module` for everything in one process.",
         )
 
 
@@ -38,7 +38,7 @@ def scheduler(context: Context) -> Iterator[Finding]:
             context,
             "No scheduler is at work: retries that have come due, and events of workers that died, wait until a worker "
             "looks for them by itself, and nothing old is deleted.",
-            "Start one: `python -m scheduler`, or `outbox up your.module` for everything in one process.",
+            "Start one: `outbox scheduler`, or `outbox up your.module` for everything in one process.",
         )
 
 

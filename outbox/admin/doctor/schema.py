@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from outbox.admin.doctor import Context, Finding, ok, problem, warning
 from outbox.database import Dialect, place_of
 from outbox.models import OutboxEvent
-from outbox.schema import INBOX, VERSIONS, Version, _applied, _needed
+from outbox.schema import INBOX, VERSIONS, _applied, _needed
 
-_TABLE = re.compile(r"CREATE TABLE (?:IF NOT EXISTS )?(\w+)")
-_INDEX = re.compile(r"CREATE (?:UNIQUE )?INDEX (?:IF NOT EXISTS )?(\w+) ON (\w+)")
+_TABLE = re.compile(r'CREATE TABLE (?:IF NOT EXISTS )?((?:"\w+"\.)?\w+)')
+_INDEX = re.compile(r'CREATE (?:UNIQUE )?INDEX (?:IF NOT EXISTS )?(\w+) ON ((?:"\w+"\.)?\w+)')
 _CONSTRAINT = re.compile(r"CONSTRAINT (\w+) (UNIQUE \([^)]*\))")
 
 # An index that knows one of these ends HOT updates: every claim would have to write to every index.
@@ -27,7 +27,7 @@ _SQLITE_INDEXES = "SELECT name, tbl_name, coalesce(sql, '') FROM sqlite_master W
 
 def tables(context: Context) -> Iterator[Finding]:
     dialect = context.box.dialect
-    place = place_of(dialect.database)
+    place, event = dialect.place, dialect.tables.event
     applied, needed = _applied(dialect), _needed()
     if applied == 0:
         yield problem(
@@ -41,13 +41,13 @@ def tables(context: Context) -> Iterator[Finding]:
         )
         return
     missing = [name for name in _tables(dialect) if not dialect.has_table(name)]
-    columns = set(OutboxEvent._meta.columns) - dialect.columns_of("outbox_event")
-    missing += [f"outbox_event.{name}" for name in sorted(columns)] if "outbox_event" not in missing else []
+    columns = set(OutboxEvent._meta.columns) - dialect.columns_of(event)
+    missing += [f"{event}.{name}" for name in sorted(columns)] if event not in missing else []
     if missing:
         yield problem(
             f"{place} says that it is at version {applied}, but lacks {', '.join(missing)}.",
-            "Restore it from a backup. To have all tables made anew, in a database without events that matter, run "
-            "`DELETE FROM outbox_schema` after dropping the others, and then `outbox init`.",
+            "Restore it from a backup. To have all tables made anew, in a database without events that matter, drop "
+            f"them, {dialect.tables.history} as well, and then run `outbox init`.",
         )
     elif applied > needed:
         yield warning(
@@ -61,19 +61,21 @@ def tables(context: Context) -> Iterator[Finding]:
 def inbox(context: Context) -> Iterator[Finding]:
     """Which may be in a database of its own."""
     dialect = context.box.inbox.dialect
+    table = dialect.tables.inbox
     with dialect.connection():
-        if not dialect.has_table("inbox"):
+        if not dialect.has_table(table):
             yield problem(
-                f"The inbox has no table in {place_of(dialect.database)}.",
+                f"The inbox has no table in {dialect.place}.",
                 "Run `outbox init`, or call `outbox.inbox.create_tables()` if the inbox has a database of its own.",
             )
-        elif not dialect.columns_of("inbox") >= {"message_id", "handler_name", "processed_at"}:
+        elif not dialect.columns_of(table) >= {"message_id", "handler_name", "processed_at"}:
             yield problem(
-                f"{place_of(dialect.database)} has a table called inbox that is not the outbox's.",
-                "Rename it, or give the inbox a database of its own: `outbox.configure(inbox_database=…)`.",
+                f"{place_of(dialect.database)} has a table called {table} that is not the outbox's.",
+                "Rename it, set OUTBOX_TABLE_PREFIX or OUTBOX_SCHEMA, or give the inbox a database of its own: "
+                "`outbox.configure(inbox_database=…)`.",
             )
         else:
-            yield ok(f"The inbox's table is in {place_of(dialect.database)}.")
+            yield ok(f"The inbox's table is in {dialect.place}.")
 
 
 def indexes(context: Context) -> Iterator[Finding]:
@@ -81,62 +83,66 @@ def indexes(context: Context) -> Iterator[Finding]:
     wanted = _wanted(dialect)
     present = _present(context)
     troubles = [
-        problem(f"The index {name} of {table} is missing: {_price(name)}", f"Run `{statement}`.")
+        problem(f"The index {name} of {table} is missing: {_price(dialect, name)}", f"Run `{statement}`.")
         for name, (table, statement) in wanted.items()
         if name not in present
     ]
     for name, (table, valid, definition) in present.items():
         if not valid:
-            troubles.append(_invalid(name, table, ours=name in wanted or name.endswith("_pkey")))
-        elif table == "outbox_event" and name not in wanted and context.on_postgres:
+            troubles.append(_invalid(dialect, name, table, ours=name in wanted or name.endswith("_pkey")))
+        elif table == dialect.tables.name("event") and name not in wanted and context.on_postgres:
             columns = [
                 column for column in _CHANGING if re.search(rf"\b{column}\b", definition.partition(" USING ")[2])
             ]
             if columns:
-                troubles.append(_in_the_way(name, columns))
+                troubles.append(_in_the_way(dialect, name, columns))
     yield from troubles
     if not troubles:
         yield ok("All indexes are present and valid." if context.on_postgres else "All indexes are present.")
 
 
-def _price(name: str) -> str:
-    match name:
-        case "idx_outbox_pending_next":
-            return "every claim reads the whole table."
-        case "unique_event_type_idempotency_key":
-            return "emit fails, since it can't tell duplicates."
-        case _:
-            return "what operators ask for takes long."
+def _price(dialect: Dialect, name: str) -> str:
+    names = dialect.tables.placeholders
+    if name == "{index_prefix}pending_next".format_map(names):
+        return "every claim reads the whole table."
+    if name == "{constraint_prefix}unique_event_type_idempotency_key".format_map(names):
+        return "emit fails, since it can't tell duplicates."
+    return "what operators ask for takes long."
 
 
-def _invalid(name: str, table: str, *, ours: bool) -> Finding:
+def _invalid(dialect: Dialect, name: str, table: str, *, ours: bool) -> Finding:
     what = f"The index {name} of {table} is invalid, as a CREATE INDEX CONCURRENTLY that failed leaves one:"
     if ours:
-        return problem(f"{what} it is not used, and still costs.", f"Run `REINDEX INDEX CONCURRENTLY {name}`.")
-    return warning(f"{what} it only costs.", f"Run `DROP INDEX CONCURRENTLY {name}`.")
+        return problem(
+            f"{what} it is not used, and still costs.",
+            f"Run `REINDEX INDEX CONCURRENTLY {dialect.tables.in_schema(name)}`.",
+        )
+    return warning(f"{what} it only costs.", f"Run `DROP INDEX CONCURRENTLY {dialect.tables.in_schema(name)}`.")
 
 
-def _in_the_way(name: str, columns: list[str]) -> Finding:
+def _in_the_way(dialect: Dialect, name: str, columns: list[str]) -> Finding:
     return warning(
-        f"The index {name} of outbox_event knows {', '.join(columns)}: with it no claim is a HOT update, deliveries "
-        "are slower and the table grows.",
-        f"Run `DROP INDEX CONCURRENTLY {name}`.",
+        f"The index {name} of {dialect.tables.event} knows {', '.join(columns)}: with it no claim is a HOT update, "
+        "deliveries are slower and the table grows.",
+        f"Run `DROP INDEX CONCURRENTLY {dialect.tables.in_schema(name)}`.",
     )
 
 
-def _versions() -> Iterator[Version]:
-    """Without the inbox, which may be elsewhere."""
-    return (version for version in VERSIONS if version is not INBOX)
+def _statements(dialect: Dialect) -> Iterator[str]:
+    """Return what makes the tables, without the inbox, which may be elsewhere."""
+    for version in VERSIONS:
+        if version is not INBOX:
+            yield from version.statements(dialect.name, dialect.tables)
 
 
 def _tables(dialect: Dialect) -> list[str]:
-    return [name for version in _versions() for name in _TABLE.findall("\n".join(version.statements(dialect)))]
+    return [name for statement in _statements(dialect) for name in _TABLE.findall(statement)]
 
 
 def _wanted(dialect: Dialect) -> dict[str, tuple[str, str]]:
     """By name: the table, and the statement that makes it. SQLite's own names of constraints are not ours."""
     found: dict[str, tuple[str, str]] = {}
-    for statement in (text for version in _versions() for text in version.statements(dialect)):
+    for statement in _statements(dialect):
         for name, table in _INDEX.findall(statement):
             found[name] = table, _repair(dialect, statement)
         for name, rule in _CONSTRAINT.findall(statement) if dialect.name == "postgres" else ():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from outbox.admin.doctor import Context, Finding, lasting, ok, problem, warning
+from outbox.admin.doctor import Context, Finding, lasting, note, ok, problem, warning
 from outbox.destinations.description import description
 from outbox.retry import JITTER
 from outbox.settings import Settings
@@ -149,6 +149,16 @@ def _publishing(context: Context) -> Iterator[Finding]:
         )
 
 
+def _transaction(context: Context) -> Iterator[Finding]:
+    if context.on_postgres and not context.box.settings.require_transaction:
+        yield note(
+            "emit is allowed outside a transaction (OUTBOX_REQUIRE_TRANSACTION=false): where an application forgets "
+            "`outbox.configure(database=db)`, events are stored over another connection, and stay when its own "
+            "transaction is rolled back.",
+            "Set OUTBOX_REQUIRE_TRANSACTION=true, if every emit belongs to a change of data.",
+        )
+
+
 def _dashboard(context: Context) -> Iterator[Finding]:
     settings = context.box.settings
     open_to_others = settings.dashboard_host not in LOOPBACK
@@ -169,6 +179,7 @@ RULES: tuple[Callable[[Context], Iterator[Finding]], ...] = (
     _unhandled,
     _unsigned,
     _publishing,
+    _transaction,
     _dashboard,
 )
 

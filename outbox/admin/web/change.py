@@ -17,7 +17,7 @@ from starlette.responses import RedirectResponse, Response
 from outbox.admin import actions, queries
 from outbox.admin.actions import Action
 from outbox.admin.filters import Filter
-from outbox.admin.overview import database_now, processes
+from outbox.admin.overview import database_now
 from outbox.admin.web import forgery, parameters
 from outbox.admin.web.access import WHO
 from outbox.admin.web.dashboard import dashboard_of
@@ -25,6 +25,7 @@ from outbox.admin.web.deeds import DEEDS, Deed
 from outbox.admin.web.refusal import Refusal
 from outbox.admin.web.render import render
 from outbox.core import Outbox
+from outbox.errors import RegistrationError
 
 logger = logging.getLogger("outbox")
 
@@ -47,9 +48,11 @@ class Wish:
     parameters: dict[str, str]
     from_event: bool
 
-    @property
-    def action(self) -> Action:
-        return self.deed.make(self.reason, self.to)
+    def action(self, box: Outbox) -> Action:
+        try:
+            return self.deed.make(box, self.reason, self.to)
+        except RegistrationError as error:
+            raise Refusal(400, "Where to?", str(error)) from None
 
     @property
     def fields(self) -> list[tuple[str, str]]:
@@ -71,12 +74,11 @@ async def confirm(request: Request) -> Response:
 
     def look() -> dict[str, Any]:
         with box.dialect.connection():
-            names = {name for process in processes(box) for name in process.details.get("destinations", {})}
             return {
                 "now": database_now(box),
-                "count": actions.count(box, wish.action, wish.which),
+                "count": actions.count(box, wish.action(box), wish.which),
                 "sample": queries.page(box, wish.which, size=SAMPLE).events if wish.ids else [],
-                "targets": sorted(names),
+                "targets": queries.destination_names(box),
             }
 
     found = await run_in_threadpool(look)
@@ -89,7 +91,8 @@ async def act(request: Request) -> Response:
     forgery.check(request, form)
     wish = wish_of(form)
     dashboard = dashboard_of(request)
-    done = await run_in_threadpool(undertake, dashboard.box, wish.action, wish.which, request.scope[WHO])
+    action = await run_in_threadpool(wish.action, dashboard.box)
+    done = await run_in_threadpool(undertake, dashboard.box, action, wish.which, request.scope[WHO])
     if done is None:
         return RedirectResponse(dashboard.path(request, "audit") + f"?did={wish.deed.name}", 303)
     back = _back(request, wish)

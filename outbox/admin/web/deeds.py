@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from outbox.admin import actions
 from outbox.admin.actions import Action
+from outbox.core import Outbox
 from outbox.models import DELIVERED, FAILED, PENDING, SENDING
 
 
@@ -20,7 +21,7 @@ class Deed:
     # What will happen, a sentence each.
     means: tuple[str, ...]
     states: tuple[str, ...]
-    make: Callable[[str, str | None], Action]
+    make: Callable[[Outbox, str, str | None], Action]
     danger: bool = False
 
 
@@ -38,19 +39,19 @@ DEEDS = {
                 "Mend the cause first, or it fails again.",
             ),
             (FAILED,),
-            lambda _reason, _to: actions.RETRY,
+            lambda _box, _reason, _to: actions.RETRY,
         ),
         Deed(
             "replay",
             "Replay",
             "are delivered",
-            "sent again",
+            "put back",
             (
                 "Each is delivered again, with the same id and the same content.",
                 "A consumer that remembers ids skips it; for one that doesn't, it happens once more.",
             ),
             (DELIVERED,),
-            lambda _reason, to: actions.replaying(to),
+            lambda box, _reason, to: actions.replaying(box, to),
         ),
         Deed(
             "fail",
@@ -62,7 +63,7 @@ DEEDS = {
                 "One that is being delivered right now is left alone.",
             ),
             (PENDING, SENDING),
-            lambda reason, _to: actions.failing(reason),
+            lambda _box, reason, _to: actions.failing(reason),
             danger=True,
         ),
         Deed(
@@ -75,7 +76,7 @@ DEEDS = {
                 "Its idempotency key is free again: the same event could be emitted a second time.",
             ),
             (DELIVERED, FAILED),
-            lambda _reason, _to: actions.DELETE,
+            lambda _box, _reason, _to: actions.DELETE,
             danger=True,
         ),
     )

@@ -37,7 +37,7 @@ def _hints(view: Overview) -> Iterator[Hint]:
             BAD if waiting.number else WARN,
             "No worker is running",
             f"{text} Start one, or several:",
-            command="dramatiq jobs your.module",
+            command="outbox worker your.module",
             events={"status": "pending"} if waiting.number else {},
         )
     if not view.schedulers:
@@ -46,7 +46,7 @@ def _hints(view: Overview) -> Iterator[Hint]:
             "No scheduler is running",
             "Retries that come due, and events whose worker died, wait until a worker looks for them by itself; old "
             "events are not deleted. Start one:",
-            command="python -m scheduler",
+            command="outbox scheduler",
         )
     if view.without_broker:
         yield Hint(

@@ -14,7 +14,7 @@ from starlette.responses import RedirectResponse, Response
 
 from outbox.admin import audit as audits
 from outbox.admin import queries, story
-from outbox.admin.overview import Overview, database_now, processes
+from outbox.admin.overview import Overview, database_now
 from outbox.admin.overview import overview as look_over
 from outbox.admin.queries import Count, Page
 from outbox.admin.records import Audit
@@ -120,15 +120,15 @@ async def event(request: Request) -> Response:
     dashboard = dashboard_of(request)
     box = dashboard.box
 
-    def look() -> tuple[OutboxEvent | None, datetime, list[Audit], list[str]]:
+    def look() -> tuple[OutboxEvent | None, list[story.Stop], datetime, list[Audit], list[str]]:
         with box.dialect.connection():
-            names = {name for process in processes(box) for name in process.details.get("destinations", {})}
-            return queries.find(box, id), database_now(box), _about(box, id), sorted(names)
+            event = queries.find(box, id)
+            stops = [] if event is None else story.stops(event, queries.had_by(box, event))
+            return event, stops, database_now(box), _about(box, id), queries.destination_names(box)
 
-    found, now, done, known = await run_in_threadpool(look)
+    found, stops, now, done, known = await run_in_threadpool(look)
     if found is None:
         raise Refusal(404, "There is no such event", f"{id} does not exist, or was deleted after its retention.")
-    stops = story.stops(found)
     return render(
         request,
         "event.html",
@@ -136,11 +136,12 @@ async def event(request: Request) -> Response:
         now=now,
         next_step=story.next_step(found, now, box.settings),
         stops=stops,
+        had_by_none=found.audience is not None,
         timeline=timeline(found, now, done),
         payload=dashboard.masking.masked(found.payload),
         headers=dashboard.masking.masked(found.headers),
         deeds=deeds_for(found.status),
-        targets=sorted({*known, *(stop.destination for stop in stops)}),
+        targets=known,
         notice=notice(request),
     )
 

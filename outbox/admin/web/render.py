@@ -19,7 +19,6 @@ from outbox.admin.web import forgery
 from outbox.admin.web.access import WHO
 from outbox.admin.web.dashboard import dashboard_of
 from outbox.admin.web.parameters import query_of
-from outbox.database import place_of
 from outbox.models import STATUSES
 
 FOLDER = Path(__file__).parent
@@ -99,7 +98,7 @@ def render(request: Request, template: str, *, status: int = 200, **context: Any
         path=lambda name, **values: dashboard.path(request, name, **values),
         here=dashboard.path(request) + request.url.path.removeprefix(request.scope.get("root_path", "")).lstrip("/"),
         asked=request.url.query,
-        place=place_of(dashboard.box.database),
+        place=dashboard.box.dialect.place,
         read_only=dashboard.read_only,
         who=request.scope.get(WHO, ""),
         csrf=(forgery.FIELD, token),

@@ -6,18 +6,18 @@ import contextlib
 import functools
 import gc
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import dramatiq
 from dramatiq.middleware import Middleware
 
 import outbox
-from jobs import stopping
-from jobs.readiness import check_ready
 from outbox import logs
 from outbox.database import CONNECTION_ERRORS
+from outbox.dramatiq import stopping
 from outbox.dramatiq.fallback_poller import FallbackPoller
+from outbox.dramatiq.names import DELIVER
 from outbox.errors import OutboxError
 from outbox.inbox import MARK, SKIPPED
 from outbox.publish import WORKER
@@ -31,8 +31,9 @@ def find(broker: dramatiq.Broker, kind: type[M]) -> M:
 
 
 def has_worker(broker: dramatiq.Broker) -> bool:
-    """Whether a worker of this process takes messages from the broker."""
-    return any(isinstance(middleware, Occupancy) and middleware.threads > 0 for middleware in broker.middleware)
+    """Return whether an outbox worker of this process takes messages from the broker."""
+    is_running = any(isinstance(middleware, Occupancy) and middleware.threads > 0 for middleware in broker.middleware)
+    return is_running and DELIVER in broker.actors
 
 
 class Connections(Middleware):
@@ -141,20 +142,31 @@ class Occupancy(Middleware):
 
 
 class Lifecycle(Middleware):
-    """Starting with everything in place, and stopping without losing a batch."""
+    """Starting with everything in place, and stopping without losing a batch.
 
-    def __init__(self) -> None:
+    `start` makes the process an outbox worker. It is called when Dramatiq's worker starts, with all modules imported.
+    """
+
+    def __init__(self, start: Callable[[dramatiq.Broker], None]) -> None:
+        self._start = start
+        self._is_prepared = False
         self._poller: FallbackPoller | None = None
 
     def after_process_boot(self, broker: dramatiq.Broker) -> None:
-        logs.rewrite(outbox.loaded_settings().log_format)
-        stopping.prepare()
+        self._prepare_process()
+
+    def _prepare_process(self) -> None:
+        """Once. If another module brings the broker, Dramatiq tells that the process boots before it imports `jobs`."""
+        if not self._is_prepared:
+            self._is_prepared = True
+            logs.rewrite(outbox.loaded_settings().log_format)
+            stopping.prepare()
 
     def before_worker_boot(self, broker: dramatiq.Broker, worker: dramatiq.Worker) -> None:
+        self._prepare_process()
         # Dramatiq swallows ordinary exceptions here.
         try:
-            outbox.current().stopping.clear()
-            check_ready(broker)
+            self._start(broker)
         except OutboxError as error:
             raise SystemExit(f"outbox: {error}") from None
 

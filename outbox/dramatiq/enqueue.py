@@ -9,6 +9,7 @@ import dramatiq
 from dramatiq.errors import BrokerConnectionError
 
 from outbox.destinations.handler import describe
+from outbox.dramatiq.rabbitmq import Sender, is_rabbitmq, sender_for
 from outbox.errors import Unavailable
 from outbox.outcome import DELIVERED, Outcome, Retry
 
@@ -18,13 +19,14 @@ Messages = Sequence[dramatiq.Message[Any]]
 def enqueue_all(broker: dramatiq.Broker, messages: Messages) -> list[Outcome]:
     """Enqueue them in their order; an outcome for each."""
     if hasattr(broker, "client") and hasattr(broker, "namespace"):
-        from jobs.pipeline import enqueue_on_redis  # redis is an extra
+        from outbox.dramatiq.pipeline import enqueue_on_redis  # redis is an extra
 
         return enqueue_on_redis(broker, messages)
-    return enqueue_each(broker, messages, BrokerConnectionError)
+    sender = sender_for(broker) if is_rabbitmq(broker) else broker
+    return enqueue_each(sender, messages, BrokerConnectionError)
 
 
-def enqueue_each(broker: dramatiq.Broker, messages: Messages, *lost: type[Exception]) -> list[Outcome]:
+def enqueue_each(broker: dramatiq.Broker | Sender, messages: Messages, *lost: type[Exception]) -> list[Outcome]:
     """One after the other. Once the connection is lost the rest are not tried: each would wait as long as the first."""
     outcomes: list[Outcome] = []
     for message in messages:

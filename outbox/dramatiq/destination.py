@@ -8,10 +8,10 @@ from typing import Any
 
 import dramatiq
 
-from jobs.enqueue import enqueue_all
 from outbox.destinations import Lease
 from outbox.destinations.choice import Choice
 from outbox.destinations.handler import describe
+from outbox.dramatiq.enqueue import enqueue_all
 from outbox.envelope import as_dict
 from outbox.errors import RegistrationError
 from outbox.event import Event
@@ -32,6 +32,7 @@ class ActorDestination:
         *,
         events: Sequence[str] = ("*",),
         name: str | None = None,
+        replaces: str | Sequence[str] = (),
         concurrency: int | None = None,
         per_second: float | None = None,
     ) -> None:
@@ -40,12 +41,14 @@ class ActorDestination:
         self.name = f"actor:{actor.actor_name}" if name is None else name
         self.limits = Limits(concurrency, per_second)
         self._choice = Choice(events)
+        self.replaces = replaces
 
     def __repr__(self) -> str:
         return f"<ActorDestination {self.name!r} to {self.actor.actor_name!r}>"
 
-    def wants(self, event_type: str) -> bool:
-        return self._choice.includes(event_type)
+    @property
+    def events(self) -> tuple[str, ...]:
+        return self._choice.texts
 
     def deliver(self, events: Iterable[Event], lease: Lease) -> Iterator[tuple[Event, Outcome]]:
         batch = list(events)

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 from apscheduler.schedulers.background import BackgroundScheduler
 
-from jobs import wakeup
+from outbox.dramatiq import wakeup
 from outbox.settings import Settings
 
 logger = logging.getLogger("outbox")

@@ -16,7 +16,7 @@ from dramatiq.brokers.redis import RedisBroker, _RedisConsumer
 from dramatiq.common import q_name
 from dramatiq.errors import ConnectionClosed
 
-from jobs.middleware import Occupancy, find
+from outbox.dramatiq.middleware import Occupancy, find
 from outbox.redis_client import ANSWER_TIMEOUT, make_client
 from outbox.settings import Settings
 

@@ -1,4 +1,4 @@
-"""The user's own modules, named on the command line."""
+"""Import the application's modules, named on the command line."""
 
 from __future__ import annotations
 

@@ -10,8 +10,8 @@ from uuid import uuid4
 import dramatiq
 from dramatiq.brokers.redis import RedisBroker
 
-from jobs.enqueue import Messages, enqueue_each
 from outbox.destinations.handler import describe
+from outbox.dramatiq.enqueue import Messages, enqueue_each
 from outbox.errors import Unavailable
 from outbox.outcome import DELIVERED, Outcome, Retry
 from outbox.redis_client import OUT_OF_ORDER, outcomes

@@ -1,0 +1,55 @@
+"""`outbox destinations` and `outbox retire`: what the deployment delivers to."""
+
+from __future__ import annotations
+
+import click
+
+import outbox
+from outbox.cli.bulk import operator
+from outbox.cli.options import json_option, modules_option
+from outbox.cli.table import echo_json, echo_table
+from outbox.destinations.record import retire as retire_destination
+from outbox.destinations.recorded import RecordedDestination, read
+
+
+@click.command(short_help="List the destinations that workers have recorded.")
+@json_option
+@modules_option
+def destinations(as_json: bool) -> None:
+    """List the destinations that workers have recorded: an event goes to all of them that want its type."""
+    box = outbox.current()
+    box.check_schema()
+    with box.dialect.connection():
+        found = sorted(read(box.dialect)[1].values(), key=lambda each: each.name)
+    if as_json:
+        echo_json([{"name": each.name, "events": list(each.patterns), "state": _state(each)} for each in found])
+        return
+    rows = [(each.name, _state(each), ", ".join(each.patterns)) for each in found]
+    if rows:
+        echo_table(("name", "state", "events"), rows)
+    else:
+        click.echo("No worker has recorded any destination yet.")
+
+
+@click.command(short_help="Say that a destination is gone for good.")
+@click.argument("name")
+@click.option("--force", is_flag=True, help="Also if a running worker has it.")
+@click.option("-y", "--yes", is_flag=True, help="Don't ask.")
+@modules_option
+def retire(name: str, force: bool, yes: bool) -> None:
+    """Say that a destination is gone for good: events stop waiting for it, and end without failing on its account.
+
+    A worker that starts with a destination of this name brings it back.
+    """
+    box = outbox.current()
+    box.check_schema()
+    if not yes:
+        click.confirm(f"Events that wait for {name} will not be delivered to it. Go on?", abort=True, err=True)
+    retire_destination(box, name, who=operator(), force=force)
+    click.echo(f"{name} is retired.")
+
+
+def _state(destination: RecordedDestination) -> str:
+    if destination.retired:
+        return "retired" if destination.replaced_by is None else f"replaced by {destination.replaced_by}"
+    return "running" if destination.alive else "no worker has it"

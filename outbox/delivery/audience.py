@@ -1,0 +1,98 @@
+"""Which destinations an event goes to: those that are registered here, and those that other workers have recorded.
+
+Looked up once for each event type, as long as neither the registry nor the table of recorded destinations changes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from outbox.database import Dialect
+from outbox.destinations import Destination
+from outbox.destinations.recorded import RecordedDestinations
+from outbox.registry import Registry
+
+# Event types may be made up at run time: beyond so many, the lookups begin anew.
+MOST_LOOKUPS = 10_000
+
+
+class Audience(NamedTuple):
+    """Who wants events of one type."""
+
+    # Registered in this process, and their names.
+    destinations: tuple[Destination, ...]
+    names: tuple[str, ...]
+    # Recorded in the database, and not registered in this process for this type.
+    absent: tuple[str, ...]
+    # The number of `names` in the table outbox_audience.
+    id: int
+
+
+class Audiences:
+    """Looks up audiences, and gives each set of names its number in the database."""
+
+    def __init__(self, dialect: Dialect, registry: Registry, recorded: RecordedDestinations) -> None:
+        self._dialect = dialect
+        self._registry = registry
+        self._recorded = recorded
+        self._source: tuple[object, object] = (None, None)
+        self._by_type: dict[str, Audience] = {}
+        self._ids: dict[tuple[str, ...], int] = {}
+
+    def look_up(self, version: int | None, event_types: Iterable[str]) -> Mapping[str, Audience]:
+        """Return the audience of each of these types, by the recorded destinations of this version, or later.
+
+        It reads the database when the copy is of another version, or when a set of names has no number yet.
+        """
+        self._recorded.follow(version)
+        source = (self._registry.destinations, self._recorded.by_name)
+        if any(new is not old for new, old in zip(source, self._source, strict=True)) or (
+            len(self._by_type) > MOST_LOOKUPS
+        ):
+            self._source, self._by_type = source, {}
+        by_type = self._by_type
+        for event_type in event_types:
+            if event_type not in by_type:
+                by_type[event_type] = self._audience_of(event_type)
+        return by_type
+
+    def id_of(self, names: Iterable[str]) -> int:
+        """Return the number of a set of names, which the table outbox_audience gets if it lacks it."""
+        key = tuple(sorted(names))
+        id = self._ids.get(key)
+        if id is None:
+            with self._dialect.connection():
+                id = self._ids[key] = _intern(self._dialect, key)
+        return id
+
+    def _audience_of(self, event_type: str) -> Audience:
+        recorded = self._recorded
+        here = tuple(each for each in self._registry.wanting(event_type) if not recorded.is_retired(each.name))
+        names = tuple(each.name for each in here)
+        absent = tuple(name for name in recorded.wanting(event_type) if name not in names)
+        return Audience(here, names, absent, self.id_of(names))
+
+
+def _intern(dialect: Dialect, names: tuple[str, ...]) -> int:
+    """Looking first: an insert that meets a row draws a number from the sequence all the same."""
+    text = json.dumps(names)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    row = dialect.run(dialect.statements.audience_find, (digest,)).fetchone()
+    if row is None:
+        dialect.run(dialect.statements.audience_add, (digest, text))
+        row = dialect.run(dialect.statements.audience_find, (digest,)).fetchone()
+    return int(row[0])
+
+
+def names_of(dialect: Dialect, ids: Iterable[int]) -> Mapping[int, tuple[str, ...]]:
+    """Return the names behind these numbers."""
+    found: dict[int, tuple[str, ...]] = {}
+    for id in set(ids):
+        row = dialect.run(dialect.statements.audience_names, (id,)).fetchone()
+        if row is not None:
+            names = json.loads(row[0]) if isinstance(row[0], str) else row[0]
+            found[id] = tuple(names)
+    return found

@@ -1,0 +1,80 @@
+"""Become an outbox worker: a process that was started to deliver events.
+
+`dramatiq jobs your.module` imports `jobs`, which calls `prepare_worker`, and then your modules. `outbox worker
+your.module` has Dramatiq's own program call `boot`, which imports your modules first. Either way the process becomes a
+worker when Dramatiq's worker starts: by then every module is imported, and has said what it wants to configure.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+import dramatiq
+import dramatiq.broker
+
+import outbox
+from outbox.dramatiq.actors import declare_actors
+from outbox.dramatiq.broker import add_once, adopt_queue, adopt_settings, broker_in_use, set_up_broker
+from outbox.dramatiq.middleware import Lifecycle
+from outbox.dramatiq.readiness import check_ready, under_dramatiq_cli
+from outbox.errors import OutboxError
+from outbox.modules import import_modules
+
+# What `outbox worker` hands on to the processes that Dramatiq starts. They may be forked or spawned.
+MODULES_VARIABLE = "_OUTBOX_WORKER_MODULES"
+
+
+def boot() -> None:
+    """Prepare a process of `outbox worker`: Dramatiq calls this in each, instead of importing a module."""
+    with errors_as_one_line():
+        modules = shlex.split(os.environ.get(MODULES_VARIABLE, ""))
+        load_application(modules)
+        prepare_worker(modules)
+
+
+def load_application(modules: Sequence[str], *, embedded: bool = False) -> dramatiq.Broker:
+    """Import the application's modules, and return the broker that carries the wake-ups.
+
+    A module may set a broker, and may call `configure`. One that declares actors without having set a broker gets the
+    one from the environment instead of Dramatiq's on localhost: on Redis, or, if `embedded`, inside the process.
+    """
+    provisional: dramatiq.Broker | None = None
+    if dramatiq.broker.global_broker is None and (embedded or outbox.loaded_settings().redis_url is not None):
+        provisional = set_up_broker()
+    import_modules(modules)
+    settings = outbox.loaded_settings()
+    if provisional is not None and dramatiq.broker.global_broker is provisional:
+        adopt_settings(provisional, settings)
+    return broker_in_use(settings)
+
+
+def prepare_worker(modules: Sequence[str] = ()) -> dramatiq.Broker:
+    """Have this process become an outbox worker when a Dramatiq worker starts in it; return the worker's broker."""
+    broker = set_up_broker()
+    add_once(broker, Lifecycle(partial(start_worker, modules=modules)))
+    return broker
+
+
+def start_worker(broker: dramatiq.Broker, modules: Sequence[str] = ()) -> None:
+    """Check that all is in place, declare the actors, and become a worker."""
+    box = outbox.current()
+    box.stopping.clear()
+    adopt_queue(broker, box.settings)
+    check_ready(box, broker)
+    box.become_worker(modules)
+    declare_actors(broker, box.settings)
+
+
+@contextlib.contextmanager
+def errors_as_one_line() -> Iterator[None]:
+    """End the process with one clear line where Dramatiq's program would print a traceback, or swallow the error."""
+    try:
+        yield
+    except OutboxError as error:
+        if under_dramatiq_cli():
+            raise SystemExit(f"outbox: {error}") from None
+        raise

@@ -1,0 +1,1 @@
+"""Everything that knows APScheduler: the timetable, and the scheduler process."""

@@ -1,0 +1,68 @@
+"""The scheduler as a process that ends cleanly."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+from collections.abc import Sequence
+from types import FrameType
+
+import outbox
+from outbox import logs
+from outbox.dramatiq.broker import is_in_process
+from outbox.dramatiq.worker import load_application
+from outbox.errors import SettingsError
+from outbox.publish import SCHEDULER
+from outbox.scheduler.timetable import make_scheduler
+from outbox.settings import Settings
+
+logger = logging.getLogger("outbox")
+
+
+def stop_signal() -> threading.Event:
+    """An event that SIGTERM and SIGINT set. APScheduler itself would die in the middle of a tick."""
+    stopped = threading.Event()
+
+    def stop(signum: int, frame: FrameType | None) -> None:
+        stopped.set()
+
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(signum, stop)
+    return stopped
+
+
+def main(modules: Sequence[str]) -> None:
+    """Run the scheduler: import the application's modules, find the broker, and tick."""
+    # They log lines for each tick that begins and ends, and for each connection.
+    for noisy in ("apscheduler", "pika"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    logs.set_up(outbox.loaded_settings().log_format, "%(asctime)s %(levelname)s %(name)s: %(message)s")
+    broker = load_application(modules)
+    if is_in_process(broker):
+        raise SettingsError(
+            "OUTBOX_REDIS_URL is not set, and no module named here sets a broker, so this scheduler could reach no "
+            "worker. Set it, or name the module that sets your broker, `outbox scheduler your.broker`, or run "
+            "everything in one process: outbox up your.module"
+        )
+    run(outbox.loaded_settings())
+
+
+def run(settings: Settings) -> None:
+    """Tick until a signal comes; a tick that is running then is finished."""
+    stopped = stop_signal()
+    scheduler = make_scheduler(settings)
+    scheduler.start()
+    publishes = settings.names_database or outbox._current is not None  # a module may have configured it
+    if publishes:
+        outbox.current().publisher.start(SCHEDULER)
+    logger.info(
+        "scheduler started: a sweep every %g s, a clean-up every %g min",
+        settings.sweep_seconds,
+        settings.cleanup_minutes,
+    )
+    stopped.wait()
+    scheduler.shutdown(wait=True)
+    if publishes:
+        outbox.current().publisher.stop()
+    logger.info("scheduler stopped")

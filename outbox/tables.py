@@ -1,0 +1,130 @@
+"""The names of the tables: one object, from which every statement, model and message takes them.
+
+OUTBOX_SCHEMA and OUTBOX_TABLE_PREFIX decide. Two outboxes with different prefixes can share a PostgreSQL schema or an
+SQLite file, so the names of indexes and constraints have the prefix too. With the default prefix all names are what
+they were before there was a setting; that is why the inbox's table is then called `inbox` alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+
+DEFAULT_PREFIX = "outbox_"
+
+# PostgreSQL cuts off longer names. The longest of ours is the prefix and `unique_event_type_idempotency_key`.
+NAME_LENGTH = 63
+PREFIX_LENGTH = NAME_LENGTH - len("unique_event_type_idempotency_key")
+
+# What is kept in a table of its own. Templates call the tables `{event_table}`, `{history_table}` and so on.
+KINDS = ("event", "inbox", "process", "total", "minute", "audit", "history", "destination", "control", "audience")
+
+
+@dataclass(frozen=True)
+class Tables:
+    """Where the tables are (`schema`; None: wherever the connection's search path finds them) and how they are called.
+
+    Each property is a table's name as SQL takes it, with the schema; `name` gives the name alone.
+    """
+
+    schema: str | None = None
+    prefix: str = DEFAULT_PREFIX
+
+    @property
+    def event(self) -> str:
+        return self.qualified("event")
+
+    @property
+    def inbox(self) -> str:
+        return self.qualified("inbox")
+
+    @property
+    def process(self) -> str:
+        return self.qualified("process")
+
+    @property
+    def total(self) -> str:
+        return self.qualified("total")
+
+    @property
+    def minute(self) -> str:
+        return self.qualified("minute")
+
+    @property
+    def audit(self) -> str:
+        return self.qualified("audit")
+
+    @property
+    def history(self) -> str:
+        """Which versions of the schema were applied."""
+        return self.qualified("history")
+
+    @property
+    def destination(self) -> str:
+        return self.qualified("destination")
+
+    @property
+    def control(self) -> str:
+        return self.qualified("control")
+
+    @property
+    def audience(self) -> str:
+        return self.qualified("audience")
+
+    def name(self, kind: str) -> str:
+        """Return the table's name without the schema."""
+        if kind == "inbox" and self._is_default:
+            return "inbox"
+        return self.prefix + ("schema" if kind == "history" else kind)
+
+    def qualified(self, kind: str) -> str:
+        """Return the table's name with the schema, if there is one."""
+        return self.in_schema(self.name(kind))
+
+    def in_schema(self, name: str) -> str:
+        """Return the name of one of our tables or indexes with the schema, if there is one."""
+        return name if self.schema is None else f'"{self.schema}".{name}'
+
+    @cached_property
+    def placeholders(self) -> Mapping[str, str]:
+        """What the templates of statements are filled in with."""
+        return MappingProxyType(
+            {f"{kind}_table": self.qualified(kind) for kind in KINDS}
+            | {
+                "index_prefix": f"idx_{self.prefix}",
+                "inbox_index": f"idx_{self.name('inbox')}_processed_at",
+                "constraint_prefix": "" if self._is_default else self.prefix,
+            }
+        )
+
+    @property
+    def described(self) -> str:
+        """What differs from the default, to follow the name of the database in a message; often nothing."""
+        told = [] if self.schema is None else [f"schema {self.schema}"]
+        told += [] if self._is_default else [f"tables {self.prefix}…"]
+        return f" ({', '.join(told)})" if told else ""
+
+    @property
+    def _is_default(self) -> bool:
+        return self.prefix == DEFAULT_PREFIX
+
+
+def parse_schema(value: object) -> str:
+    """Return the name of a PostgreSQL schema, or raise ValueError. It is quoted in SQL, so capitals count."""
+    if not isinstance(value, str) or re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", value) is None or len(value) > NAME_LENGTH:
+        raise ValueError(
+            f"must be a name of at most {NAME_LENGTH} letters, digits and underscores that begins with no digit"
+        )
+    return value
+
+
+def parse_prefix(value: object) -> str:
+    """Return what the tables' names begin with, or raise ValueError. Without quotes PostgreSQL has no capitals."""
+    if not isinstance(value, str) or re.fullmatch(r"[a-z_][a-z0-9_]*", value) is None or len(value) > PREFIX_LENGTH:
+        raise ValueError(
+            f"must be at most {PREFIX_LENGTH} lower-case letters, digits and underscores, and begin with no digit"
+        )
+    return value

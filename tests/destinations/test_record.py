@@ -1,0 +1,261 @@
+"""Recording destinations in the database: kept current, narrowed, retired, and never by two at once."""
+
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import psycopg
+import pytest
+
+import outbox
+from outbox import retention
+from outbox.admin import audit
+from outbox.core import Outbox
+from outbox.destinations import record
+from outbox.destinations.record import retire, retire_absent
+from outbox.destinations.recorded import RecordedDestination, read
+from outbox.errors import RegistrationError, SchemaError
+from tests.conftest import Configure
+from tests.crowd import at_once
+from tests.table import emit_one, on_postgres, other_worker, statements, statuses
+
+
+def recorded(box: Outbox) -> dict[str, RecordedDestination]:
+    with box.dialect.connection():
+        return read(box.dialect)[1]
+
+
+def version(box: Outbox) -> int:
+    with box.dialect.connection():
+        return read(box.dialect)[0]
+
+
+def let_pass(box: Outbox, **time: float) -> None:
+    """As if that much time had passed since the destinations were seen and checked."""
+    seconds = timedelta(**time).total_seconds()
+    moved = {
+        "postgres": f"{{0}} = {{0}} - interval '{seconds} seconds'",
+        "sqlite": f"{{0}} = strftime('%Y-%m-%d %H:%M:%f000+00:00', {{0}}, '-{seconds} seconds')",
+    }[box.dialect.name]
+    columns = ", ".join(moved.format(column) for column in ("seen_at", "checked_at"))
+    box.database.execute_sql(f"UPDATE outbox_destination SET {columns}")  # noqa: S608  (the test's own words)
+
+
+def refresh(worker: Outbox) -> None:
+    """What a worker does every minute."""
+    record.record(worker, starting=False)
+
+
+class TestTheVersion:
+    def test_changes_when_a_name_or_a_pattern_comes_and_else_stays(self, box: Outbox) -> None:
+        before = version(box)
+        other_worker(box, mailer="order.*")
+        with_name = version(box)
+        other_worker(box, mailer="order.*")
+        other_worker(box, mailer="order.* user.*")
+        with_pattern = version(box)
+        other_worker(box, mailer="user.*")
+        assert (with_name > before, with_pattern > with_name) == (True, True)
+        assert version(box) == with_pattern
+
+    def test_is_read_with_every_claim_and_the_table_only_when_it_has_changed(self, box: Outbox) -> None:
+        outbox.handler("*", name="here")(lambda _: None)
+        emit_one()
+        box.process_pending_events()
+        emit_one()
+        with statements(box.database) as seen:
+            box.process_pending_events()
+        assert not [statement for statement in seen if "outbox_destination" in statement]
+        other_worker(box, there="nothing")
+        emit_one()
+        with statements(box.database) as seen:
+            box.process_pending_events()
+        assert len([statement for statement in seen if "JOIN outbox_destination" in statement]) == 1
+
+    def test_whose_row_is_gone_is_an_error_that_says_how_to_bring_it_back(self, box: Outbox) -> None:
+        box.database.execute_sql("DELETE FROM outbox_control")
+        emit_one()
+        with pytest.raises(SchemaError, match="INSERT INTO outbox_control"):
+            box.process_pending_events()
+        assert statuses() == {"pending": 1}
+
+
+class TestPatterns:
+    def test_of_workers_that_differ_count_together(self, box: Outbox) -> None:
+        other_worker(box, mailer="order.*")
+        other_worker(box, mailer="user.created")
+        assert set(recorded(box)["mailer"].patterns) == {"order.*", "user.created"}
+
+    def test_that_no_worker_has_any_more_go_after_ten_minutes(self, box: Outbox) -> None:
+        other_worker(box, mailer="order.* user.*")
+        narrower = other_worker(box, mailer="order.*")
+        let_pass(box, minutes=9)
+        refresh(narrower)
+        assert set(recorded(box)["mailer"].patterns) == {"order.*", "user.*"}
+        before = version(box)
+        let_pass(box, minutes=2)
+        refresh(narrower)
+        assert set(recorded(box)["mailer"].patterns) == {"order.*"}
+        assert version(box) > before
+
+    def test_stay_when_no_worker_has_the_name(self, box: Outbox) -> None:
+        other_worker(box, mailer="order.*")
+        other = other_worker(box, crm="order.*")
+        let_pass(box, hours=1)
+        refresh(other)
+        assert set(recorded(box)["mailer"].patterns) == {"order.*"}
+
+
+class TestAbsence:
+    def test_is_logged_when_a_worker_starts(self, box: Outbox, caplog: pytest.LogCaptureFixture) -> None:
+        other_worker(box, crm="*")
+        let_pass(box, minutes=4)
+        other_worker(box, mailer="*")
+        assert "No running worker has the recorded destinations crm" in caplog.text
+
+    def test_is_not_logged_for_what_a_running_worker_has(self, box: Outbox, caplog: pytest.LogCaptureFixture) -> None:
+        other_worker(box, crm="*")
+        let_pass(box, minutes=2)
+        other_worker(box, mailer="*")
+        assert "No running worker" not in caplog.text
+
+    def test_for_the_maximum_age_retires_a_name(self, configure: Configure, caplog: pytest.LogCaptureFixture) -> None:
+        box = configure(max_age_hours=10, cleanup_minutes=60)
+        other_worker(box, crm="*")
+        mailer = other_worker(box, mailer="*")
+        retired: list[list[str]] = []
+        for _ in range(12):
+            let_pass(box, hours=1)
+            refresh(mailer)
+            retired.append(retire_absent(box))
+        assert retired == [[]] * 10 + [["crm"], []]  # the first hour it may have been there
+        assert recorded(box)["crm"].retired
+        assert not recorded(box)["mailer"].retired
+        assert "The destination crm is retired (absent)" in caplog.text
+        assert [(entry.who, entry.action, entry.filters["destination"]) for entry in audit.latest(box)] == [
+            ("(absent)", "retire", "crm")
+        ]
+
+    def test_while_no_worker_runs_at_all_does_not_count(self, configure: Configure) -> None:
+        """After a standstill of the whole fleet, the first worker must not retire what the others have."""
+        box = configure(max_age_hours=10, cleanup_minutes=60)
+        other_worker(box, crm="*")
+        mailer = other_worker(box, mailer="*")
+        let_pass(box, days=30)
+        refresh(mailer)
+        assert retire_absent(box) == []
+        assert not recorded(box)["crm"].retired
+
+    def test_ends_when_a_worker_has_it_again(self, configure: Configure) -> None:
+        box = configure(max_age_hours=2, cleanup_minutes=60)
+        crm = other_worker(box, crm="*")
+        for _ in range(5):
+            let_pass(box, hours=1)
+            retire_absent(box)
+            refresh(crm)
+        assert not recorded(box)["crm"].retired
+
+    def test_is_looked_for_by_the_clean_up(self, configure: Configure) -> None:
+        box = configure(max_age_hours=1, cleanup_minutes=60)
+        other_worker(box, crm="*")
+        for _ in range(3):
+            let_pass(box, hours=1)
+            retention.forget_records(box)
+        assert recorded(box)["crm"].retired
+
+
+class TestRetiring:
+    def test_is_refused_while_a_running_worker_has_it(self, box: Outbox) -> None:
+        other_worker(box, crm="*")
+        with pytest.raises(RegistrationError, match="A running worker has the destination 'crm'"):
+            retire(box, "crm", who="ada")
+        retire(box, "crm", who="ada", force=True)
+        assert recorded(box)["crm"].retired
+
+    def test_is_written_down(self, box: Outbox) -> None:
+        other_worker(box, crm="*")
+        let_pass(box, minutes=4)
+        retire(box, "crm", who="ada")
+        (entry,) = audit.latest(box)
+        assert (entry.who, entry.action, entry.filters) == (
+            "ada",
+            "retire",
+            {"destination": "crm", "replaced_by": None},
+        )
+
+    def test_of_an_unknown_name_says_which_there_are(self, box: Outbox) -> None:
+        with pytest.raises(RegistrationError, match=r"'typo' is recorded\. No worker has recorded any"):
+            retire(box, "typo", who="ada")
+        other_worker(box, crm="*")
+        with pytest.raises(RegistrationError, match=r"'typo' is recorded\. Recorded are: crm\."):
+            retire(box, "typo", who="ada")
+
+    def test_is_not_undone_by_a_worker_that_goes_on(self, box: Outbox) -> None:
+        worker = other_worker(box, crm="*")
+        retire(box, "crm", who="ada", force=True)
+        refresh(worker)
+        assert recorded(box)["crm"].retired
+
+    def test_of_a_replaced_name_ends_when_its_successor_is_gone(self, box: Outbox) -> None:
+        """Going back to the release from before the rename."""
+        other_worker(box, mailer="*")
+        new = Outbox(box.settings, database=box.database)
+        new.registry.handler("*", name="mailer-v2", replaces="mailer")(lambda _: None)
+        new.become_worker()
+        new.recorder.keep_current()
+        assert recorded(box)["mailer"].replaced_by == "mailer-v2"
+        let_pass(box, minutes=4)
+        other_worker(box, mailer="*")
+        assert not recorded(box)["mailer"].retired
+
+
+class TestRegistering:
+    @pytest.mark.parametrize("replaces", ["same", ["", "x"], 7, ["x" * 256]])
+    def test_refuses_what_can_not_be_replaced(self, box: Outbox, replaces: Any) -> None:
+        with pytest.raises(RegistrationError):
+            outbox.handler("*", name="same", replaces=replaces)(lambda _: None)
+
+    def test_refuses_a_destination_that_does_not_say_which_events_it_wants(self, box: Outbox) -> None:
+        class Old:
+            name = "old"
+
+            def wants(self, _: str) -> bool:
+                return True
+
+            def deliver(self, *_: object) -> list[Any]:
+                return []
+
+        with pytest.raises(RegistrationError, match=r"has no `events`"):
+            outbox.add_destination(Old())  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize("name", ["x" * 256, "a\0b", " "])
+    def test_refuses_a_name_that_can_not_be_recorded(self, box: Outbox, name: str) -> None:
+        with pytest.raises(RegistrationError):
+            outbox.handler("*", name=name)(lambda _: None)
+
+    @pytest.mark.parametrize("name", ["x" * 256, "", 7])
+    def test_refuses_to_retire_what_can_not_be_a_name(self, box: Outbox, name: Any) -> None:
+        with pytest.raises(RegistrationError):
+            outbox.retire(name)
+
+
+def test_workers_that_start_at_once_record_everything_and_wait_for_each_other(box: Outbox) -> None:
+    patterns = [{f"own{n}": "*", "shared": f"type{n}"} for n in range(6)]
+    at_once(box.database, [partial(other_worker, box, **each) for each in patterns])
+    found = recorded(box)
+    assert set(found) == {"shared", *(f"own{n}" for n in range(6))}
+    assert len(found["shared"].patterns) == 6
+
+
+@on_postgres
+def test_a_process_that_is_frozen_while_it_records_does_not_keep_others_from_refreshing(
+    box: Outbox, postgres_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker = other_worker(box, mailer="*")
+    monkeypatch.setattr(record, "LOCK_SECONDS", 0.1)
+    monkeypatch.setattr(worker.recorder, "_due_at", 0.0)
+    caplog.set_level("DEBUG")
+    with psycopg.connect(postgres_url) as frozen:
+        frozen.execute("SELECT FROM outbox_control FOR UPDATE")
+        worker.drain()
+    assert "could not be recorded again" in caplog.text

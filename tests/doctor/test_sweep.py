@@ -1,0 +1,72 @@
+"""A sweep that the doctor sends: it tells whether workers hear what this process would send them."""
+
+import threading
+import uuid
+from typing import Any
+
+import pytest
+
+from outbox.admin.doctor import OK, PROBLEM, Finding
+from outbox.admin.doctor.examine import examine
+from outbox.core import Outbox
+from outbox.dramatiq import doctor, wakeup
+from outbox.dramatiq.broker import broker_in_use
+from outbox.publish import WORKER
+from tests.conftest import Configure
+from tests.doctor.crew import appears
+from tests.servers import Redis, wait_until
+
+
+@pytest.fixture
+def box(configure: Configure, redis_server: Redis) -> Outbox:
+    return configure(redis_url=redis_server.url, namespace=f"test-{uuid.uuid4().hex}")
+
+
+def findings(box: Outbox) -> list[Finding]:
+    return examine(box, checks=[doctor.SWEEP])
+
+
+def waiting(box: Outbox) -> int:
+    broker: Any = broker_in_use(box.settings)
+    return int(broker.client.llen(f"{broker.namespace}:outbox"))
+
+
+def test_without_a_worker_none_is_sent(box: Outbox) -> None:
+    assert findings(box) == []
+    assert waiting(box) == 0
+
+
+def test_that_no_worker_takes_is_a_problem_and_says_what_may_differ(
+    box: Outbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "ANSWER_SECONDS", 0.1)
+    appears(box, WORKER)
+    (found,) = findings(box)
+    assert found.level == PROBLEM
+    assert "was not answered" in found.what
+    assert "OUTBOX_NAMESPACE" in str(found.advice)
+    assert waiting(box) == 1
+
+
+def test_that_can_not_be_sent_is_a_problem_without_the_password(configure: Configure) -> None:
+    box = configure(redis_url="redis://:hush@127.0.0.1:1/0")
+    appears(box, WORKER)
+    (found,) = findings(box)
+    assert found.level == PROBLEM
+    assert "could not be sent" in found.what
+    assert "hush" not in repr(found)
+
+
+def test_that_a_worker_takes_is_well(box: Outbox) -> None:
+    appears(box, WORKER)
+    broker = broker_in_use(box.settings)
+
+    def work() -> None:
+        assert wait_until(lambda: waiting(box) == 1)
+        wakeup.answer(wakeup.flag_for(broker, "outbox"), lambda: None)
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    (found,) = findings(box)
+    worker.join()
+    assert found.level == OK

@@ -1,0 +1,285 @@
+"""What docs/permissions.md grants is enough for each role, and each is refused what it was not granted."""
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+from urllib.parse import quote
+
+import peewee
+import psycopg
+import pytest
+from psycopg.sql import SQL, Identifier
+
+import outbox
+from outbox import OutboxEvent
+from outbox.admin import actions, queries
+from outbox.admin.doctor.examine import examine
+from outbox.admin.filters import Filter
+from outbox.admin.overview import overview
+from outbox.connect import open_database
+from outbox.core import Outbox
+from outbox.metrics import families
+from outbox.registry import Registry
+from outbox.retention import forget_records
+from outbox.settings import Settings
+from tests.program import BIN, ROOT, run
+
+PAGE = (ROOT / "docs" / "permissions.md").read_text()
+GRANTS = "\n".join(re.findall(r"^```sql\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL))
+FOR_EMITTING = re.findall(r"^```sql\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)[0]
+ROLES = ("app", "worker", "viewer")
+COLUMNS = re.search(r"`GRANT (SELECT \([^)]*\))`", PAGE)
+
+As = Callable[[str], Outbox]
+
+
+def role(name: str) -> str:
+    """Roles belong to the server, which other tests may be using."""
+    return f"outbox_test_{name}_{os.getpid()}"
+
+
+def as_role(url: str, name: str) -> str:
+    return f"{url}{'&' if '?' in url else '?'}options={quote(f'-c role={role(name)}')}"
+
+
+def grant(connection: psycopg.Connection[Any], statements: str) -> None:
+    for name in ROLES:
+        statements = re.sub(rf"\bTO {name};", f"TO {role(name)};", statements)
+    connection.execute(statements)
+
+
+@pytest.fixture
+def owner(postgres_url: str) -> Iterator[psycopg.Connection[Any]]:
+    """The owner's connection to a database that has the tables, and the three roles without any rights."""
+    database: Any = open_database(postgres_url)
+    Outbox(Settings.load({}, dispatch="off"), database=database).create_tables()
+    database.close_all()
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        for name in ROLES:
+            connection.execute(SQL("CREATE ROLE {}").format(Identifier(role(name))))
+            connection.execute(SQL("GRANT USAGE ON SCHEMA public TO {}").format(Identifier(role(name))))
+        try:
+            yield connection
+        finally:
+            for name in ROLES:
+                connection.execute(SQL("DROP OWNED BY {}").format(Identifier(role(name))))
+                connection.execute(SQL("DROP ROLE {}").format(Identifier(role(name))))
+
+
+@pytest.fixture
+def box_as(owner: psycopg.Connection[Any], postgres_url: str) -> Iterator[As]:
+    """An outbox whose connections have one of the roles."""
+    with ExitStack() as stack:
+
+        def made(name: str) -> Outbox:
+            database: Any = open_database(as_role(postgres_url, name))
+            stack.callback(database.close_all)
+            settings = Settings.load({}, dispatch="off", publish_seconds=0)
+            return Outbox(settings, database=database, registry=Registry())
+
+        yield made
+
+
+def refused(call: Callable[[], object]) -> bool:
+    with pytest.raises(peewee.ProgrammingError, match="permission denied"):
+        call()
+    return True
+
+
+def statements_of(box: Outbox, *statements: str) -> list[Callable[[], object]]:
+    return [lambda statement=statement: box.dialect.run(statement) for statement in statements]  # type: ignore[misc]
+
+
+def test_the_page_grants_rights_to_each_role() -> None:
+    assert set(re.findall(r"\bTO (\w+);", GRANTS)) == set(ROLES)
+
+
+def test_the_page_names_every_table(owner: psycopg.Connection[Any]) -> None:
+    for grantee in ("worker", "viewer"):
+        granted = set(re.findall(r"\w+", " ".join(re.findall(rf"GRANT .*? TO {grantee};", GRANTS))))
+        tables = owner.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'").fetchall()
+        assert {name for (name,) in tables} <= granted, grantee
+
+
+# The application
+
+
+def test_an_application_emits_with_the_rights_of_the_page_and_changes_nothing(
+    owner: psycopg.Connection[Any], box_as: As
+) -> None:
+    grant(owner, GRANTS)
+    box = box_as("app")
+    first = box.emit("Order", 1, "order.placed")
+    assert len(box.emit_many([("Order", 2, "order.placed"), ("Order", 3, "order.placed")])) == 2
+    with pytest.raises(outbox.DuplicateEvent, match=str(first.id)):
+        box.emit("Order", 1, "order.placed")
+    assert box.emit("Order", 1, "order.placed", on_duplicate="ignore").id == first.id
+    box.publisher.publish()
+    with box.inbox.claim("7", "ledger") as new:
+        assert new
+    calls: list[Callable[[], object]] = [
+        lambda: box.inbox.cleanup(0),
+        box.process_pending_events,
+        box.retry_failed_events,
+        lambda: box.cleanup_delivered_events(0),
+        box.check_schema,
+        *statements_of(
+            box,
+            "UPDATE outbox_event SET payload = '{}'",
+            "DELETE FROM outbox_event",
+            "SELECT 1 FROM outbox_audit",
+            "INSERT INTO outbox_schema (version, what) VALUES (99, '')",
+            "SELECT setval('outbox_event_seq_seq', 1)",
+        ),
+    ]
+    assert all(refused(call) for call in calls)
+
+
+def test_an_application_that_may_not_read_events_emits_and_names_duplicates(
+    owner: psycopg.Connection[Any], box_as: As
+) -> None:
+    assert COLUMNS is not None
+    grant(owner, FOR_EMITTING.replace("SELECT,", f"{' '.join(COLUMNS[1].split())},"))
+    box = box_as("app")
+    first = box.emit("Order", 1, "order.placed")
+    with pytest.raises(outbox.DuplicateEvent, match=str(first.id)):
+        box.emit("Order", 1, "order.placed")
+    with pytest.raises(outbox.DuplicateEvent, match=str(first.id)):
+        box.emit_many([("Order", 2, "order.placed"), ("Order", 1, "order.placed")])
+    box.emit_many([("Order", 2, "order.placed")])
+    assert refused(lambda: box.emit("Order", 1, "order.placed", on_duplicate="ignore"))
+    assert refused(lambda: box.dialect.run("SELECT payload FROM outbox_event"))
+
+
+def test_without_the_sequence_emit_works_and_emit_many_says_what_to_grant(
+    owner: psycopg.Connection[Any], box_as: As
+) -> None:
+    grant(owner, FOR_EMITTING)
+    owner.execute(SQL("REVOKE USAGE ON SEQUENCE outbox_event_seq_seq FROM {}").format(Identifier(role("app"))))
+    box = box_as("app")
+    box.emit("Order", 1, "order.placed")
+    with box.database.atomic():
+        with pytest.raises(outbox.NotPermitted, match="`GRANT USAGE ON SEQUENCE outbox_event_seq_seq TO …`"):
+            box.emit_many([("Order", 2, "order.placed")])
+        box.emit("Order", 3, "order.placed")
+    assert owner.execute("SELECT count(*) FROM outbox_event").fetchone() == (2,)
+
+
+def test_an_application_without_any_rights_is_refused(owner: psycopg.Connection[Any], box_as: As) -> None:
+    box = box_as("app")
+    assert refused(lambda: box.emit("Order", 1, "order.placed"))
+
+
+# Workers
+
+
+def test_a_worker_does_all_its_work_with_the_rights_of_the_page(owner: psycopg.Connection[Any], box_as: As) -> None:
+    grant(owner, GRANTS)
+    box_as("app").emit("Order", 1, "order.placed")
+    box = box_as("worker")
+
+    @box.registry.handler("*", name="book")
+    def book(event: outbox.Event) -> None:
+        if event.event_type == "order.placed":
+            with box.inbox.claim(event.id, "book"), box.database.atomic():
+                box.emit_many([("Order", 1, "order.booked"), ("Order", 1, "order.sent")])
+
+    box.check_schema()
+    assert box.drain() + box.drain() == 3
+    box.publisher.publish()
+    assert max(actions.apply(box, actions.replaying(box), Filter(event_type="order.sent"), who="ada")) == 1
+    assert max(actions.apply(box, actions.failing("why not"), Filter(), who="ada")) == 1
+    assert box.retry_failed_events() == 1
+    assert box.drain() == 1
+    assert max(actions.apply(box, actions.DELETE, Filter(event_type="order.sent"), who="ada")) == 1
+    forget_records(box)
+    assert box.inbox.cleanup(0)["deleted"] == 1
+    assert box.cleanup_delivered_events(0)["deleted"] == 2
+    for call in statements_of(
+        box,
+        "DROP TABLE outbox_event",
+        "ALTER TABLE outbox_event ADD COLUMN mine text",
+        "TRUNCATE outbox_event",
+        "DELETE FROM outbox_schema",
+        "CREATE TABLE mine (id integer)",
+    ):
+        with pytest.raises(peewee.ProgrammingError, match=r"permission denied|must be owner"):
+            call()
+
+
+# Viewers
+
+
+def test_a_viewer_sees_all_and_changes_nothing(owner: psycopg.Connection[Any], box_as: As, postgres_url: str) -> None:
+    grant(owner, GRANTS)
+    event = box_as("app").emit("Order", 1, "order.placed")
+    box = box_as("viewer")
+    assert overview(box).counts["pending"].number == 1
+    assert queries.find(box, event.id) is not None
+    assert queries.event_types(box) == ["order.placed"]
+    assert [each.id for each in queries.page(box, Filter()).events] == [event.id]
+    assert any(family.name == "outbox_up" for family in families(box))
+    looked = {finding.check: finding.level for finding in examine(box)}
+    assert {looked[name] for name in ("schema", "inbox", "indexes", "vacuum")} == {"ok"}
+    for command in (["status"], ["list"], ["show", str(event.id)]):
+        done = run(BIN / "outbox", *command, database_url=as_role(postgres_url, "viewer"))
+        assert done.returncode == 0, done.stdout
+    for call in (
+        lambda: box.emit("Order", 2, "order.placed"),
+        lambda: box.emit_many([("Order", 2, "order.placed")]),
+        box.process_pending_events,
+        lambda: box.cleanup_delivered_events(0),
+        lambda: list(actions.apply(box, actions.RETRY, Filter(), who="ada")),
+        box.publisher.publish,
+        lambda: box.inbox.cleanup(0),
+    ):
+        assert refused(call)
+
+
+# Rows that nobody sees
+
+
+SKIPS = {
+    "postgres": """
+        CREATE FUNCTION skip() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+        CREATE TRIGGER skip BEFORE INSERT ON outbox_event FOR EACH ROW EXECUTE FUNCTION skip()""",
+    "sqlite": "CREATE TRIGGER skip BEFORE INSERT ON outbox_event BEGIN SELECT RAISE(IGNORE); END",
+}
+
+
+@pytest.mark.parametrize("on_duplicate", ["raise", "ignore"])
+def test_a_trigger_that_skips_the_row_is_an_error_and_the_transaction_goes_on(box: Outbox, on_duplicate: Any) -> None:
+    box.database.execute_sql(SKIPS[box.dialect.name])
+    box.database.execute_sql("CREATE TABLE mine (id integer)")
+    with box.database.atomic():
+        for call in (
+            lambda: box.emit("Order", 1, "order.placed", on_duplicate=on_duplicate),
+            lambda: box.emit_many([("Order", 1, "order.placed")], on_duplicate=on_duplicate),
+        ):
+            with pytest.raises(outbox.EventNotStored, match=r"into outbox_event.*a BEFORE INSERT trigger.*row-level"):
+                call()
+        box.database.execute_sql("INSERT INTO mine VALUES (1)")
+    assert box.database.execute_sql("SELECT count(*) FROM mine").fetchone() == (1,)
+    assert OutboxEvent.select().count() == 0
+    box.database.execute_sql("DROP TRIGGER skip" + (" ON outbox_event" if box.dialect.name == "postgres" else ""))
+    box.emit("Order", 1, "order.placed", on_duplicate=on_duplicate)
+
+
+def test_a_duplicate_that_row_level_security_hides_is_an_error_and_the_transaction_goes_on(
+    owner: psycopg.Connection[Any], box_as: As
+) -> None:
+    grant(owner, GRANTS)
+    owner.execute("ALTER TABLE outbox_event ENABLE ROW LEVEL SECURITY")
+    owner.execute("CREATE POLICY new ON outbox_event FOR INSERT WITH CHECK (true)")
+    owner.execute("CREATE POLICY own ON outbox_event FOR SELECT USING (tenant_id = 'mine')")
+    box = box_as("app")
+    with box.database.atomic():
+        box.emit("Order", 1, "order.placed", tenant_id="mine")
+    owner.execute("UPDATE outbox_event SET tenant_id = 'theirs'")
+    with box.database.atomic():
+        with pytest.raises(outbox.EventNotStored, match="row-level security"):
+            box.emit("Order", 1, "order.placed", tenant_id="mine")
+        box.emit("Order", 2, "order.placed", tenant_id="mine")
+    assert owner.execute("SELECT count(*) FROM outbox_event").fetchone() == (2,)
