@@ -7,10 +7,12 @@ COPY pyproject.toml requirements.lock README.md LICENSE ./
 COPY outbox outbox
 COPY jobs jobs
 COPY scheduler scheduler
-# The lock gives versions and hashes to what is installed, the tools that build it included.
+# The lock gives versions and hashes to what is installed, the tools that build it included. Every extra: settings such
+# as OUTBOX_WEBHOOK_URL and OUTBOX_WEBHOOK_CLIENT ask for one when the container is running.
 RUN uv venv /venv \
     && uv pip install --python /venv/bin/python \
-        --constraints requirements.lock --build-constraints requirements.lock ".[metrics,postgres,redis,ui]"
+        --constraints requirements.lock --build-constraints requirements.lock \
+        ".[curl,metrics,otel,postgres,redis,ui,webhooks]"
 
 FROM python:3.13-slim
 

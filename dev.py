@@ -28,7 +28,8 @@ BROWSER_STAMP = VENV / "stamp-browser"
 BROWSER_LOCK = ROOT / "requirements-browser.lock"
 PYPROJECT = ROOT / "pyproject.toml"
 BROWSER = "--browser"
-FAKETIME = "--faketime"
+# Folders of tests that need what a bare machine lacks, and are run by a word of their own.
+APART = {f"--{folder}": folder for folder in ("faketime", "pgbouncer", "rabbitmq", "sentinel", "netns")}
 
 
 def run(args: list[str]) -> None:
@@ -37,12 +38,13 @@ def run(args: list[str]) -> None:
 
 
 def test(args: list[str]) -> None:
-    """check, then run every test; with arguments, only pytest with those; --browser, --faketime: others"""
+    """check, then run every test; with arguments, only pytest with those; --browser, --pgbouncer and such: others"""
     if BROWSER in args:
         set_up_browser()
         become("-m", "pytest", "tests/browser", *(arg for arg in args if arg != BROWSER))
-    if FAKETIME in args:
-        become("-m", "pytest", "tests/faketime", *(arg for arg in args if arg != FAKETIME))
+    for word, folder in APART.items():
+        if word in args:
+            become("-m", "pytest", f"tests/{folder}", *(arg for arg in args if arg != word))
     if not args:
         check([])
         # Most tests wait for something: more of them at a time than there are cores.

@@ -12,9 +12,10 @@ import time
 from pathlib import Path
 from typing import TextIO
 
-from benchmarks.endpoints import HANGING
+from benchmarks.endpoints import FLOODING, HANGING
 
 ANSWER = b"HTTP/1.1 204 No Content\r\n\r\n"
+HINTS = b"HTTP/1.1 103 Early Hints\r\n\r\n" * 1_000
 
 
 async def serve(file: TextIO) -> None:
@@ -28,6 +29,9 @@ async def serve(file: TextIO) -> None:
                 if endpoint == HANGING:
                     await reader.read()  # until they have had enough
                     break
+                while endpoint == FLOODING:
+                    writer.write(HINTS)
+                    await writer.drain()  # raises when they have had enough
                 age = time.time() - json.loads(body)["data"]["at"]
                 file.write(f"{endpoint} {age:.6f}\n")
                 writer.write(ANSWER)

@@ -11,11 +11,14 @@ import peewee
 from playhouse import pool
 
 from outbox.errors import SettingsError
+from outbox.settings import truth
 
 # How long SQLite waits for another writer.
 BUSY_SECONDS = 10.0
 
-# A host that is gone without a word is noticed within a minute, not after the hours that TCP would wait.
+# A host that is gone without a word is noticed within a minute, not after the hours that TCP would wait: keepalives
+# test a connection that is silent, tcp_user_timeout one that has sent something and gets no acknowledgement for it
+# (keepalives don't run then). libpq ignores the latter where the system has no such option.
 POSTGRES_DEFAULTS: dict[str, Any] = {
     "application_name": "dramatiq-outbox",
     "connect_timeout": 10,
@@ -23,11 +26,21 @@ POSTGRES_DEFAULTS: dict[str, Any] = {
     "keepalives_idle": 30,
     "keepalives_interval": 10,
     "keepalives_count": 3,
+    "tcp_user_timeout": 15_000,  # milliseconds
+    "client_encoding": "UTF8",
 }
 
+# The one parameter of the URL that is ours; libpq would refuse it.
+PREPARED_STATEMENTS = "prepared_statements"
 
-def open_database(url: str) -> peewee.Database:
-    """The database at `url`, pooled: `postgresql://user:password@host:port/name` or `sqlite:///path`."""
+
+def open_database(url: str, *, prepared_statements: bool = True) -> peewee.Database:
+    """Return the database at `url`, pooled: `postgresql://user:password@host:port/name` or `sqlite:///path`.
+
+    `prepared_statements=False` is for a pooler that gives each transaction another server connection, such as
+    PgBouncer: statements that were prepared on one connection don't exist on the others. `?prepared_statements=false`
+    in the URL means the same, and takes precedence.
+    """
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -35,7 +48,7 @@ def open_database(url: str) -> peewee.Database:
     if parts.scheme == "sqlite" and not parts.netloc:
         return _open_sqlite(unquote(parts.netloc + parts.path).removeprefix("/"))
     if parts.scheme in ("postgresql", "postgres", "psycopg3"):
-        return _open_postgres(url)
+        return _open_postgres(url, prepared_statements)
     raise SettingsError(
         "OUTBOX_DATABASE_URL must begin with postgresql:// or sqlite:///"
         f"{f', not {parts.scheme}:' if parts.scheme else ''}. "
@@ -80,7 +93,7 @@ def _open_sqlite(path: str) -> peewee.Database:
     return database
 
 
-def _open_postgres(url: str) -> peewee.Database:
+def _open_postgres(url: str, prepared_statements: bool) -> peewee.Database:
     try:
         from psycopg.conninfo import conninfo_to_dict  # an extra: only those who use PostgreSQL have it
     except ImportError:
@@ -89,6 +102,9 @@ def _open_postgres(url: str) -> peewee.Database:
             "pip install 'dramatiq-outbox[postgres]'"
         ) from None
     _, _, rest = url.partition("://")
+    rest, chosen = _without_our_parameter(rest)
+    if chosen is not None:
+        prepared_statements = chosen
     try:
         # libpq reads the URL itself: percent-encoding, several hosts, sslmode and all its other parameters.
         parameters = POSTGRES_DEFAULTS | conninfo_to_dict(f"postgresql://{rest}")
@@ -100,7 +116,24 @@ def _open_postgres(url: str) -> peewee.Database:
         ) from None
     if not parameters.get("dbname"):
         raise SettingsError("OUTBOX_DATABASE_URL names no database: postgresql://user:password@host:port/name")
+    if not prepared_statements:
+        parameters["prepare_threshold"] = None
     database: peewee.Database = pool.PooledPostgresqlDatabase(
         parameters.pop("dbname"), max_connections=64, timeout=10, prefer_psycopg3=True, **parameters
     )
     return database
+
+
+def _without_our_parameter(rest: str) -> tuple[str, bool | None]:
+    """Return the URL without `prepared_statements=…`, and what that said."""
+    base, mark, query = rest.rpartition("?")
+    pairs = [pair.partition("=") for pair in query.split("&")] if mark else []
+    ours = [value for name, _, value in pairs if name == PREPARED_STATEMENTS]
+    if not ours:
+        return rest, None
+    try:
+        chosen = truth(ours[-1])
+    except ValueError as error:
+        raise SettingsError(f"{PREPARED_STATEMENTS} in OUTBOX_DATABASE_URL {error}.") from None
+    others = "&".join("".join(pair) for pair in pairs if pair[0] != PREPARED_STATEMENTS)
+    return f"{base}?{others}" if others else base, chosen

@@ -25,6 +25,7 @@ from outbox.connect import open_database
 from outbox.counters import Counters
 from outbox.database import Dialect, behind_proxy, dialect_of, is_private_to_a_thread
 from outbox.delivery.audience import Audiences
+from outbox.delivery.drain_failures import DrainFailures
 from outbox.delivery.drain_limit import DrainLimit
 from outbox.delivery.front import Front
 from outbox.delivery.lease import LeaseKeeper
@@ -61,7 +62,7 @@ class Outbox:
         inbox_database: peewee.Database | None = None,
     ) -> None:
         self.settings = Settings.load() if settings is None else settings
-        self.database = open_database(self.settings.database_url) if database is None else behind_proxy(database)
+        self.database = self._open() if database is None else behind_proxy(database)
         self.dialect: Dialect = dialect_of(self.database, self.settings.tables)
         self.registry = Registry() if registry is None else registry
         self.counters = counters = Counters()
@@ -80,6 +81,7 @@ class Outbox:
         self.leases = LeaseKeeper(self)
         self.solitude = Solitude(look_every=self.settings.lease_seconds)
         self.gates = Gates(self.settings)
+        self.drain_failures = DrainFailures(self.counters)
         self.bell = self._make_bell()
         self.publisher = Publisher(self)
         # Whether this process was started to deliver events (`become_worker`), and so records its destinations.
@@ -219,6 +221,10 @@ class Outbox:
         if message not in self._warned:
             self._warned.add(message)
             logger.warning(message)
+
+    def _open(self) -> peewee.Database:
+        settings = self.settings
+        return open_database(settings.database_url, prepared_statements=settings.prepared_statements)
 
     # How a commit reaches a worker
 

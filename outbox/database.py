@@ -118,8 +118,13 @@ class Dialect(ABC):
         return self.in_transaction
 
     @contextmanager
-    def connection(self) -> Iterator[None]:
-        """A connection for this thread: the one it has, or one that is returned at the end; a broken one is not."""
+    def connection(self, *, create: bool = False) -> Iterator[None]:
+        """A connection for this thread: the one it has, or one that is returned at the end; a broken one is not.
+
+        Only with `create` is a database made that is not there.
+        """
+        if not create:
+            self.check_that_it_exists()
         opened = self.database.connect(reuse_if_open=True)
         callers = not opened and self.in_transaction  # a transaction that is its owner's to end
         try:
@@ -132,6 +137,11 @@ class Dialect(ABC):
             # A database in memory is gone with its connection.
             if opened and not self.database.is_closed() and not is_private_to_a_thread(self.database):
                 self.database.close()
+
+    def check_that_it_exists(self) -> None:
+        """Raise SchemaError if connecting would make the database."""
+        if self.database.is_closed() and is_absent(self.database):
+            raise no_database(self.database)
 
     @contextmanager
     def all_or_nothing(self) -> Iterator[None]:
@@ -158,9 +168,17 @@ class Dialect(ABC):
         except peewee.PeeweeException as error:
             logger.debug("closing a discarded connection failed: %s", error)
 
+    def schema_timeout(self) -> list[str]:
+        """Return what a transaction that changes the tables has to set first."""
+        return []
+
     @abstractmethod
     def create_schema(self) -> None:
         """Make the schema that the settings name, unless it is there."""
+
+    @abstractmethod
+    def check_encoding(self) -> None:
+        """Raise SchemaError unless this thread's connection carries every text unchanged."""
 
     def has_table(self, name: str) -> bool:
         return bool(self.database.table_exists(name))
@@ -224,6 +242,8 @@ class Postgres(Dialect):
     # Any number that nobody else is likely to use: the lock is shared by all programs on the database.
     SCHEMA_LOCK_KEY = 0x6F7574626F78
     SCHEMA_LOCK_SECONDS = 10.0
+    UTF8 = "UTF8"
+    ENCODINGS = (b"server_encoding", b"client_encoding")
     # libpq's transaction states ACTIVE, INTRANS and INERROR; IDLE is 0, and 4 says that the connection is lost.
     OPEN = (1, 2, 3)
     WHOLE = (1, 2)
@@ -264,6 +284,23 @@ class Postgres(Dialect):
                 f'created: {error}. Run `CREATE SCHEMA "{schema}" AUTHORIZATION …` with the role that runs '
                 "`outbox init`, as a role that may create schemas."
             ) from error
+
+    def check_encoding(self) -> None:
+        # The server has told both when the connection was made, and tells every change: this asks libpq alone.
+        connection = self.database.connection().pgconn
+        server, client = ((connection.parameter_status(name) or b"UTF8").decode() for name in self.ENCODINGS)
+        if server != self.UTF8:
+            raise SchemaError(
+                f"The encoding of {place_of(self.database)} is {server}, and the outbox needs UTF8: it could not store "
+                "every event and every outcome. Make a database with `CREATE DATABASE … TEMPLATE template0 ENCODING "
+                "'UTF8'`, and move the tables there."
+            )
+        if client != self.UTF8:
+            raise SchemaError(
+                f"The connection to {place_of(self.database)} uses the encoding {client}, and the outbox needs UTF8: "
+                "it could not read every event. Set client_encoding to UTF8: in the database's URL, as an argument of "
+                "PostgresqlDatabase(…), and in PGCLIENTENCODING if that is set."
+            )
 
     def has_table(self, name: str) -> bool:
         # Wherever the search path finds it, as every other statement does; Peewee looks in its first schema only.
@@ -334,6 +371,7 @@ class Postgres(Dialect):
             ) from error
 
     def claim(self, size: int, lease_id: UUID, lease_seconds: float, *, since: object, suspects: bool) -> list[Row]:
+        self.check_encoding()  # what can't be settled must not be sent: it would be sent again and again
         parameters = (since, suspects, size, lease_id, float(lease_seconds))
         rows: list[Row] = self.run(self.statements.claim, parameters).fetchall()
         return rows
@@ -350,9 +388,13 @@ class Postgres(Dialect):
         # At a stricter level the snapshot would be older than the lock, and miss what the last holder did.
         with self.database.atomic("READ COMMITTED"):
             self.run("SELECT pg_advisory_xact_lock(%s)", (self.SCHEMA_LOCK_KEY,))
-            # While a change waits for a table's lock, everything else on the table waits behind it.
-            self.run("SELECT set_config('lock_timeout', %s, true)", (f"{self.SCHEMA_LOCK_SECONDS:g}s",))
+            for statement in self.schema_timeout():
+                self.run(statement)
             yield
+
+    def schema_timeout(self) -> list[str]:
+        # While a change waits for a table's lock, everything else on the table waits behind it.
+        return [f"SET LOCAL lock_timeout = '{self.SCHEMA_LOCK_SECONDS:g}s'"]
 
 
 class Sqlite(Dialect):
@@ -366,8 +408,16 @@ class Sqlite(Dialect):
     def create_schema(self) -> None:
         """Do nothing: SQLite has no schemas, and `dialect_of` has refused the setting."""
 
+    def run(self, statement: str, parameters: Sequence[object] = ()) -> Any:
+        if self.database.is_closed():  # Peewee would connect by itself
+            self.check_that_it_exists()
+        return super().run(statement, parameters)
+
     def _driver_in_transaction(self, connection: Any) -> bool:
         return bool(connection.in_transaction)
+
+    def check_encoding(self) -> None:
+        """Accept it: between Python and SQLite all text is Unicode, however the file keeps it."""
 
     def id(self, value: UUID) -> object:
         return value.hex
@@ -432,6 +482,14 @@ def place_of(database: peewee.Database) -> str:
     return f"postgresql://{host or ''}{f':{port}' if port else ''}/{name}"
 
 
+def no_database(database: peewee.Database) -> SchemaError:
+    return SchemaError(
+        f"There is no database {place_of(database)} yet: run `outbox init` to make it, or `outbox init your.module` if "
+        "that module configures it, or call outbox.create_tables(), or outbox.inbox.create_tables() where there is no "
+        "outbox. If the application has one elsewhere, set OUTBOX_DATABASE_URL to it."
+    )
+
+
 def behind_proxy(database: peewee.Database | peewee.Proxy) -> peewee.Database:
     """The database itself, should the application keep it behind Peewee's proxy."""
     if not isinstance(database, peewee.Proxy):
@@ -467,6 +525,14 @@ def dialect_of(database: peewee.Database, tables: Tables) -> Dialect:
 def is_private_to_a_thread(database: peewee.Database) -> bool:
     """SQLite in memory: every thread sees a database of its own."""
     return isinstance(database, peewee.SqliteDatabase) and str(database.database) in ("", ":memory:")
+
+
+def is_absent(database: peewee.Database) -> bool:
+    """Return whether it is an SQLite file that does not exist: connecting would make an empty one."""
+    if not isinstance(database, peewee.SqliteDatabase) or database.deferred or is_private_to_a_thread(database):
+        return False
+    name = str(database.database)
+    return not name.startswith("file:") and not Path(name).exists()
 
 
 def _warn_about_sqlite(database: peewee.SqliteDatabase) -> None:

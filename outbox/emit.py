@@ -302,10 +302,9 @@ def _due(after: datetime | timedelta) -> tuple[str | None, float]:
         raise InvalidEvent(f"deliver_after must be a datetime or a timedelta, not {type(after).__name__}.")
     if after.tzinfo is None:
         raise InvalidEvent("deliver_after must have a timezone: use datetime.now(UTC) or .replace(tzinfo=UTC).")
-    try:
-        too_late = after.astimezone(UTC) > datetime.now(UTC) + LONGEST_DELAY
-    except OverflowError:
-        too_late = True
-    if too_late:
-        raise InvalidEvent(f"deliver_after must be at most {LONGEST_DELAY.days} days from now, not {after}.")
+    if not timestamp.EARLIEST <= after <= datetime.now(UTC) + LONGEST_DELAY:
+        raise InvalidEvent(
+            f"deliver_after must be between the year {timestamp.EARLIEST.year} and {LONGEST_DELAY.days} days from now, "
+            f"not {after}."
+        )
     return timestamp.to_text(after), 0.0

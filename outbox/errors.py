@@ -9,7 +9,7 @@ OutboxError
 ├── NotPermitted           the database role lacks a right (also a peewee.ProgrammingError)
 ├── TransactionRequired    emit needs a transaction here (OUTBOX_REQUIRE_TRANSACTION)
 ├── TransactionOpen        deliveries can't run inside the caller's transaction
-├── SchemaError            the tables are missing or too old
+├── SchemaError            the tables are missing or too old, or the database can't keep every text
 ├── RegistrationError      a handler or destination can't be registered like this
 │   └── NothingRegistered  a process that should deliver has no handler and no other destination
 ├── VerificationError      a webhook that was received is not what it says
@@ -91,7 +91,7 @@ class TransactionOpen(OutboxError, RuntimeError):
 
 
 class SchemaError(OutboxError, RuntimeError):
-    """The outbox's tables are missing or older than this version needs."""
+    """The outbox's tables are missing or older than this version needs, or the database can't keep every text."""
 
 
 class RegistrationError(OutboxError, ValueError):
@@ -112,6 +112,22 @@ class NothingRegistered(RegistrationError):
 
 class VerificationError(OutboxError, ValueError):
     """A request that was received is not from whom it says, or not from now."""
+
+
+def describe(error: BaseException) -> str:
+    """`ValueError: what it said`"""
+    try:
+        text = str(error)
+    except Exception:
+        text = "(its message could not be read)"
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def as_text(error: object) -> str:
+    """Return an error as text, also one that was passed as an exception instead of a text."""
+    if isinstance(error, str):
+        return error
+    return describe(error) if isinstance(error, BaseException) else str(error)
 
 
 class Signal(OutboxError):
@@ -135,12 +151,15 @@ class RetryLater(Signal):
 class Unavailable(Signal):
     """What the event was meant for could not be reached: try again later, at no cost.
 
-    A handler raises it; a destination may also return it as the outcome of an event.
+    A handler raises it; a destination may also return it as the outcome of an event. `error` is a text, or the
+    exception that says why.
     """
 
-    def __init__(self, error: str = "unavailable", *, not_before: datetime | timedelta | None = None) -> None:
+    def __init__(
+        self, error: str | BaseException = "unavailable", *, not_before: datetime | timedelta | None = None
+    ) -> None:
         if not isinstance(not_before, datetime | timedelta | None):
             raise TypeError(f"Unavailable(not_before=…) takes a datetime or a timedelta, not {not_before!r}")
-        self.error = error
+        self.error = as_text(error)
         self.not_before = not_before
-        super().__init__(error)
+        super().__init__(self.error)

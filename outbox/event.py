@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, Self
 from uuid import UUID
 
-from outbox import timestamp
+from outbox import retry, timestamp
 from outbox.database import Row
 from outbox.identifier import as_uuid
 
@@ -21,8 +21,8 @@ class Event:
     __slots__ = (
         "_claimed_at", "_created_at", "_headers", "_headers_text", "_id", "_payload", "_payload_text", "_progress",
         "_progress_text", "aggregate_id", "aggregate_type", "attempt", "claims", "correlation_id",
-        "destinations_version", "due_at", "event_type", "idempotency_key", "max_attempts", "ordering_key", "row_id",
-        "seq", "span", "suspect", "tenant_id",
+        "destinations_version", "due_at", "event_type", "idempotency_key", "max_attempts", "ordering_key", "position",
+        "row_id", "seq", "span", "suspect", "tenant_id",
     )  # fmt: skip
 
     def __init__(self, row: Row) -> None:
@@ -49,6 +49,8 @@ class Event:
         ) = row
         # Counted per destination; set before each call.
         self.attempt: int = 1
+        # Its place in the batch that it was claimed with. Unlike `seq` it is unique there, whatever the database holds.
+        self.position: int = 0
         # Of OpenTelemetry, while a destination has it and somebody traces that.
         self.span: Any = None
         self._id: UUID | None = None
@@ -150,15 +152,24 @@ class Event:
         """When it was claimed, by the database's clock."""
         return timestamp.from_database(self._claimed_at)
 
+    @property
+    def scheduled_at(self) -> datetime | None:
+        """When it was first due, unless that was when it was emitted."""
+        found = retry.first_due_in(self.progress)
+        if found is None and not retry.was_put_off(self.progress):
+            found = timestamp.from_database(self.due_at)
+        return None if found == self.created_at else found
+
     def waited(self, since_claim: float) -> float:
-        """Seconds since it was emitted or, if it was to be delivered later than that, since it was first due.
+        """Return for how many seconds it has waited since it was first due: since it was emitted, or `deliver_after`.
 
         From the claim on they are counted by the caller: both of its own moments have the same zone, and moments of
         different zones take four times as long to compare.
         """
-        since, claimed_at = self.due_at if self.claims <= 1 else self._created_at, self._claimed_at
-        if isinstance(since, str):
-            since, claimed_at = timestamp.from_database(since), timestamp.from_database(claimed_at)
+        since, claimed_at = self.due_at, self._claimed_at
+        if self._progress_text is not None or isinstance(since, str):
+            scheduled_at = self.scheduled_at
+            since, claimed_at = self.created_at if scheduled_at is None else scheduled_at, self.claimed_at
         seconds: float = (claimed_at - since).total_seconds() + since_claim
         return seconds if seconds > 0 else 0.0
 

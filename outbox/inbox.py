@@ -18,15 +18,18 @@ import inspect
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Final, ParamSpec, Protocol, TypeVar
+from typing import Any, Final, NoReturn, ParamSpec, Protocol, TypeVar
 from uuid import UUID
+
+import peewee
 
 import outbox
 from outbox import retention, schema
 from outbox.counters import Counters
 from outbox.database import Dialect
+from outbox.deferred_work import refuse_deferred_work
 from outbox.encoding import check_text
-from outbox.errors import InvalidEvent, InvalidMessage, RegistrationError, TransactionRequired
+from outbox.errors import InvalidEvent, InvalidMessage, RegistrationError, Signal, TransactionRequired
 from outbox.models import KEY_LENGTH
 
 logger = logging.getLogger("outbox")
@@ -71,19 +74,31 @@ class Inbox:
 
         Inside a transaction of the caller's it is a savepoint, and counts once that commits.
         """
-        parameters = (_text("message_id", message_id), _text("handler_name", handler_name))
-        with self.dialect.connection(), self.dialect.all_or_nothing():
-            first = self._insert(parameters)
-            if not first:
-                self.counters.add(skipped=1)
-                logger.debug("skipped: %s has dealt with message %s", handler_name, message_id)
-            yield first
-            if not self.dialect.can_commit:
-                raise TransactionRequired(
-                    f"What {handler_name!r} did can't be committed: an SQL statement in it failed and the error was "
-                    "caught, or its transaction was ended by hand. Let the error out, or put `with db.atomic():` "
-                    "around what may fail."
-                )
+        key = (_text("message_id", message_id), _text("handler_name", handler_name))
+        version: str | None = None
+        raised: BaseException | None = None
+        nested = False
+        try:
+            with self.dialect.connection():
+                nested = self.dialect.in_transaction
+                with self.dialect.all_or_nothing():
+                    version = self._insert(key)
+                    if version is None:
+                        self.counters.add(skipped=1)
+                        logger.debug("skipped: %s has dealt with message %s", handler_name, message_id)
+                    try:
+                        yield version is not None
+                    except BaseException as error:
+                        raised = error
+                        raise
+                    self._check_that_it_commits(handler_name)
+        except BaseException as error:
+            undone = nested and error is raised  # the savepoint was there to go back to
+            if raised is None or version is None or undone:
+                raise
+            if self._take_back(key, version, nested=nested):
+                _raise_half_done(key, raised)
+            raise
 
     def once(self, handler_name: str, *, key: Key | None = None) -> Decorator:
         """Have a function called once for each message, in a transaction; later calls answer SKIPPED.
@@ -103,10 +118,54 @@ class Inbox:
         hours = self._retention_hours if retention_hours is None else retention_hours
         return retention.cleanup_inbox(self.dialect, hours, seconds=seconds)
 
-    def _insert(self, parameters: tuple[str, str]) -> bool:
+    def _insert(self, key: tuple[str, str]) -> str | None:
+        """Return the version of the row that was inserted, or None if the handler has dealt with the message."""
         with schema.explaining(self.dialect):
-            cursor = self.database.execute_sql(self.dialect.statements.inbox_insert, parameters)
-        return cursor.fetchone() is not None
+            row = self.database.execute_sql(self.dialect.statements.inbox_insert, key).fetchone()
+        return None if row is None else str(row[0])
+
+    def _check_that_it_commits(self, handler_name: str) -> None:
+        if not self.dialect.can_commit:
+            raise TransactionRequired(
+                f"What {handler_name!r} did can't be committed: an SQL statement in it failed and the error was "
+                "caught, or its transaction was ended by hand. Let the error out, or put `with db.atomic():` "
+                "around what may fail."
+            )
+
+    def _take_back(self, key: tuple[str, str], version: str, *, nested: bool) -> bool:
+        """Remove the row if it outlived the rollback, and return whether it did.
+
+        It does if the handler has committed by itself before it raised. With the row left there, the message would be
+        skipped the next time, and the rest of the handler's effect would be lost. What is open of a caller's
+        transaction was begun after that commit and holds only what the handler wrote since.
+        """
+        try:
+            with self.dialect.connection():
+                if self.dialect.in_transaction:
+                    self.database.rollback()
+                parameters = (*key, version)
+                taken = self.database.execute_sql(self.dialect.statements.inbox_take_back, parameters).fetchone()
+                if nested:
+                    self.database.begin()  # its owner is going to end it
+        except peewee.PeeweeException as error:
+            logger.debug("whether the inbox has a row of %s that is to be removed is unknown: %s", key, error)
+            return False
+        return taken is not None
+
+
+def _raise_half_done(key: tuple[str, str], raised: BaseException) -> NoReturn:
+    """Raise an error about a handler that committed and then raised, or what it raised if that decides what follows."""
+    message_id, handler_name = key
+    text = (
+        f"{handler_name!r} committed by itself and then raised {type(raised).__name__} for message {message_id}: "
+        "what it wrote before that commit can't be undone. Its row was removed from the inbox, so the "
+        "message is not skipped when it comes again, and that part of the effect will then be there twice. "
+        "Take the commit out of the function: the inbox commits when it returns."
+    )
+    logger.error("%s", text)
+    if isinstance(raised, Signal) or not isinstance(raised, Exception):
+        raise raised
+    raise TransactionRequired(text) from raised
 
 
 def claim(message_id: object, handler_name: str) -> AbstractContextManager[bool]:
@@ -140,7 +199,11 @@ def _once(inbox: Callable[[], Inbox], handler_name: str, key: Key | None) -> Dec
         @functools.wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R | Skipped:
             with inbox().claim(find(*args, **kwargs), handler_name) as first:
-                return function(*args, **kwargs) if first else SKIPPED
+                if not first:
+                    return SKIPPED
+                result = function(*args, **kwargs)
+                refuse_deferred_work(handler_name, result)  # before the commit, which would remember it as done
+                return result
 
         setattr(call, MARK, handler_name)
         return call

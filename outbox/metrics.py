@@ -56,6 +56,10 @@ COUNTERS = {
     "failed": ("outbox_failed", "Events that failed for good."),
     "fenced": ("outbox_fenced", "Outcomes that came after their lease was lost, and were not written."),
     "released": ("outbox_released", "Events that were given back before they had begun."),
+    "drains_failed": (
+        "outbox_drains_failed",
+        "Drains that raised an error: without a connection, nothing is delivered.",
+    ),
     "polls": ("outbox_polls", "Drains that workers began by themselves, without a wake-up or a sweep."),
     "skipped": ("outbox_inbox_skipped", "Messages that the inbox knew, and that were not handled again."),
 }

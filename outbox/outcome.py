@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from outbox.errors import Unavailable
+from outbox.errors import Unavailable, as_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,12 +20,18 @@ class Retry:
     error: str
     not_before: datetime | timedelta | None = None
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "error", as_text(self.error))
+
 
 @dataclass(frozen=True, slots=True)
 class Failed:
     """Trying again can't help."""
 
     error: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "error", as_text(self.error))
 
 
 Outcome = Delivered | Retry | Unavailable | Failed

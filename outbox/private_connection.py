@@ -8,13 +8,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import peewee
 from playhouse.pool import PooledDatabase
 
-from outbox.database import is_private_to_a_thread
+from outbox.database import is_absent, is_private_to_a_thread
 
 
 def can_have_one(database: Any) -> bool:
@@ -25,10 +24,7 @@ def can_have_one(database: Any) -> bool:
 @contextmanager
 def private_connection(database: Any) -> Iterator[None]:
     """The calling thread, which has none, gets one inside the block; at the end it is closed for good."""
-    _refuse_to_make_a_file(database)
-    connect = super(PooledDatabase, database)._connect if isinstance(database, PooledDatabase) else database._connect
-    with peewee.__exception_wrapper__:  # type: ignore[attr-defined]  # it makes the errors Peewee's
-        connection = connect()
+    connection = new_connection(database)
     database._state.set_connection(connection)
     try:
         if database.server_version is None:
@@ -40,10 +36,15 @@ def private_connection(database: Any) -> Iterator[None]:
         connection.close()
 
 
+def new_connection(database: Any) -> Any:
+    """Return a new connection of the driver's; the caller closes it."""
+    _refuse_to_make_a_file(database)
+    connect = super(PooledDatabase, database)._connect if isinstance(database, PooledDatabase) else database._connect
+    with peewee.__exception_wrapper__:  # type: ignore[attr-defined]  # it makes the errors Peewee's
+        return connect()
+
+
 def _refuse_to_make_a_file(database: peewee.Database) -> None:
     """SQLite makes a file that it does not find, and the application may have removed its own."""
-    if not isinstance(database, peewee.SqliteDatabase):
-        return
-    name = str(database.database)
-    if not name.startswith("file:") and not Path(name).exists():
-        raise peewee.OperationalError(f"{name} is gone")
+    if is_absent(database):
+        raise peewee.OperationalError(f"{database.database} is gone")

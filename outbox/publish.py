@@ -13,6 +13,7 @@ from __future__ import annotations
 import atexit
 import json
 import logging
+import math
 import os
 import socket
 import sys
@@ -29,8 +30,10 @@ from outbox.counters import Labels, Series
 from outbox.database import CONNECTION_ERRORS
 from outbox.destinations.description import description
 from outbox.gates import Gates
+from outbox.pool_size import PoolSize
 from outbox.private_connection import can_have_one, private_connection
 from outbox.registry import Registry
+from outbox.retry import clean
 from outbox.settings import Settings
 
 if TYPE_CHECKING:
@@ -77,6 +80,9 @@ class Publisher:
         self._counters = box.counters
         self._registry = box.registry
         self._gates = box.gates
+        self._drain_failures = box.drain_failures
+        # Set when a worker starts.
+        self.pool_size: PoolSize | None = None
         self._start_afresh()
         _publishers.add(self)
         weakref.finalize(box, _abandon, weakref.ref(self)).atexit = False
@@ -143,6 +149,8 @@ class Publisher:
     def _publish(self, kind: str | None) -> None:
         who = (self.id, APPLICATION if kind is None else kind, socket.gethostname()[:255], os.getpid())
         details = details_of(self._settings, self._registry, self._gates)  # asks Redis: not in a transaction
+        details["drain_failures"] = self._drain_failures.report()
+        details["pool"] = None if self.pool_size is None else self.pool_size.to_json()
         if self.broker_error is not None:
             details["broker_error"] = plain(self.broker_error)
         if self._unsure is not None:
@@ -157,7 +165,7 @@ class Publisher:
         with dialect.all_or_nothing():
             if dialect.name == "postgres":
                 dialect.run("SELECT set_config('lock_timeout', %s, true)", (f"{LOCK_SECONDS:g}s",))
-            row = (*who, json.dumps(details | {"parcel": parcel.number}), parcel.number)
+            row = (*who, json.dumps(storable(details) | {"parcel": parcel.number}), parcel.number)
             new = dialect.run(dialect.statements.process_seen, row).rowcount
             if new and parcel.counts:
                 dialect.run(dialect.statements.totals, (_as_json(parcel.counts),))
@@ -198,14 +206,34 @@ class Publisher:
 
 def details_of(settings: Settings, registry: Registry, gates: Gates) -> dict[str, Any]:
     """What a process knows that others may want to compare."""
+    stuck = gates.stuck()
     return {
         "version": outbox.__version__,
         "destinations": {name: description(each) for name, each in registry.destinations.items()},
         "ignored": [pattern.text for pattern in registry._ignored],
         "publish_seconds": settings.publish_seconds,
         "breakers": gates.report(),
+        "stuck": stuck,
+        "ready": not any(each["all_places"] for each in stuck.values()),
         "settings": {name: getattr(settings, name) for name in ("queue", "lease_seconds", "max_run_seconds")},
     }
+
+
+def storable(value: object) -> Any:
+    """Return the value as JSON that every database keeps: names and errors are whatever users and receivers made them.
+
+    A single NUL, NaN or object without a JSON form would otherwise be refused, and nothing would be published any more.
+    """
+    match value:
+        case None | bool() | int():
+            return value
+        case float():
+            return value if math.isfinite(value) else None
+        case Mapping():
+            return {clean(str(name)): storable(each) for name, each in value.items()}
+        case list() | tuple() | set() | frozenset():
+            return [storable(each) for each in value]
+    return clean(str(value))
 
 
 def labels_as_text(labels: Labels) -> str:
@@ -232,7 +260,8 @@ def _as_json(counts: Mapping[Series, float]) -> str:
     rows: dict[tuple[str, str], float] = {}
     for series, count in counts.items():
         key = (series.name, labels_as_text(series.labels))
-        rows[key] = rows.get(key, 0) + count
+        if math.isfinite(count):
+            rows[key] = rows.get(key, 0) + count
     listed: Iterable[dict[str, Any]] = (
         {"name": name, "labels": labels, "value": count} for (name, labels), count in rows.items()
     )

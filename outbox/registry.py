@@ -20,6 +20,9 @@ from outbox.models import KEY_LENGTH
 
 F = TypeVar("F", bound=Function)
 
+# Event types whose destinations are remembered. An application may make up types without end.
+LOOKUPS_KEPT = 1_000
+
 
 class Registry:
     """Destinations by name, and the event types that want no one."""
@@ -123,6 +126,8 @@ class Registry:
         found = lookups.get(event_type)
         if found is None:
             found = tuple(each for each in self._destinations.values() if _wants(each, event_type))
+            if len(lookups) >= LOOKUPS_KEPT:
+                lookups.clear()
             lookups[event_type] = found  # into the same dict that was read: `_replace` makes another
         return found
 

@@ -20,10 +20,11 @@ from outbox.outcome import Delivered, Failed, Outcome, Retry
 from outbox.settings import Settings
 
 ERROR_LENGTH = 2_000
+LONGEST_WAIT = timedelta(days=3_650)
 # Jitter only lengthens a wait: nothing is tried before its backoff is over.
 JITTER = 0.25
-# An event that waits for a worker with a destination that this one lacks is looked at again after so long, at first and
-# at most. Such a worker may claim it the next time; with none running, looking often would only cost.
+# An event that waits for a worker with a destination that this one lacks is claimed again after so long: such a worker
+# may be the one that claims it. With none running, claiming it often would only cost: then less and less often.
 ABSENT_SECONDS, MOST_ABSENT_SECONDS = 2.0, 60.0
 WAITING = "waiting"
 # The destination was retired before it had the event: it ends, and has not failed.
@@ -44,6 +45,8 @@ class Standing:
     # How often a worker had the event that did not have this destination.
     absences: int = 0
     since: datetime | None = None
+    # Of the time since then, how much a RetryLater, or a receiver, has asked for: it does not count towards the age.
+    asked_seconds: float = 0.0
     not_before: datetime | None = None
     error: str | None = None
 
@@ -62,9 +65,10 @@ class Standing:
         """Not tried, at no cost: others come first."""
         return replace(self, not_before=until)
 
-    def left_to_another_worker(self, now: datetime) -> Self:
+    def left_to_another_worker(self, now: datetime, *, is_running: bool) -> Self:
         """Wait for a worker that has the destination, at no cost: neither an attempt nor age."""
-        seconds = min(ABSENT_SECONDS * 2.0 ** min(self.absences, 10), MOST_ABSENT_SECONDS)
+        seconds = ABSENT_SECONDS if is_running else ABSENT_SECONDS * 2.0 ** min(self.absences, 10)
+        seconds = min(seconds, MOST_ABSENT_SECONDS)
         seconds *= 1 + random.uniform(0, JITTER)  # noqa: S311  (spreads load, guards nothing)
         return replace(
             self,
@@ -84,6 +88,7 @@ class Standing:
             "waits": self.waits,
             "absences": self.absences,
             "since": None if self.since is None else timestamp.to_text(self.since),
+            "asked_seconds": self.asked_seconds,
             "not_before": None if self.not_before is None else timestamp.to_text(self.not_before),
             "error": self.error,
         }
@@ -98,12 +103,32 @@ class Standing:
             waits=entry.get("waits", 0),
             absences=entry.get("absences", 0),
             since=None if since is None else timestamp.from_database(since),
+            asked_seconds=entry.get("asked_seconds", 0.0),
             not_before=None if not_before is None else timestamp.from_database(not_before),
             error=entry.get("error"),
         )
 
 
 NEW = Standing()
+
+
+def to_progress(standings: Mapping[str, Standing], scheduled_at: datetime | None) -> dict[str, Any]:
+    """Return what is written into `progress`. Each retry changes the due time; the first, `scheduled_at`, stays."""
+    first_due = {} if scheduled_at is None else {"first_due": timestamp.to_text(scheduled_at)}
+    return {name: standing.to_json() | (first_due if standing.open else {}) for name, standing in standings.items()}
+
+
+def first_due_in(progress: Mapping[str, Mapping[str, Any]]) -> datetime | None:
+    """Return when the event was first due, if `progress` says so."""
+    for entry in progress.values():
+        if "first_due" in entry:
+            return timestamp.from_database(entry["first_due"])
+    return None
+
+
+def was_put_off(progress: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Return whether the due time is that of a retry; an event that an operator has put back begins anew."""
+    return any("not_before" in entry for entry in progress.values())
 
 
 @cache
@@ -135,10 +160,19 @@ def after(standing: Standing, outcome: Outcome, now: datetime, max_attempts: int
             if attempts >= max_attempts:
                 return Standing(state=FAILED, attempts=attempts, error=clean(error))
             due = _due(not_before, backoff(attempts, settings), now)
-            return replace(standing, attempts=attempts, waits=0, since=since, not_before=due, error=clean(error))
+            asked = 0.0 if not_before is None else max(0.0, (due - now).total_seconds())
+            return replace(
+                standing,
+                attempts=attempts,
+                waits=0,
+                since=since,
+                asked_seconds=standing.asked_seconds + asked,
+                not_before=due,
+                error=clean(error),
+            )
         case Unavailable():
             waits = standing.waits + 1
-            if now - since >= timedelta(hours=settings.max_age_hours):
+            if now - since >= timedelta(hours=settings.max_age_hours, seconds=standing.asked_seconds):
                 error = f"{outcome.error} (given up after {settings.max_age_hours:g} hours, OUTBOX_MAX_AGE_HOURS)"
                 return Standing(state=FAILED, attempts=standing.attempts, error=clean(error))
             due = _due(outcome.not_before, backoff(waits, settings), now)
@@ -186,13 +220,14 @@ def clean(error: str) -> str:
 
 
 def _due(not_before: datetime | timedelta | None, usual: timedelta, now: datetime) -> datetime:
+    """Return when it is due again: what was asked for, within what can be stored and read again."""
     if not_before is None:
         return now + usual
     if isinstance(not_before, timedelta):
-        return now + not_before
+        return now + min(max(not_before, timedelta(0)), LONGEST_WAIT)
     if not_before.tzinfo is None:
         raise ValueError("not_before must have a timezone: use datetime.now(UTC) or .replace(tzinfo=UTC)")
-    return not_before.astimezone(UTC)
+    return min(max(not_before, timestamp.EARLIEST), now + LONGEST_WAIT).astimezone(UTC)
 
 
 def _errors(standings: Mapping[str, Standing]) -> str | None:

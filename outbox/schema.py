@@ -327,7 +327,8 @@ def upgrade(dialect: Dialect, *, inbox_elsewhere: bool = False) -> list[Version]
 
     With the inbox elsewhere, an application's own table called `inbox` is left alone.
     """
-    with dialect.connection():
+    with dialect.connection(create=True):
+        dialect.check_encoding()
         if _applied(dialect) >= _needed():
             return []
         with dialect.schema_lock():
@@ -344,8 +345,9 @@ def upgrade(dialect: Dialect, *, inbox_elsewhere: bool = False) -> list[Version]
 
 
 def check(dialect: Dialect) -> None:
-    """Raise SchemaError unless the tables are there and new enough."""
+    """Raise SchemaError unless the tables are there and new enough, in a database that keeps any text."""
     with dialect.connection():
+        dialect.check_encoding()
         applied = _applied(dialect)
     if applied == 0:
         raise dialect.no_tables()
@@ -375,7 +377,8 @@ def definition(kind: str, tables: Tables, *, after: int = 0) -> list[str]:
 
 def create_inbox(dialect: Dialect) -> None:
     """The inbox's table alone, in the database of somebody who consumes and does not emit."""
-    with dialect.connection():
+    with dialect.connection(create=True):
+        dialect.check_encoding()
         if not _has_inbox(dialect):
             with dialect.schema_lock():
                 if not _has_inbox(dialect):

@@ -36,7 +36,22 @@ def _text(value: object) -> str:
     return value
 
 
-def _truth(value: object) -> bool:
+def _not_blank(value: object) -> str:
+    text = _text(value)
+    if not text.strip():
+        raise ValueError("must be a text that is not blank")
+    return text
+
+
+def _user_name(value: object) -> str:
+    text = _not_blank(value)
+    if ":" in text:
+        raise ValueError("must be a name without a colon")
+    return text
+
+
+def truth(value: object) -> bool:
+    """Return the truth value that a word such as `true` or `off` stands for; raise ValueError for any other."""
     if isinstance(value, bool):
         return value
     word = str(value).strip().lower()
@@ -105,6 +120,12 @@ class Settings:
         parse_prefix,
         "what the tables' names begin with; the inbox's table is `inbox`, and with another prefix `<prefix>inbox`",
     )
+    prepared_statements: bool = _setting(
+        True,
+        truth,
+        "let PostgreSQL keep statements prepared; `false` behind PgBouncer, unless it pools by session; for the "
+        "database of `OUTBOX_DATABASE_URL`",
+    )
     redis_url: str | None = _setting(
         None,
         _text,
@@ -128,7 +149,12 @@ class Settings:
         60.0, _number(0, 365 * DAY), "the wait before the second attempt; doubles each time"
     )
     backoff_cap_seconds: float = _setting(3600.0, _number(0, 365 * DAY), "the longest wait between attempts")
-    backoff_jitter: bool = _setting(True, _truth, "lengthen each wait by up to a quarter, at random")
+    backoff_jitter: bool = _setting(True, truth, "lengthen each wait by up to a quarter, at random")
+    exit_on_stuck: bool = _setting(
+        False,
+        truth,
+        "end a worker process in which calls of a destination never return, and which delivers nothing more to it",
+    )
     unhandled: str = _setting(
         "wait",
         _one_of("wait", "deliver", "fail"),
@@ -160,7 +186,7 @@ class Settings:
         "how commands, scheduler and workers log: `text`, or `json`, a line for each record",
     )
     max_payload_bytes: int = _setting(256 * 1024, _whole(2, 64 * 1024 * 1024), "the largest payload, as JSON in UTF-8")
-    require_transaction: bool = _setting(False, _truth, "refuse `emit` outside a transaction")
+    require_transaction: bool = _setting(False, truth, "refuse `emit` outside a transaction")
     namespace: str = _setting("dramatiq", _text, "what Dramatiq's keys in Redis begin with")
     queue: str = _setting("outbox", _text, "the queue that deliveries run on")
     webhook_url: str | None = _setting(
@@ -189,9 +215,11 @@ class Settings:
         "127.0.0.1", _text, "the address that `outbox dashboard` listens on; one that others reach needs a password"
     )
     dashboard_port: int = _setting(8642, _whole(0, 65_535), "the port that it listens on; `0`: any that is free")
-    dashboard_user: str | None = _setting(None, _text, "who may use it, together with the password")
-    dashboard_password: str | None = _setting(None, _text, "the password for it", secret=True)
-    dashboard_read_only: bool = _setting(False, _truth, "the dashboard shows everything and changes nothing")
+    dashboard_user: str | None = _setting(
+        None, _user_name, "who may use it, together with the password; without both it prints a login link"
+    )
+    dashboard_password: str | None = _setting(None, _not_blank, "the password for it", secret=True)
+    dashboard_read_only: bool = _setting(False, truth, "the dashboard shows everything and changes nothing")
 
     @classmethod
     def load(cls, environ: Mapping[str, str] | None = None, **overrides: Any) -> Self:

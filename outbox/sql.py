@@ -23,6 +23,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache, partial
 
+from outbox import timestamp
 from outbox.tables import Tables
 
 INSERT_COLUMNS = """id, aggregate_type, aggregate_id, event_type, payload, headers, correlation_id, tenant_id,
@@ -72,9 +73,11 @@ WITH stored AS (
 SELECT array_agg(seq), created_at, next_attempt_at FROM stored GROUP BY created_at, next_attempt_at
 """
 
-# What a claim hands to the dispatcher. The JSON columns come as text: what is delivered is what was emitted.
+# What a claim hands to the dispatcher. The JSON columns come as text: what is delivered is what was emitted. Moments
+# that Python can't read (such as '-infinity', written by another program) come as ones that it can: the error would
+# otherwise hit the whole batch, and every batch after it.
 CLAIMED_COLUMNS = """{id}, seq, aggregate_type, aggregate_id, event_type, ordering_key, {payload}, {headers},
-    correlation_id, tenant_id, idempotency_key, attempts, max_attempts, {progress}, next_attempt_at, created_at,
+    correlation_id, tenant_id, idempotency_key, attempts, max_attempts, {progress}, {due_at}, {emitted_at},
     {now}"""
 
 # A claim says which version of the destinations its events are to go by: a worker with another copy reads them anew.
@@ -260,10 +263,13 @@ AUDIENCE_NAMES = "SELECT names FROM {audience_table} WHERE id = ?"
 
 # The first one to insert goes on; another waits for its commit, and then gets no row back.
 INBOX_INSERT = """
-INSERT INTO {inbox_table} (message_id, handler_name, processed_at) VALUES (?, ?, {now})
+INSERT INTO {inbox_table} (message_id, handler_name, processed_at) VALUES (?, ?, {distinct_now})
 ON CONFLICT (message_id, handler_name) DO NOTHING
-RETURNING 1
+RETURNING {version}
 """
+# The row that this very insert wrote, not the one of a rival that has come since. It is asked for only after a handler
+# has raised: it is there if the handler has committed by itself.
+INBOX_TAKE_BACK = "DELETE FROM {inbox_table} WHERE message_id = ? AND handler_name = ? AND {version} = ? RETURNING 1"
 INBOX_OLD = "SELECT {row} FROM {inbox_table} WHERE processed_at < {before} ORDER BY processed_at LIMIT ?"
 INBOX_DELETE = "DELETE FROM {inbox_table} WHERE {row} {among}({old} {skip_locked}){close}"
 INBOX_COUNT = "SELECT count(*) FROM ({old}) AS old"
@@ -332,6 +338,7 @@ class Statements:
     audience_names: str
     event_types: str
     inbox_insert: str
+    inbox_take_back: str
     inbox_delete: str
     inbox_count: str
     process_seen: str
@@ -382,6 +389,7 @@ def _write_out(parts: dict[str, str], tables: Tables, mark: str, **given: str) -
         "audience_names": AUDIENCE_NAMES,
         "event_types": EVENT_TYPES,
         "inbox_insert": INBOX_INSERT,
+        "inbox_take_back": INBOX_TAKE_BACK,
         "inbox_delete": INBOX_DELETE,
         "inbox_count": INBOX_COUNT,
         "process_seen": PROCESS_SEEN,
@@ -396,6 +404,8 @@ def _write_out(parts: dict[str, str], tables: Tables, mark: str, **given: str) -
     return Statements(**{name: text.format(**parts).replace("?", mark) for name, text in (shared | given).items()})
 
 
+_EARLIEST, _LATEST = (f"timestamptz '{timestamp.to_text(moment)}'" for moment in (timestamp.EARLIEST, timestamp.LATEST))
+
 _on_postgres = partial(
     _write_out,
     {
@@ -409,10 +419,15 @@ _on_postgres = partial(
         "leases": "lease_id = ANY (?::uuid[])",
         # As a subquery it runs once, not for every row.
         "quick": "(SELECT set_config('synchronous_commit', 'off', true)) IS NOT NULL",
+        "due_at": f"GREATEST(next_attempt_at, {_EARLIEST})",
+        "emitted_at": f"LEAST(GREATEST(created_at, {_EARLIEST}), {_LATEST})",
         "payload": "payload::text",
         "headers": "headers::text",
         "progress": "progress::text",
         "row": "ctid",
+        # The transaction that wrote a row.
+        "version": "xmin::text",
+        "distinct_now": "statement_timestamp()",
         "parcel": "({process_table}.details->>'parcel')::bigint",
         "counts": "json_to_recordset(?) AS item (name text, labels text, value float8)",
         "minute": "date_trunc('minute', statement_timestamp())",
@@ -446,10 +461,15 @@ _on_sqlite = partial(
         "ids": "id IN (SELECT value FROM json_each(?))",
         "leases": "lease_id IN (SELECT value FROM json_each(?))",
         "quick": "true",
+        "due_at": "next_attempt_at",
+        "emitted_at": "created_at",
         "payload": "payload",
         "headers": "headers",
         "progress": "progress",
         "row": "rowid",
+        # SQLite keeps no such thing. Within a millisecond two rows are told apart by random microseconds.
+        "version": "rowid || ' ' || processed_at",
+        "distinct_now": "strftime('%Y-%m-%d %H:%M:%f', 'now') || printf('%03d+00:00', abs(random() % 1000))",
         "parcel": "json_extract({process_table}.details, '$.parcel')",
         "counts": """(SELECT json_extract(value, '$.name') AS name, json_extract(value, '$.labels') AS labels,
             json_extract(value, '$.value') AS value FROM json_each(?)) AS item""",

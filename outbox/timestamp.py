@@ -9,6 +9,11 @@ from __future__ import annotations
 import time
 from datetime import UTC, datetime, timedelta
 
+# The range in which every moment can be written, read and moved to any time zone, on every database. PostgreSQL also
+# knows 'infinity' and years before 1 and after 9999, which Python can't read.
+EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
+LATEST = datetime(9000, 1, 1, tzinfo=UTC)
+
 
 def to_text(moment: datetime) -> str:
     """`2026-01-31 12:00:00.000000+00:00`"""
@@ -16,9 +21,15 @@ def to_text(moment: datetime) -> str:
 
 
 def from_database(value: datetime | str) -> datetime:
-    """What a database returned, in UTC (PostgreSQL answers in its session's zone)."""
-    moment = datetime.fromisoformat(value) if isinstance(value, str) else value
-    return moment if moment.tzinfo is UTC else moment.astimezone(UTC)
+    """Return what a database returned, in UTC (PostgreSQL answers in its session's zone).
+
+    What can't be read was not written by this library; it is EARLIEST, so that the row does not stop all others.
+    """
+    try:
+        moment = datetime.fromisoformat(value) if isinstance(value, str) else value
+        return moment if moment.tzinfo is UTC else moment.astimezone(UTC)
+    except (ValueError, OverflowError):
+        return EARLIEST
 
 
 class DatabaseClock:

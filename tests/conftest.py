@@ -18,6 +18,17 @@ from outbox.core import Outbox
 from outbox.settings import Settings
 from tests.servers import Postgres, Redis, ServerError, find_postgres, find_redis
 
+# Folders whose tests need what a bare machine lacks. Only those who name one get it: `dev.py test --browser`.
+APART = ("browser", "faketime", "pgbouncer", "rabbitmq", "sentinel", "netns")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out a folder that stands apart, unless an argument names it."""
+    folder = collection_path.name
+    if collection_path.parent != Path(__file__).parent or folder not in APART:
+        return None
+    return None if any(folder in argument for argument in config.args) else True
+
 
 def pytest_sessionstart() -> None:
     """Dramatiq's workers need POSIX semaphores: a bare chroot has the folder for them, but for root alone."""
@@ -118,7 +129,7 @@ def configure(database: peewee.Database) -> Iterator[Configure]:
 
     yield configured
     for thread in threading.enumerate():
-        if thread.name.startswith("outbox-to-"):
+        if thread.name.startswith(("outbox-to-", "outbox-closing")):
             thread.join()  # it may be using the database that is about to be closed
     if outbox._current is not None:
         outbox._current.bell.flush()

@@ -290,13 +290,12 @@ def stage(make_stage: MakeStage) -> Stage:
 class Emitter:
     """A process that emits and commits, one event after another."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: Stage, *modules: str) -> None:
         self._stage = stage
         self._stop = stage.folder / "stop-emitting"
         self._committed = stage.folder / "committed"
-        self.program = stage.start(
-            "emitter", sys.executable, "-m", "tests.apps.emitter", self._stop, self._committed, ready="emitting"
-        )
+        arguments = (str(self._stop), str(self._committed), *modules)
+        self.program = stage.start("emitter", sys.executable, "-m", "tests.apps.emitter", *arguments, ready="emitting")
 
     def committed(self) -> list[UUID]:
         return [UUID(line) for line in whole_lines(self._committed)]

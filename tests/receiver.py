@@ -171,6 +171,11 @@ def sends_a_gigabyte(exchange: Exchange) -> None:
         exchange.send(b"x" * 1_000_000)
 
 
+def hints_for_ever(exchange: Exchange) -> None:
+    while True:
+        exchange.line.send(b"HTTP/1.1 103 Early Hints\r\n\r\n" * 100)
+
+
 class Receiver:
     """Listens, reads requests, and replies: as it is told, in order, and with the last of the replies from then on."""
 

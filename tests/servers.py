@@ -106,11 +106,11 @@ class Postgres:
     def ping(self) -> None:
         self._execute(sql.SQL("SELECT 1"))
 
-    def create_database(self, name: str) -> str:
+    def create_database(self, name: str, *, encoding: str = "UTF8") -> str:
         """A new, empty database, whose name begins with `name`; returns its address."""
         name = f"{name}_{secrets.token_hex(4)}"
-        create = "CREATE DATABASE {} TEMPLATE template0 ENCODING 'UTF8' LC_COLLATE 'C' LC_CTYPE 'C'"
-        self._execute(sql.SQL(create).format(sql.Identifier(name)))
+        create = "CREATE DATABASE {} TEMPLATE template0 ENCODING {} LC_COLLATE 'C' LC_CTYPE 'C'"
+        self._execute(sql.SQL(create).format(sql.Identifier(name), sql.Literal(encoding)))
         self._databases.append(name)
         set_zone = sql.SQL("ALTER DATABASE {} SET timezone TO {}")
         self._execute(set_zone.format(sql.Identifier(name), sql.Literal(TIME_ZONE)))

@@ -31,7 +31,8 @@ MOMENTS = ("next_attempt_at", "lease_until", "delivered_at", "created_at", "upda
 def emit(count: int, event_type: str = "order.placed", **fields: Any) -> list[OutboxEvent]:
     """So many events of a type, that may repeat."""
     event = {"aggregate_type": "Order", "event_type": event_type, "idempotency_key": outbox.UNIQUE, **fields}
-    return outbox.emit_many([{"aggregate_id": number, **event} for number in range(count)])
+    with outbox.current().database.atomic():
+        return outbox.emit_many([{"aggregate_id": number, **event} for number in range(count)])
 
 
 def emit_one(event_type: str = "order.placed", **fields: Any) -> OutboxEvent:
@@ -80,7 +81,9 @@ def _earlier(progress: dict[str, Any] | None, back: timedelta) -> dict[str, Any]
 
 
 def _moments(entry: dict[str, Any], back: timedelta) -> dict[str, str]:
-    found = {name: timestamp.from_database(entry[name]) for name in ("since", "not_before") if name in entry}
+    found = {
+        name: timestamp.from_database(entry[name]) for name in ("since", "not_before", "first_due") if name in entry
+    }
     return {name: timestamp.to_text(moment - back) for name, moment in found.items()}
 
 

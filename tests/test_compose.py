@@ -4,12 +4,16 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ruamel.yaml import YAML
+
+from tests.program import run
+from tests.servers import Redis
 
 ROOT = Path(__file__).resolve().parent.parent
 COMPOSE = ROOT / "docker-compose.yml"
@@ -130,9 +134,10 @@ def test_the_dashboard_is_for_this_machine_and_has_a_password() -> None:
     assert web["environment"]["OUTBOX_DASHBOARD_PASSWORD"] == "${DASHBOARD_PASSWORD:-outbox}"
 
 
-def test_the_image_has_what_the_dashboard_needs() -> None:
+def test_the_image_has_every_extra_since_settings_ask_for_them_at_run_time() -> None:
     (extras,) = re.findall(r'"\.\[(.*)\]"', (ROOT / "Dockerfile").read_text())
-    assert {"ui", "metrics", "postgres", "redis"} <= set(extras.split(","))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert extras.split(",") == sorted(project["optional-dependencies"])
 
 
 def test_every_password_comes_from_the_environment() -> None:
@@ -156,6 +161,19 @@ def test_the_health_check_is_a_program_that_python_can_read() -> None:
     how, python, option, program = service("worker")["healthcheck"]["test"]
     assert (how, python, option) == ("CMD", "python", "-c")
     compile(program, "healthcheck", "exec")
+
+
+def test_the_health_check_asks_for_the_tables_and_for_redis_and_makes_no_worker(
+    database: Any, url: str, redis_server: Redis
+) -> None:
+    *_, program = service("worker")["healthcheck"]["test"]
+    settings: dict[str, Any] = {"database_url": url, "redis_url": redis_server.url}
+    assert (
+        run(sys.executable, "-c", f"{program}; import sys; assert 'jobs' not in sys.modules", **settings).stdout == ""
+    )
+    assert run(sys.executable, "-c", program, **settings | {"redis_url": "redis://127.0.0.1:1/0"}).returncode != 0
+    database.execute_sql("DROP TABLE outbox_schema")
+    assert run(sys.executable, "-c", program, **settings).returncode != 0
 
 
 def test_the_image_runs_as_a_user_of_its_own_and_installs_by_the_lock() -> None:

@@ -1,18 +1,32 @@
-"""The plain test command works on a bare machine: what needs a browser is for those who ask for it."""
+"""The plain test command works on a bare machine: what needs more is run by those who ask for it."""
 
 import sys
 
+import pytest
+
+from tests.conftest import APART
 from tests.program import ROOT, run
 
-EVERYTHING_ELSE = ("--ignore-glob=tests/[!b]*", "--ignore=tests/benchmarks")
+COLLECTING = (sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "no:cacheprovider")
 
 
-def test_the_plain_test_command_leaves_the_browser_alone() -> None:
-    collecting = (sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "no:cacheprovider")
-    plain = run(*collecting, "tests", *EVERYTHING_ELSE)
+def test_the_plain_test_command_leaves_alone_what_a_bare_machine_lacks() -> None:
+    others = [path for path in (ROOT / "tests").iterdir() if path.name not in (*APART, "conftest.py", "__init__.py")]
+    plain = run(*COLLECTING, "tests", *(f"--ignore={path}" for path in others))
     assert "no tests collected" in plain.stdout
-    asked = run(*collecting, "tests/browser")
-    assert "tests/browser/test_story.py::" in asked.stdout
+
+
+@pytest.mark.parametrize("folder", APART)
+def test_what_stands_apart_is_collected_if_asked_for(folder: str) -> None:
+    assert f"tests/{folder}/test_" in run(*COLLECTING, f"tests/{folder}").stdout
+
+
+def test_each_has_a_command_that_is_documented_and_that_ci_runs() -> None:
+    for folder in APART:
+        command = f"python3 dev.py test --{folder}"
+        assert command in (ROOT / "CONTRIBUTING.md").read_text()
+        assert f"{command}\n" in (ROOT / ".ci" / "run").read_text()
+        assert f'"{folder}"' in (ROOT / "dev.py").read_text() or f'"--{folder}"' in (ROOT / "dev.py").read_text()
 
 
 def test_tests_in_a_browser_are_collected_and_checked_without_what_drives_it() -> None:
@@ -23,6 +37,5 @@ def test_tests_in_a_browser_are_collected_and_checked_without_what_drives_it() -
         assert "from playwright" not in file.read_text()
 
 
-def test_ci_runs_both() -> None:
-    commands = (ROOT / ".ci" / "run").read_text()
-    assert "\npython3 dev.py test\npython3 dev.py test --browser\n" in commands
+def test_ci_runs_the_plain_tests() -> None:
+    assert "\npython3 dev.py test\n" in (ROOT / ".ci" / "run").read_text()

@@ -19,10 +19,11 @@ from outbox import OutboxEvent
 from outbox.connect import open_database
 from outbox.core import Outbox
 from outbox.settings import Settings
+from outbox.timestamp import EARLIEST
 from tests.conftest import Configure, Note
 from tests.crowd import PATIENCE_SECONDS, at_once, elsewhere
 from tests.servers import wait_until
-from tests.table import on_postgres, statements
+from tests.table import claimed, ids, on_postgres, statements
 
 A_MOMENT = timedelta(seconds=30)
 
@@ -529,6 +530,9 @@ BAD: list[tuple[dict[str, Any], list[str]]] = [
     ({"deliver_after": timedelta(days=3650, microseconds=1)}, ["deliver_after", "3650"]),
     ({"deliver_after": datetime.max.replace(tzinfo=UTC)}, ["deliver_after", "3650"]),
     ({"deliver_after": datetime.max.replace(tzinfo=timezone(timedelta(hours=-1)))}, ["deliver_after", "3650"]),
+    ({"deliver_after": datetime.min.replace(tzinfo=UTC)}, ["deliver_after", "1970", "0001-01-01"]),
+    ({"deliver_after": datetime.min.replace(tzinfo=timezone(timedelta(hours=14)))}, ["deliver_after", "1970"]),
+    ({"deliver_after": EARLIEST - timedelta(microseconds=1)}, ["deliver_after", "1970"]),
     ({"on_duplicate": "merge"}, ["on_duplicate", '"raise"', '"ignore"', "'merge'"]),
 ]
 
@@ -565,6 +569,16 @@ def test_the_longest_names_have_a_default_key_that_fits(box: Outbox) -> None:
 def test_the_longest_delay_is_accepted(box: Outbox) -> None:
     event = emit(deliver_after=timedelta(days=3650))
     assert event.next_attempt_at - event.created_at == timedelta(days=3650)
+
+
+def test_the_earliest_moment_is_accepted_and_claimed_in_every_time_zone(box: Outbox) -> None:
+    for number, zone in enumerate(("Etc/GMT+12", "Pacific/Kiritimati")):
+        event = emit(number, deliver_after=EARLIEST)
+        assert event.next_attempt_at == EARLIEST
+        with box.database.connection_context():
+            if box.dialect.name == "postgres":
+                box.database.execute_sql("SELECT set_config('TimeZone', %s, false)", (zone,))
+            assert ids(claimed(box, 10).events) == [event.id]
 
 
 # emit_many

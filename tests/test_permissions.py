@@ -20,6 +20,7 @@ from outbox.admin.filters import Filter
 from outbox.admin.overview import overview
 from outbox.connect import open_database
 from outbox.core import Outbox
+from outbox.destinations.record import retire
 from outbox.metrics import families
 from outbox.registry import Registry
 from outbox.retention import forget_records
@@ -187,6 +188,7 @@ def test_a_worker_does_all_its_work_with_the_rights_of_the_page(owner: psycopg.C
                 box.emit_many([("Order", 1, "order.booked"), ("Order", 1, "order.sent")])
 
     box.check_schema()
+    box.become_worker()
     assert box.drain() + box.drain() == 3
     box.publisher.publish()
     assert max(actions.apply(box, actions.replaying(box), Filter(event_type="order.sent"), who="ada")) == 1
@@ -194,6 +196,7 @@ def test_a_worker_does_all_its_work_with_the_rights_of_the_page(owner: psycopg.C
     assert box.retry_failed_events() == 1
     assert box.drain() == 1
     assert max(actions.apply(box, actions.DELETE, Filter(event_type="order.sent"), who="ada")) == 1
+    retire(box, "book", who="ada", force=True)
     forget_records(box)
     assert box.inbox.cleanup(0)["deleted"] == 1
     assert box.cleanup_delivered_events(0)["deleted"] == 2

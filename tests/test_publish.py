@@ -3,9 +3,11 @@
 import contextlib
 import gc
 import logging
+import math
 import signal
 import socket
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -23,6 +25,7 @@ from outbox.core import Outbox
 from outbox.destinations.handler import Handler
 from outbox.private_connection import can_have_one
 from outbox.publish import SCHEDULER, WORKER, labels_as_text, labels_from_text
+from outbox.retry import ERROR_LENGTH
 from outbox.settings import Settings
 from tests.conftest import Configure, Note
 from tests.crowd import at_once
@@ -150,6 +153,12 @@ class TestCounts:
         box.counters.add_labelled("outcomes", {(("destination", name), ("outcome", "unavailable")): 1})
         box.publisher.publish()
         assert Total.select().count(box.database) == 3
+
+    @pytest.mark.parametrize("count", [math.nan, math.inf])
+    def test_that_are_no_numbers_are_left_out(self, box: Outbox, count: Any) -> None:
+        box.counters.add_labelled("outcomes", {(("destination", "a"),): count, (("destination", "b"),): 1})
+        box.publisher.publish()
+        assert [row.value for row in Total.select().execute(box.database)] == [1]
 
     def test_of_destinations_whose_names_begin_alike_are_added_up(self, box: Outbox) -> None:
         names = ["x" * 300 + end for end in "ab"]
@@ -343,6 +352,43 @@ def watching(url: str) -> Iterator[Outbox]:
     box.create_tables()
     yield box
     box.database.close_all()  # type: ignore[attr-defined]
+
+
+class Odd:
+    """A destination whose every detail is one that JSON or PostgreSQL does not take."""
+
+    name = "odd\0\ud800"
+    hold_seconds = timedelta(seconds=5)
+    limits = outbox.Limits(open_after=1)
+
+    def wants(self, event_type: str) -> bool:
+        return True
+
+    def deliver(self, events: Any, lease: Any) -> Any:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize(
+    ("error", "published"),
+    [
+        ("refused\0by a proxy", "refused\ufffdby a proxy"),
+        ("half \ud800", "half ?"),
+        ("x" * 1_000_000, "x" * (ERROR_LENGTH - 1) + "…"),
+    ],
+    ids=["nul", "surrogate", "very long"],
+)
+def test_a_breakers_error_and_a_destinations_name_can_be_any_text(box: Outbox, error: str, published: str) -> None:
+    odd: Any = Odd()
+    box.registry.add(odd)
+    permit = box.gates.of(odd).enter(1, hurried=False)
+    permit.note(outbox.Unavailable(error))
+    box.publisher.publish()
+    (process,) = processes(box)
+    ((name, breaker),) = process.details["breakers"].items()
+    assert (name, list(process.details["destinations"])) == ("odd\ufffd?", ["odd\ufffd?"])
+    assert (breaker["open"], breaker["error"]) == (True, published)
+    box.publisher.publish()  # the second time the row is updated, not inserted
+    assert len(processes(box)) == 1
 
 
 def test_a_process_that_is_soon_over_publishes_at_its_end(watching: Outbox, url: str) -> None:

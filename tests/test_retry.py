@@ -2,6 +2,7 @@
 
 import random
 from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,8 +11,9 @@ from hypothesis import strategies as st
 from outbox.errors import Unavailable
 from outbox.models import DELIVERED, FAILED, PENDING
 from outbox.outcome import Delivered, Failed, Outcome, Retry
-from outbox.retry import ERROR_LENGTH, JITTER, WAITING, Standing, Verdict, after, backoff, clean, verdict
+from outbox.retry import ERROR_LENGTH, JITTER, LONGEST_WAIT, WAITING, Standing, Verdict, after, backoff, clean, verdict
 from outbox.settings import Settings
+from outbox.timestamp import EARLIEST
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 EXACT = Settings(backoff_jitter=False)
@@ -78,6 +80,24 @@ class TestRetry:
         assert next_standing(Retry("no", wait)).not_before == NOW + wait
         assert next_standing(Retry("no", NOW + wait)).not_before == NOW + wait
 
+    @pytest.mark.parametrize(
+        ("asked", "due"),
+        [
+            (timedelta.max, NOW + LONGEST_WAIT),
+            (timedelta.min, NOW),
+            (datetime.max.replace(tzinfo=UTC), NOW + LONGEST_WAIT),
+            (datetime.max.replace(tzinfo=timezone(-timedelta(hours=12))), NOW + LONGEST_WAIT),
+            (datetime.min.replace(tzinfo=UTC), EARLIEST),
+            (datetime.min.replace(tzinfo=timezone(timedelta(hours=14))), EARLIEST),
+        ],
+        ids=str,
+    )
+    @pytest.mark.parametrize("outcome", [Retry, lambda error, when: Unavailable(error, not_before=when)])
+    def test_a_time_that_no_database_could_return_is_brought_into_range(
+        self, outcome: Any, asked: datetime | timedelta, due: datetime
+    ) -> None:
+        assert next_standing(outcome("no", asked)).not_before == due
+
     def test_it_does_not_end_by_age(self) -> None:
         old = Standing(attempts=1, since=NOW - 10 * MAX_AGE)
         assert next_standing(Retry("no"), old).state == WAITING
@@ -104,6 +124,15 @@ class TestUnavailable:
         refused = next_standing(Retry("no"))
         assert next_standing(Unavailable("down"), refused, NOW + MAX_AGE - SECOND).state == WAITING
         assert next_standing(Unavailable("down"), refused, NOW + MAX_AGE).state == FAILED
+
+    @pytest.mark.parametrize("not_before", [timedelta(days=4), NOW + timedelta(days=4)])
+    def test_a_wait_that_was_asked_for_does_not_count(self, not_before: timedelta | datetime) -> None:
+        asked = next_standing(Retry("not yet", not_before))
+        later = NOW + timedelta(days=4)
+        down = next_standing(Unavailable("down"), asked, later)
+        assert (down.state, down.attempts) == (WAITING, 1)
+        assert next_standing(Unavailable("down"), down, later + MAX_AGE - SECOND).state == WAITING
+        assert next_standing(Unavailable("down"), down, later + MAX_AGE).state == FAILED
 
     def test_being_reached_again_starts_its_waits_anew(self) -> None:
         refused = next_standing(Retry("no"), standing_after(5, Unavailable("down")))
@@ -142,6 +171,13 @@ class TestError:
         assert clean("x" * (ERROR_LENGTH + 1)) == "x" * (ERROR_LENGTH - 1) + "…"
 
 
+@pytest.mark.parametrize("outcome", [Retry, Failed, Unavailable])
+def test_an_error_may_be_the_exception_itself(outcome: Any) -> None:
+    assert outcome(ValueError("no")).error == "ValueError: no"
+    assert outcome("no").error == "no"
+    assert next_standing(outcome(ValueError("no"))).error == "ValueError: no"
+
+
 class TestStanding:
     @given(
         st.builds(
@@ -150,6 +186,7 @@ class TestStanding:
             attempts=st.integers(0, 1_000),
             waits=st.integers(0, 1_000),
             since=st.none() | st.datetimes(timezones=st.just(UTC)),
+            asked_seconds=st.floats(0, 1e9),
             not_before=st.none() | st.datetimes(timezones=st.just(UTC)),
             error=st.none() | st.text(),
         )

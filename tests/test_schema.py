@@ -86,7 +86,8 @@ def test_tables_can_be_made_inside_the_applications_own_transaction(empty: Outbo
 
 MAKING = """
 outbox.create_tables()
-outbox.emit("Note", 1, "note.written", idempotency_key=outbox.UNIQUE)
+with outbox.current().database.atomic():
+    outbox.emit("Note", 1, "note.written", idempotency_key=outbox.UNIQUE)
 """
 
 
@@ -234,6 +235,8 @@ def test_an_upgrade_that_fails_says_which_and_leaves_nothing_half_done(
 
 
 def test_without_tables_the_check_says_what_to_run(empty: Outbox) -> None:
+    empty.database.connect()  # SQLite makes the file
+    empty.database.close()
     with pytest.raises(
         outbox.SchemaError, match=r"no tables in \w+://\S* yet: run `outbox init` with OUTBOX_DATABASE_URL"
     ):

@@ -1,6 +1,8 @@
 """Settings: from the environment or from configure, and a wrong one is one clear sentence."""
 
 import logging
+import os
+import socket
 import sqlite3
 import sys
 from dataclasses import fields
@@ -23,6 +25,7 @@ GOOD: dict[str, tuple[Any, list[tuple[str, Any]]]] = {
     "database_url": ("sqlite:///outbox.db", [("postgresql://h/d", "postgresql://h/d")]),
     "schema": (None, [("shop", "shop"), ("Shop_2", "Shop_2"), ("s" * 63, "s" * 63)]),
     "table_prefix": ("outbox_", [("billing_", "billing_"), ("p" * 30, "p" * 30)]),
+    "prepared_statements": (True, [("false", False), ("on", True)]),
     "redis_url": (None, [("redis://h", "redis://h")]),
     "dispatch": ("dramatiq", [("off", "off")]),
     "batch_size": (100, [("1", 1), (" 10000 ", 10_000)]),
@@ -42,6 +45,7 @@ GOOD: dict[str, tuple[Any, list[tuple[str, Any]]]] = {
     "publish_seconds": (10.0, [("0", 0.0), ("3600", 3600.0)]),
     "log_format": ("text", [("json", "json")]),
     "max_payload_bytes": (256 * 1024, [("2", 2), ("67108864", 67_108_864)]),
+    "exit_on_stuck": (False, [("1", True), ("true", True), ("off", False)]),
     "require_transaction": (False, [("1", True), (" on ", True), ("True", True)]),
     "namespace": ("dramatiq", [("mine", "mine")]),
     "queue": ("outbox", [("mine", "mine")]),
@@ -59,6 +63,7 @@ GOOD: dict[str, tuple[Any, list[tuple[str, Any]]]] = {
 BAD = {
     "schema": ["my-shop", 'x"; DROP TABLE note; --', "a.b", "2shops", "größe", "s" * 64, "shop\n"],
     "table_prefix": ["Billing_", "my-", "2_", "a.b_", "ö_", "p" * 31, " ", "p_\n"],
+    "prepared_statements": ["none", "5"],
     "batch_size": ["0", "10001", "-1", "1.5", "ten", "1_0 0"],
     "drains": ["0", "1001"],
     "lease_seconds": ["0.49", "nan", "inf", "soon"],
@@ -79,6 +84,7 @@ BAD = {
     "require_transaction": ["ja"],
     "webhook_client": ["libcurl", "HTTPX"],
     "dashboard_port": ["-1", "65536", "http"],
+    "dashboard_user": [" ", "a:b"],
     "dashboard_read_only": ["perhaps"],
 }
 
@@ -356,6 +362,48 @@ def test_postgres_addresses_carry_libpqs_own_parameters(postgres_url: str) -> No
     database: Any = open_database(f"{postgres_url}?application_name=mine&options=-c%20work_mem%3D5MB")
     assert database.execute_sql("SELECT current_setting('application_name')").fetchone() == ("mine",)
     assert database.execute_sql("SHOW work_mem").fetchone() == ("5MB",)
+    database.close_all()
+
+
+@pytest.mark.parametrize(
+    ("setting", "query", "threshold"),
+    [
+        (True, "", 5),
+        (False, "", None),
+        (True, "?prepared_statements=false", None),
+        (False, "?prepared_statements=true", 5),
+        (True, "?application_name=mine&prepared_statements=off&connect_timeout=3", None),
+    ],
+)
+def test_statements_are_prepared_unless_the_setting_or_the_address_forbids_it(
+    postgres_url: str, setting: bool, query: str, threshold: int | None
+) -> None:
+    settings = Settings(database_url=postgres_url + query, prepared_statements=setting, dispatch="off")
+    database: Any = Outbox(settings).database
+    with database.connection_context():
+        assert database.connection().prepare_threshold == threshold
+        given = database.connection().info.get_parameters()
+        assert given["application_name"] == ("mine" if "mine" in query else "dramatiq-outbox")
+        assert given["connect_timeout"] == ("3" if "mine" in query else "10")
+    database.close_all()
+
+
+def test_a_wrong_value_in_the_address_is_named_without_the_address() -> None:
+    with pytest.raises(outbox.SettingsError) as raised:
+        open_database("postgresql://u:hush@h/d?prepared_statements=maybe")
+    assert str(raised.value) == "prepared_statements in OUTBOX_DATABASE_URL must be true or false."
+
+
+@pytest.mark.parametrize(("query", "milliseconds"), [("", "15000"), ("?tcp_user_timeout=4000", "4000")])
+def test_a_connection_whose_data_nobody_acknowledges_ends_after_seconds(
+    postgres_url: str, query: str, milliseconds: str
+) -> None:
+    database: Any = open_database(postgres_url + query)
+    with database.connection_context():
+        assert database.connection().info.get_parameters()["tcp_user_timeout"] == milliseconds
+        with socket.socket(fileno=os.dup(database.connection().fileno())) as ours:
+            if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux has it; libpq ignores the parameter elsewhere
+                assert ours.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == int(milliseconds)
     database.close_all()
 
 

@@ -20,6 +20,7 @@ from outbox.admin.filters import Filter
 from outbox.admin.overview import overview
 from outbox.connect import open_database
 from outbox.core import Outbox
+from outbox.destinations.record import retire
 from outbox.errors import Reject
 from outbox.metrics import families
 from outbox.registry import Registry
@@ -100,9 +101,14 @@ def assert_the_doctor_accepts(box: Outbox) -> None:
     }, found
 
 
-def history_of(box: Outbox) -> list[tuple[Any, ...]]:
-    statement = f"SELECT version, what FROM {box.dialect.tables.history} ORDER BY version"  # noqa: S608  (our own name)
-    return [tuple(row) for row in box.dialect.run(statement).fetchall()]
+def rows_of(box: Outbox) -> list[tuple[Any, ...]]:
+    """The rows that making the tables leaves in them, without the times."""
+    tables = box.dialect.tables
+    statements = (
+        f"SELECT version, what FROM {tables.history} ORDER BY version",  # noqa: S608  (our own names)
+        f"SELECT version, name FROM {tables.control} ORDER BY name",  # noqa: S608
+    )
+    return [tuple(row) for statement in statements for row in box.dialect.run(statement).fetchall()]
 
 
 # Other names
@@ -120,6 +126,7 @@ def test_all_that_an_outbox_does_is_done_in_tables_of_other_names(
         if fails and event.event_type == "order.lost":
             raise Reject("gone")
 
+    box.become_worker()
     first = box.emit("Order", 1, "order.placed")
     with pytest.raises(outbox.DuplicateEvent, match=str(first.id)):
         box.emit("Order", 1, "order.placed")
@@ -138,6 +145,13 @@ def test_all_that_an_outbox_does_is_done_in_tables_of_other_names(
     assert max(actions.apply(box, actions.DELETE, Filter(event_type="order.lost"), who="ada")) == 1
     assert [entry.action for entry in audit.latest(box)] == ["delete", "fail", "replay"]
     assert queries.event_types(box) == ["order.placed"]
+    (name,) = queries.destination_names(box)
+    (listed,) = queries.page(box, Filter(status="delivered")).events
+    delivered = queries.find(box, listed.id)
+    assert delivered is not None
+    assert queries.had_by(box, delivered) == (name,)
+    retire(box, name, who="ada", force=True)
+    assert audit.latest(box)[0].action == "retire"
     assert len(queries.search(box, "Order:1")) == 1
     box.publisher.publish()
     assert overview(box).counts["delivered"].number == 1
@@ -350,7 +364,7 @@ def test_what_init_prints_makes_what_init_makes(
 ) -> None:
     box = make(**names)
     expected = catalog(url, names.get("schema", "public"))
-    history = history_of(box)
+    history = rows_of(box)
     close(box)
     if urlsplit(url).scheme == "sqlite":
         url = f"sqlite:///{tmp_path / 'other.db'}"
@@ -361,7 +375,7 @@ def test_what_init_prints_makes_what_init_makes(
             connection.execute('DROP SCHEMA IF EXISTS shop CASCADE; DROP SCHEMA IF EXISTS "Shop" CASCADE')
     run_sql(url, printed(url, **names))
     assert catalog(url, names.get("schema", "public")) == expected
-    assert history_of(box) == history
+    assert rows_of(box) == history
     box.check_schema()
     assert box.upgrade_schema() == []
     assert_the_doctor_accepts(box)
@@ -379,7 +393,7 @@ def test_what_init_prints_from_a_version_on_completes_that_version(
     close(box)
     run_sql(url, printed(url, "--from", "1"))
     box.check_schema()
-    assert [number for number, _ in history_of(box)] == [version.number for version in VERSIONS]
+    assert rows_of(box)[: len(VERSIONS)] == [(version.number, version.what) for version in VERSIONS]
 
 
 def test_what_init_prints_is_done_whole_or_not_at_all(opened: Any, url: str) -> None:

@@ -305,7 +305,8 @@ DELIVER = """
 import sys, outbox
 outbox.create_tables()
 outbox.handler("*", name="h")(lambda event: None)
-event = outbox.emit("Order", 1, "order.placed")
+with outbox.current().database.atomic():
+    event = outbox.emit("Order", 1, "order.placed")
 assert outbox.OutboxEvent.get_by_id(event.id).status == "delivered"
 """
 

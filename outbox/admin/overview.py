@@ -14,6 +14,7 @@ from outbox import timestamp
 from outbox.admin.filters import Filter
 from outbox.admin.queries import COUNT_CAP, Count, count
 from outbox.admin.records import Minute, Process
+from outbox.admin.story import duration
 from outbox.counters import BOUNDS, BUCKETS
 from outbox.models import DELIVERED, FAILED, PENDING, SENDING, OutboxEvent
 from outbox.publish import MISSED_TURNS, SCHEDULER, UP, WORKER, labels_from_text
@@ -67,6 +68,26 @@ class Activity:
 
 
 @dataclass(frozen=True, slots=True)
+class Stuck:
+    """Calls of a destination that have not returned in time, in one process."""
+
+    process: Process
+    destination: str
+    calls: int
+    seconds: float
+    all_places: bool
+
+    @property
+    def sentence(self) -> str:
+        calls = "1 call" if self.calls == 1 else f"{self.calls} calls"
+        since = duration(timedelta(seconds=self.seconds))
+        have = "has" if self.calls == 1 else "have"
+        return (
+            f"{calls} of {self.destination} on {self.process.host}:{self.process.pid} {have} not returned for {since}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Overview:
     now: datetime
     counts: dict[str, Count]
@@ -94,6 +115,14 @@ class Overview:
     @property
     def schedulers(self) -> list[Process]:
         return [process for process in self.alive if process.kind in (SCHEDULER, UP)]
+
+    @property
+    def stuck(self) -> list[Stuck]:
+        return [
+            Stuck(process, name, each["calls"], each["seconds"], each["all_places"])
+            for process in self.alive
+            for name, each in process.details.get("stuck", {}).items()
+        ]
 
     def is_silent(self, process: Process) -> bool:
         every = process.details.get("publish_seconds", 10.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
+from contextlib import suppress
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -31,14 +32,16 @@ STOP_SECONDS = 5
 def dashboard(host: str | None, port: int | None, read_only: bool) -> None:
     """Serve the web page: how things stand, which events failed and why, and what can be done about it.
 
-    Without a password it is for this machine alone. On any other address it needs OUTBOX_DASHBOARD_USER and
-    OUTBOX_DASHBOARD_PASSWORD. Stop it with Ctrl-C or SIGTERM.
+    Without a password it listens on this machine alone, and prints a link that signs one browser in. On any other
+    address, and behind a proxy, it needs OUTBOX_DASHBOARD_USER and OUTBOX_DASHBOARD_PASSWORD. Stop it with Ctrl-C or
+    SIGTERM.
     """
     if find_spec("uvicorn") is None:
         raise SettingsError("The dashboard needs uvicorn, not installed here: pip install 'dramatiq-outbox[ui]'")
     import uvicorn
 
     from outbox.admin.web import make_app
+    from outbox.admin.web.login_link import LoginLink
     from outbox.scheduler.process import stop_signal
 
     settings = outbox.loaded_settings()
@@ -58,24 +61,33 @@ def dashboard(host: str | None, port: int | None, read_only: bool) -> None:
     with _listen(host, settings.dashboard_port if port is None else port) as listening:
         outbox.current()  # an address of a database that can't be right is said now, not with the first page
         stop_signal()  # uvicorn ends by itself, and hands the signal on: it must not kill
-        click.echo(f"The dashboard is running on {_address(listening)}")
+        address = _address(listening)
+        click.echo(f"The dashboard is running on {address}")
+        if isinstance(authenticate, LoginLink):
+            authenticate.announce(lambda link: _print_link(address, link))
         uvicorn.Server(config).run(sockets=[listening])
 
 
 def doorkeeper(host: str, settings: Settings) -> Authenticate:
-    """A password, if there is one; else whoever is at this machine, if nobody else can come."""
-    from outbox.admin.web.access import Local, is_loopback
+    """Return what checks the password, if one is set; else, on this machine's own addresses, a login link."""
+    from outbox.admin.web.access import is_loopback
     from outbox.admin.web.app import credentials
+    from outbox.admin.web.login_link import LoginLink
 
     password = credentials(settings)
     if password is not None:
         return password
     if is_loopback(host):
-        return Local()
+        return LoginLink()
     raise SettingsError(
         f"On {host} everybody who reaches it could read and change events: set OUTBOX_DASHBOARD_USER and "
         "OUTBOX_DASHBOARD_PASSWORD, or stay on 127.0.0.1."
     )
+
+
+def _print_link(address: str, link: str) -> None:
+    with suppress(OSError):  # the terminal is gone: the browser that has just signed in still works
+        click.echo(f"Sign in with this link. It works once; then a new one is printed here: {address}{link}")
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -33,9 +33,11 @@ def doctor(thorough: bool, as_json: bool) -> None:
 
     Exits with 0 if all is well, with 1 if there are warnings, and with 2 if there are problems.
     """
+    from outbox.dramatiq.broker import is_set
     from outbox.dramatiq.doctor import SWEEP
 
-    findings = examine(outbox.current(), thorough=thorough, checks=(*CHECKS, SWEEP))
+    checks = (*CHECKS, SWEEP)
+    findings = examine(outbox.current(), thorough=thorough, checks=checks, has_own_broker=is_set())
     if as_json:
         echo_json({"level": worst(findings), "findings": [asdict(each) for each in findings]})
     else:

@@ -19,7 +19,9 @@ from outbox.modules import import_modules
     metavar="N",
     help="With --sql: only what comes after version N of the tables.",
 )
-@click.option("--no-transaction", is_flag=True, help="With --sql: leave out BEGIN and COMMIT.")
+@click.option(
+    "--no-transaction", is_flag=True, help="With --sql: print the statements alone, without BEGIN and COMMIT."
+)
 def init(modules: tuple[str, ...], as_sql: bool, after: int | None, no_transaction: bool) -> None:
     """Make the tables, or bring them up to date.
 
@@ -40,6 +42,6 @@ def init(modules: tuple[str, ...], as_sql: bool, after: int | None, no_transacti
 def _print(box: outbox.Outbox, after: int, *, transaction: bool) -> None:
     statements = schema.definition(box.dialect.name, box.dialect.tables, after=after)
     if transaction and statements:
-        statements = ["BEGIN", *statements, "COMMIT"]
+        statements = ["BEGIN", *box.dialect.schema_timeout(), *statements, "COMMIT"]
     for statement in statements:
         click.echo(f"{statement};")

@@ -32,6 +32,7 @@ def status(as_json: bool) -> None:
     _echo_activity(view)
     _echo_failures(view)
     _echo_breakers(view)
+    _echo_stuck(view)
     _echo_processes(view)
     _echo_brokers(view)
 
@@ -57,6 +58,9 @@ def as_data(view: Overview) -> dict[str, Any]:
                 "silent": view.is_silent(process),
                 "destinations": sorted(process.details.get("destinations", {})),
                 "version": process.details.get("version"),
+                "ready": process.details.get("ready", True),
+                "stuck": process.details.get("stuck", {}),
+                "drain_failures": process.details.get("drain_failures", {}),
                 "broker_error": process.details.get("broker_error"),
             }
             for process in view.processes
@@ -107,6 +111,15 @@ def _echo_breakers(view: Overview) -> None:
     for name, breaker in view.breakers.items():
         state = f"left alone for another {breaker['seconds']:.0f} s" if breaker["open"] else "recovering"
         click.echo(one_line(f"  {name}: {state} {breaker['error']}"))
+
+
+def _echo_stuck(view: Overview) -> None:
+    if not view.stuck:
+        return
+    click.echo("\ncalls that have not returned in time:")
+    for stuck in view.stuck:
+        consequence = "; nothing more is delivered to it there" if stuck.all_places else ""
+        click.echo(one_line(f"  {stuck.sentence}{consequence}"))
 
 
 def _echo_processes(view: Overview) -> None:

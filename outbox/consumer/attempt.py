@@ -9,8 +9,9 @@ from outbox import tracing
 from outbox.consumer.entry import Entry, event_of
 from outbox.consumer.fate import Again, Done, Fate, Parked
 from outbox.consumer.outage import is_outage
+from outbox.consumer.session import Server, Session
 from outbox.consumer.tally import Tally
-from outbox.destinations.handler import Handler, describe
+from outbox.destinations.handler import RAISED, Handler, describe
 from outbox.errors import InvalidMessage, SchemaError, Unavailable
 from outbox.event import Event
 from outbox.inbox import MARK
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
     from outbox.core import Outbox
 
 logger = logging.getLogger("outbox")
+
+SESSION_ENDED = (
+    "the database server ended the handler's session and keeps running ({error}). If the handler takes longer than "
+    "idle_in_transaction_session_timeout or transaction_timeout allow, move the slow work out of it"
+)
 
 
 class DatabaseLost(Exception):
@@ -39,6 +45,7 @@ class Attempts:
         self._registry = registry
         self._max_deliveries = max_deliveries
         self._tally = tally
+        self._server = Server(box.inbox.dialect)
 
     def attempt(self, entry: Entry) -> Fate:
         try:
@@ -68,20 +75,25 @@ class Attempts:
 
     def _give(self, handler: Handler, event: Event, entry: Entry) -> Outcome:
         """One transaction for the handler's effect and for the row that says so: both, or neither."""
+        session = Session(self._box.inbox.dialect)
         try:
             with self._box.dialect.connection(), self._box.inbox.claim(event.id, name_of(handler)) as first:
                 if not first:
                     self._tally.skipped += 1
                 else:
-                    _call(handler, event, entry)
+                    with session.watched():
+                        _call(handler, event, entry)
         except SchemaError:
             raise  # so it would be for every entry
         except Spent:
             return Failed(f"delivered {entry.deliveries} times, and its consumer has died or fallen silent each time")
-        except (Exception, SystemExit) as error:
-            if is_outage(error):
-                raise DatabaseLost(" ".join(describe(error).split())) from error  # libpq speaks in several lines
-            return handler.outcome_of(event, error)
+        except RAISED as error:
+            if not is_outage(error):
+                return handler.outcome_of(event, error)
+            text = " ".join(describe(error).split())  # libpq speaks in several lines
+            if self._server.ended(session, error):
+                return Retry(SESSION_ENDED.format(error=text))
+            raise DatabaseLost(text) from error
         return DELIVERED
 
 

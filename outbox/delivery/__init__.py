@@ -43,13 +43,13 @@ def _deliver(box: Outbox, size: int, recruit: Callable[[], None] | None) -> Batc
     """
     with ExitStack() as flight:
         batch = flight.enter_context(
-            box.solitude.flight(lambda suspects: claim(box, size, suspects=suspects), box.bell.ring)
+            box.solitude.flight(lambda suspects: claim(box, size, suspects=suspects), box.bell.ring_in)
         )
         if batch is None:
             logger.debug("nothing is due")
             return None
-        flight.callback(_land, box, batch)
         flight.enter_context(box.leases.keeping(batch))
+        flight.callback(_land, box, batch)  # under the lease that is kept: writing may have to wait
         if batch.full and recruit is not None:
             recruit()
         landing = dispatch(box, batch, hurried=recruit is not None)
@@ -98,7 +98,7 @@ def drain(box: Outbox, seconds: float = DRAIN_SECONDS) -> int:
     with box.drain_limit.slot() as slot:
         if slot is None:
             return 0
-        with box.dialect.connection():
+        with box.drain_failures.watching(), box.dialect.connection():
             _refuse_inside_a_transaction(box)
             if box.is_worker:
                 box.recorder.keep_current()

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+import logging
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from outbox.database import Dialect
 from outbox.destinations import Destination
-from outbox.destinations.recorded import RecordedDestinations
+from outbox.destinations.recorded import RecordedDestinations, Snapshot
 from outbox.registry import Registry
+
+logger = logging.getLogger("outbox")
 
 # Event types may be made up at run time: beyond so many, the lookups begin anew.
 MOST_LOOKUPS = 10_000
@@ -39,25 +42,30 @@ class Audiences:
         self._registry = registry
         self._recorded = recorded
         self._source: tuple[object, object] = (None, None)
+        self._told: set[str] = set()
         self._by_type: dict[str, Audience] = {}
         self._ids: dict[tuple[str, ...], int] = {}
 
-    def look_up(self, version: int | None, event_types: Iterable[str]) -> Mapping[str, Audience]:
-        """Return the audience of each of these types, by the recorded destinations of this version, or later.
+    def look_up(self, versions: Collection[int | None], event_types: Iterable[str]) -> Mapping[str, Audience]:
+        """Return the audience of each of these types, by the recorded destinations of these versions, or later.
 
         It reads the database when the copy is of another version, or when a set of names has no number yet.
         """
-        self._recorded.follow(version)
-        source = (self._registry.destinations, self._recorded.by_name)
-        if any(new is not old for new, old in zip(source, self._source, strict=True)) or (
-            len(self._by_type) > MOST_LOOKUPS
-        ):
-            self._source, self._by_type = source, {}
-        by_type = self._by_type
+        snapshot = self._recorded.at(versions)
+        by_type = self._lookups(snapshot)
         for event_type in event_types:
             if event_type not in by_type:
-                by_type[event_type] = self._audience_of(event_type)
+                by_type[event_type] = self._audience_of(event_type, snapshot)
         return by_type
+
+    def _lookups(self, snapshot: Snapshot) -> dict[str, Audience]:
+        """Return the lookups so far, unless what they were made from has changed."""
+        destinations, recorded = self._source
+        if destinations is not self._registry.destinations or recorded is not snapshot:
+            self._source, self._by_type = (self._registry.destinations, snapshot), {}
+        elif len(self._by_type) > MOST_LOOKUPS:
+            self._by_type = {}
+        return self._by_type
 
     def id_of(self, names: Iterable[str]) -> int:
         """Return the number of a set of names, which the table outbox_audience gets if it lacks it."""
@@ -68,12 +76,22 @@ class Audiences:
                 id = self._ids[key] = _intern(self._dialect, key)
         return id
 
-    def _audience_of(self, event_type: str) -> Audience:
-        recorded = self._recorded
-        here = tuple(each for each in self._registry.wanting(event_type) if not recorded.is_retired(each.name))
+    def _audience_of(self, event_type: str, snapshot: Snapshot) -> Audience:
+        wanting = self._registry.wanting(event_type)
+        here = tuple(each for each in wanting if not snapshot.is_retired(each.name))
+        self._tell_of_retired({each.name for each in wanting} - {each.name for each in here})
         names = tuple(each.name for each in here)
-        absent = tuple(name for name in recorded.wanting(event_type) if name not in names)
+        absent = tuple(name for name in snapshot.wanting(event_type) if name not in names)
         return Audience(here, names, absent, self.id_of(names))
+
+    def _tell_of_retired(self, names: Collection[str]) -> None:
+        for name in sorted(set(names) - self._told):
+            self._told.add(name)
+            logger.warning(
+                "The destination %s is registered in this process, and retired: it gets no events. A worker that "
+                "starts with it brings it back, unless it was replaced.",
+                name,
+            )
 
 
 def _intern(dialect: Dialect, names: tuple[str, ...]) -> int:

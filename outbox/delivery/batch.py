@@ -81,24 +81,28 @@ class Batch:
         self.writing = threading.Lock()
         self._lock = threading.Lock()
         self._closed = False
-        # By their numbers: an id takes ten times as long to look up.
-        self._unbegun: dict[int, Event] = {event.seq: event for event in events}
+        # By their positions: an id takes ten times as long to look up, and after a reset of its sequence, or with two
+        # primaries, `seq` is not unique.
+        self._unbegun: dict[int, Event] = dict(enumerate(events))
+        for position, event in self._unbegun.items():
+            event.position = position
         self._begun: dict[int, Delivery] = {}
         self._lost: set[int] = set()
         self._finished: list[Delivery] = []
+        self._in_writing: list[Delivery] = []
         self._tally: Counter[str] = Counter()
         self._done = 0
         self._done_at = self.started_at
 
     def begin(self, delivery: Delivery, name: str) -> bool:
         """Whether this destination may have the event now: the lease is ours, and there is time."""
-        number = delivery.event.seq
+        position = delivery.event.position
         with self._lock:
-            if self._closed or number in self._lost or time.monotonic() >= self.valid_until:
+            if self._closed or position in self._lost or time.monotonic() >= self.valid_until:
                 return False
-            if self._unbegun.pop(number, None) is not None:
-                self._begun[number] = delivery
-            elif number not in self._begun:
+            if self._unbegun.pop(position, None) is not None:
+                self._begun[position] = delivery
+            elif position not in self._begun:
                 return False
             if name not in delivery.begun:
                 delivery.begun += (name,)
@@ -113,7 +117,8 @@ class Batch:
     def put_off(self, delivery: Delivery, name: str, standing: Standing) -> None:
         """A destination is not given the event now; unless it went back already."""
         with self._lock:
-            if delivery.event.seq in self._unbegun or delivery.event.seq in self._begun:
+            position = delivery.event.position
+            if position in self._unbegun or position in self._begun:
                 delivery.deferred = True
                 if delivery.heard(name, standing):
                     self._finish(delivery)
@@ -126,8 +131,13 @@ class Batch:
     def take_finished(self) -> list[Delivery]:
         """What can be settled now; each is handed out once."""
         with self._lock:
-            finished, self._finished = self._finished, []
-            return finished
+            self._in_writing, self._finished = self._finished, []
+            return self._in_writing
+
+    def written(self) -> None:
+        """What was taken last is settled. Until then it needs the lease: writing may have to wait for a locked row."""
+        with self._lock:
+            self._in_writing = []
 
     def take_unbegun(self) -> list[Event]:
         """What has not begun: it won't, and goes back. No other begins, at any destination."""
@@ -156,7 +166,7 @@ class Batch:
     def held(self) -> list[UUID]:
         """What still needs the lease."""
         with self._lock:
-            deliveries = (*self._begun.values(), *self._finished)
+            deliveries = (*self._begun.values(), *self._finished, *self._in_writing)
             return [event.id for event in (*self._unbegun.values(), *(delivery.event for delivery in deliveries))]
 
     def renewed(self, until: float, lost: Collection[UUID]) -> None:
@@ -164,9 +174,9 @@ class Batch:
         with self._lock:
             self.valid_until = until
             if lost:
-                self._lost.update(event.seq for event in self.events if event.id in lost)
-            for number in self._lost:
-                self._unbegun.pop(number, None)
+                self._lost.update(event.position for event in self.events if event.id in lost)
+            for position in self._lost:
+                self._unbegun.pop(position, None)
 
     def _put_off(self, delivery: Delivery) -> None:
         """Whoever has not begun with the event won't: those who have don't wait for them."""
@@ -178,7 +188,7 @@ class Batch:
         if delivery.begun:
             self._done += 1
             self._done_at = time.monotonic()
-        number = delivery.event.seq
-        if self._begun.pop(number, None) is None:
-            self._unbegun.pop(number, None)
+        position = delivery.event.position
+        if self._begun.pop(position, None) is None:
+            self._unbegun.pop(position, None)
         self._finished.append(delivery)

@@ -48,8 +48,9 @@ def dispatch(box: Outbox, batch: Batch, *, hurried: bool = False) -> Landing:
 def _group(box: Outbox, batch: Batch) -> list[Group]:
     """The batch by destination."""
     groups: dict[str, Group] = {}
-    version = batch.events[0].destinations_version
-    audiences = box.audiences.look_up(version, {event.event_type for event in batch.events})
+    # A batch may come from two claims, and so be of two versions.
+    versions = {event.destinations_version for event in batch.events}
+    audiences = box.audiences.look_up(versions, {event.event_type for event in batch.events})
     now = batch.clock.now()
     for event in batch.events:
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import logging
 import queue
@@ -13,6 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from playhouse.pool import PooledDatabase
+
 from outbox import crash, retry, tracing
 from outbox.counters import Labels
 from outbox.database import CONNECTION_ERRORS
@@ -20,7 +21,7 @@ from outbox.delivery.batch import Batch, Delivery
 from outbox.delivery.interrupt import interrupt
 from outbox.delivery.settle import settle
 from outbox.destinations import Destination, Lease
-from outbox.destinations.handler import describe
+from outbox.destinations.handler import NO_CONNECTION, NO_CONNECTION_WAIT, RAISED, describe
 from outbox.errors import Unavailable
 from outbox.event import Event
 from outbox.gates import Permit
@@ -35,6 +36,9 @@ logger = logging.getLogger("outbox")
 LEFT_ALONE_SECONDS = 600.0
 # Whoever settles for itself does so this often, not event by event.
 SETTLE_SECONDS = 0.1
+# How long a thread waits for a connection of a pool that has none left, and how often it asks.
+CONNECTION_SECONDS = 5.0
+CONNECT_AGAIN_SECONDS = 0.05
 
 
 class Group:
@@ -60,6 +64,7 @@ class Group:
         self._thread: threading.Thread | None = None
         self.waits = False  # for others, at the gate
         self._was_interrupted = False
+        self._starved = False
         self.over = False
 
     def run(self, *, hurried: bool = False) -> None:
@@ -85,11 +90,11 @@ class Group:
                 crash.point(crash.AFTER_SEND)
                 delivery, begun_at = self._taken(event)
                 self._record(delivery, begun_at, self._checked(outcome), permit)
-                del self._begun[event.seq]
+                del self._begun[event.position]
             if not self._asked:
                 unanswered = Unavailable("the destination took none of its events")
                 self._take(events)
-        except Exception as failure:
+        except RAISED as failure:
             unanswered = failure if isinstance(failure, Unavailable) else Retry(describe(failure))
             if not self._asked:
                 self._take(events)
@@ -105,7 +110,7 @@ class Group:
 
     def _taken(self, event: Event) -> tuple[Delivery, float]:
         """What an answer is about, and when it was taken."""
-        found = self._begun.get(event.seq)
+        found = self._begun.get(event.position)
         if found is None:
             raise ValueError(f"the destination answered for {event!r}, which it had not taken, or had answered before")
         return found
@@ -141,10 +146,10 @@ class Group:
 
     def _run_in_thread(self, ended: Callable[[], None], hurried: bool) -> None:
         try:
-            if not self._box.database.autoconnect:
-                with contextlib.suppress(*CONNECTION_ERRORS):
-                    self._box.database.connect()
-            self.run(hurried=hurried)
+            if self._box.database.autoconnect or self._connect():
+                self.run(hurried=hurried)
+            else:
+                self._put_off_without_connection()
         except BaseException as stop:
             self.interrupted = stop
             if hurried:
@@ -157,6 +162,32 @@ class Group:
             ended()
             if not self._box.database.is_closed():
                 self._box.database.close()
+
+    def _connect(self) -> bool:
+        """Wait a few seconds for a connection for this thread; return whether it has one."""
+        ends_at = time.monotonic() + CONNECTION_SECONDS
+        while True:
+            try:
+                self._box.database.connect(reuse_if_open=True)
+            except CONNECTION_ERRORS:
+                if time.monotonic() >= ends_at or self._box.stopping.is_set():
+                    return False
+                time.sleep(CONNECT_AGAIN_SECONDS)
+            else:
+                return True
+
+    def _wait_for_connection(self) -> bool:
+        """The same for a call that found none. If this thread has one, it is another pool that has none left."""
+        database = self._box.database
+        found = isinstance(database, PooledDatabase) and database.is_closed() and self._connect()
+        self._starved = not found
+        return found
+
+    def _put_off_without_connection(self) -> None:
+        now, outcome = self._batch.clock.now(), Unavailable(NO_CONNECTION, not_before=NO_CONNECTION_WAIT)
+        for delivery in self.deliveries:
+            later = retry.after(delivery.standings[self.name], outcome, now, 0, self._box.settings)
+            self._batch.put_off(delivery, self.name, later)
 
     def _wait(self) -> None:
         """For a place at the gate: nobody has to wait along."""
@@ -177,15 +208,15 @@ class Group:
             # Destinations side by side must not share what is counted per destination.
             event = delivery.event if len(delivery.awaited) == 1 else copy.copy(delivery.event)
             event.attempt = delivery.standings[self.name].attempts + 1
-            self._begun[event.seq] = delivery, time.monotonic()
+            self._begun[event.position] = delivery, time.monotonic()
             if self._tracer is not None:
                 tracing.begin(self._tracer, event, self._destination)
-                self._traced[event.seq] = event
+                self._traced[event.position] = event
             yield event
 
     def _lease(self, permit: Permit) -> Lease:
         ends_at = self._batch.started_at + self._box.settings.max_run_seconds
-        return Lease(ends_at, permit.at_once, self._batch.clock)
+        return Lease(ends_at, permit.at_once, self._batch.clock, self._wait_for_connection)
 
     def _checked(self, outcome: Outcome) -> Outcome:
         """A handler that leaves its transaction open would take our settling along when it is lost."""
@@ -206,8 +237,9 @@ class Group:
         self._outcomes.append(type(outcome))
         self._send_seconds.append(time.monotonic() - begun_at)
         if self._traced:
-            tracing.end(self._traced.pop(delivery.event.seq), outcome)
-        if permit is not None:
+            tracing.end(self._traced.pop(delivery.event.position), outcome)
+        starved, self._starved = self._starved, False
+        if permit is not None and not starved:  # for want of a connection the destination was not even tried
             permit.note(outcome)
         if self._left_behind and time.monotonic() - self._settled_at >= SETTLE_SECONDS:
             self._settled_at = time.monotonic()

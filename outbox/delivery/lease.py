@@ -1,8 +1,12 @@
 """The lease keeper: one thread per process that looks after all of its batches.
 
 It renews their leases while work goes on, up to a limit, so that a long handler keeps its event and a dead worker
-loses it soon. And when a batch has taken its time, it settles what is finished and gives back what has not begun,
+loses it soon. And when a batch has taken its time, it has what is finished settled and what has not begun given back,
 although a handler may still be busy with one of the others.
+
+The keeper itself waits for nobody: one row that another transaction has locked, or a pool without a free connection,
+must not end the leases of every other event of the process. So it renews through a connection of its own, in a
+statement that skips locked rows; what settles may wait for such a row, and runs in a thread for each batch.
 """
 
 from __future__ import annotations
@@ -12,14 +16,15 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from outbox.database import is_private_to_a_thread
 from outbox.delivery.batch import Batch
 from outbox.delivery.settle import close
 from outbox.identifier import as_uuid
+from outbox.private_connection import can_have_one, private_connection
 
 if TYPE_CHECKING:
     from outbox.core import Outbox
@@ -30,6 +35,9 @@ logger = logging.getLogger("outbox")
 SLICE_SECONDS = 1.0
 # Without a batch the thread waits this long for another, and then ends.
 LINGER_SECONDS = 10.0
+
+
+Step = Callable[[Batch], None]
 
 
 class LeaseKeeper:
@@ -43,6 +51,7 @@ class LeaseKeeper:
     def _start_afresh(self) -> None:
         self._changed = threading.Condition()
         self._batches: dict[Batch, float] = {}  # and when each is to be looked at next
+        self._ending: set[tuple[Batch, Step]] = set()  # what threads of their own are doing
         self._wakes_at = 0.0
         self._thread: threading.Thread | None = None
 
@@ -71,11 +80,15 @@ class LeaseKeeper:
         return self._box.settings.lease_seconds / 3
 
     def _keep(self) -> None:
-        while self._has_work():
-            try:
-                self._look()
-            except Exception as error:
-                logger.warning("leases could not be looked after, trying again: %s", str(error).strip())
+        with ExitStack() as connection:
+            while self._has_work():
+                try:
+                    self._look(connection)
+                except Exception as error:
+                    connection.close()
+                    logger.warning("leases could not be looked after, trying again: %s", str(error).strip())
+                if not self._batches:
+                    connection.close()
 
     def _has_work(self) -> bool:
         with self._changed:
@@ -85,8 +98,8 @@ class LeaseKeeper:
                 self._thread = None
             return bool(self._batches)
 
-    def _look(self) -> None:
-        """Wait until a batch wants looking at, and do so."""
+    def _look(self, connection: ExitStack) -> None:
+        """Wait until a batch wants looking at, and do so; the connection is kept for the next time."""
         with self._changed:
             now = time.monotonic()
             next_at = min(self._batches.values(), default=now)
@@ -98,14 +111,44 @@ class LeaseKeeper:
                 self._batches[batch] = self._next_look(batch, now)
         if not ripe:
             return
-        with self._box.dialect.connection():
+        try:
+            if self._box.database.is_closed():
+                connection.enter_context(self._connection())
             self.renew([batch for batch in ripe if now - batch.started_at < self._box.settings.max_run_seconds])
+        finally:
             for batch in ripe:
                 if now - batch.started_at >= SLICE_SECONDS:
-                    self.end_slice(batch)
-        for batch in ripe:
-            if now - batch.started_at >= self._box.settings.max_run_seconds and batch.overdue is not None:
-                batch.overdue()
+                    self._elsewhere(batch, self.end_slice)
+                if now - batch.started_at >= self._box.settings.max_run_seconds:
+                    self._elsewhere(batch, _end_run)
+
+    def _connection(self) -> AbstractContextManager[None]:
+        database = self._box.database
+        return private_connection(database) if can_have_one(database) else self._box.dialect.connection()
+
+    def _elsewhere(self, batch: Batch, step: Step) -> None:
+        """Do this in a thread of its own, which may wait for a locked row; unless one is at it."""
+        with self._changed:
+            if (batch, step) in self._ending:
+                return
+            self._ending.add((batch, step))
+        try:
+            threading.Thread(target=self._end, args=(batch, step), name="outbox-closing", daemon=True).start()
+        except RuntimeError as error:  # no room for one more: it is tried again with the next renewal
+            logger.warning("a batch gets no thread that settles it: %s", error)
+            self._ended(batch, step)
+
+    def _end(self, batch: Batch, step: Step) -> None:
+        try:
+            step(batch)
+        except Exception as error:
+            logger.warning("a batch could not be settled, trying again: %s", str(error).strip())
+        finally:
+            self._ended(batch, step)
+
+    def _ended(self, batch: Batch, step: Step) -> None:
+        with self._changed:
+            self._ending.discard((batch, step))
 
     def _wait(self, seconds: float) -> None:
         self._wakes_at = time.monotonic() + seconds
@@ -133,6 +176,12 @@ class LeaseKeeper:
         """The batch's time is up: settle what is finished, and let others have what has not begun."""
         if close(self._box, batch):
             self._box.bell.ring()
+
+
+def _end_run(batch: Batch) -> None:
+    """The batch has taken too long: interrupt what goes on, and settle the rest."""
+    if batch.overdue is not None:
+        batch.overdue()
 
 
 _keepers: weakref.WeakSet[LeaseKeeper] = weakref.WeakSet()

@@ -11,7 +11,7 @@ from outbox import retry
 from outbox.delivery.audience import Audience
 from outbox.delivery.batch import Delivery
 from outbox.destinations import Destination
-from outbox.destinations.recorded import RecordedDestinations
+from outbox.destinations.recorded import Snapshot
 from outbox.errors import Unavailable
 from outbox.event import Event
 from outbox.models import FAILED
@@ -33,7 +33,7 @@ def plan(box: Outbox, event: Event, audience: Audience, now: datetime) -> tuple[
     standings = {name: Standing.from_json(entry) for name, entry in event.progress.items()}
     if destinations or absent:
         standings.pop(NOBODY, None)
-    _hand_over(box.recorded, standings, (*names, *absent))
+    _hand_over(box.recorded.latest, standings, (*names, *absent))
     delivery = Delivery(event, standings)
     # The first claim was shared with a batch, and says nothing about a single event; only one alone does.
     if event.suspect and event.claims > max(event.max_attempts, 2):
@@ -50,7 +50,7 @@ def plan(box: Outbox, event: Event, audience: Audience, now: datetime) -> tuple[
     return delivery, due
 
 
-def _hand_over(recorded: RecordedDestinations, standings: dict[str, Standing], wanted: Collection[str]) -> None:
+def _hand_over(recorded: Snapshot, standings: dict[str, Standing], wanted: Collection[str]) -> None:
     """End what is open for retired destinations. A successor goes on where the one that it replaces stopped."""
     for name in [name for name in standings if recorded.is_retired(name)]:
         successor = recorded.successor(name)
@@ -65,7 +65,9 @@ def _leave_to_others(box: Outbox, delivery: Delivery, absent: Collection[str], n
     for name in absent:
         standing = delivery.standings[name]
         if standing.is_due(now):
-            delivery.standings[name] = standing.left_to_another_worker(now)
+            delivery.standings[name] = standing.left_to_another_worker(
+                now, is_running=box.recorded.latest.is_running(name)
+            )
             delivery.deferred = True
             box.warn_once(
                 f"Events wait for the destination {name}, which other workers have recorded and this process does not "

@@ -37,7 +37,10 @@ NO_NAMES = (retry.NOBODY, retry.OTHERS)
 def settle(box: Outbox, batch: Batch) -> None:
     """Write every finished delivery of the batch; and wait for whoever is writing others of it."""
     with batch.writing:
-        _write(box, batch)
+        try:
+            _write(box, batch)
+        finally:
+            batch.written()
 
 
 def _write(box: Outbox, batch: Batch) -> None:
@@ -129,7 +132,7 @@ def _row(box: Outbox, batch: Batch, delivery: Delivery, verdict: retry.Verdict) 
     due = None if verdict.next_attempt_at is None else timestamp.to_text(verdict.next_attempt_at)
     has_ended_well = verdict.status == DELIVERED
     retired = any(standing.state == retry.RETIRED for standing in delivery.standings.values())
-    progress = {name: standing.to_json() for name, standing in delivery.standings.items()}
+    progress = retry.to_progress(delivery.standings, delivery.event.scheduled_at)
     return (
         verdict.status,
         verdict.attempts,

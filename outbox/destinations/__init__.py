@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Protocol, Self
@@ -21,6 +21,8 @@ class Lease:
     # How many calls may be under way at once: `limits.concurrency`, or what others have left of it.
     at_once: int = 1
     clock: DatabaseClock = field(default_factory=lambda: DatabaseClock(datetime.now(UTC)))
+    # Waits a few seconds for a connection of the outbox's pool, when a call found none; returns whether there is one.
+    wait_for_connection: Callable[[], bool] = lambda: False
 
     @classmethod
     def lasting(cls, seconds: float, *, at_once: int = 1) -> Self:

@@ -4,21 +4,35 @@ from __future__ import annotations
 
 import inspect
 import logging
+from asyncio import CancelledError
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import timedelta
 from typing import Any
 
 from outbox import tracing
 from outbox.context import context
+from outbox.deferred_work import refuse_deferred_work
 from outbox.destinations import Lease
 from outbox.destinations.pattern import Pattern
-from outbox.errors import RegistrationError, Reject, RetryLater, Unavailable
+from outbox.errors import RegistrationError, Reject, RetryLater, Unavailable, describe
 from outbox.event import Event
 from outbox.limits import Limits
 from outbox.outcome import DELIVERED, Failed, Outcome, Retry
+from outbox.pool_exhausted import is_exhausted
 
 logger = logging.getLogger("outbox")
 
+# A pool that is too small is no fault of the event's, and costs it no attempt.
+NO_CONNECTION = "the connection pool had no connection left: raise its max_connections (`outbox doctor` says to what)"
+NO_CONNECTION_WAIT = timedelta(seconds=10)
+
+__all__ = ["RAISED", "Function", "Handler", "describe"]
+
 Function = Callable[[Event], Any]
+
+# What a call may raise that is about its own event. CancelledError is no Exception, but it is not meant for the thread:
+# it leaks out of a call that ran asyncio code. Others end the work of the thread: a time limit, a shutdown.
+RAISED = (Exception, SystemExit, CancelledError)
 
 
 class Handler:
@@ -51,21 +65,25 @@ class Handler:
 
     def deliver(self, events: Iterable[Event], lease: Lease) -> Iterator[tuple[Event, Outcome]]:
         for event in events:
-            yield event, self._call(event)
+            yield event, self._call(event, lease)
 
     def call(self, event: Event) -> None:
         """Call the function, in the event's context; what it raises goes through."""
         if event.correlation_id is None and event.tenant_id is None and event.span is None:
-            self.function(event)  # the usual: there is no context to enter
-            return
+            result = self.function(event)  # the usual: there is no context to enter
+        else:
+            result = self._call_in_context(event)
+        if result is not None:
+            refuse_deferred_work(self.name, result)
+
+    def _call_in_context(self, event: Event) -> Any:
         with context(correlation_id=event.correlation_id, tenant_id=event.tenant_id):
             if event.span is None:
-                self.function(event)
-                return
+                return self.function(event)
             with tracing.inside(event):
-                self.function(event)
+                return self.function(event)
 
-    def outcome_of(self, event: Event, error: Exception | SystemExit) -> Outcome:
+    def outcome_of(self, event: Event, error: BaseException) -> Outcome:
         """What it means that a call has raised."""
         match error:
             case Reject():
@@ -74,13 +92,17 @@ class Handler:
                 return Retry(str(error), error.after)
             case Unavailable():
                 return error
+        if is_exhausted(error):
+            return Unavailable(NO_CONNECTION, not_before=NO_CONNECTION_WAIT)
         self._log(event, error)
         return Retry(describe(error))
 
-    def _call(self, event: Event) -> Outcome:
+    def _call(self, event: Event, lease: Lease, *, again: bool = False) -> Outcome:
         try:
             self.call(event)
-        except (Exception, SystemExit) as error:
+        except RAISED as error:
+            if not again and is_exhausted(error) and lease.wait_for_connection():
+                return self._call(event, lease, again=True)
             return self.outcome_of(event, error)
         return DELIVERED
 
@@ -90,15 +112,6 @@ class Handler:
         self._seen.add(type(error))
         level = logging.WARNING if first else logging.DEBUG
         logger.log(level, "%s raised an error on %r; further ones like it at DEBUG", self.name, event, exc_info=error)
-
-
-def describe(error: BaseException) -> str:
-    """`ValueError: what it said`"""
-    try:
-        text = str(error)
-    except Exception:
-        text = "(its message could not be read)"
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def _check_signature(function: Function) -> None:

@@ -62,6 +62,7 @@ class Recorder:
             )
             return
         self._recorded = destinations
+        self._box.recorded.read()  # which names running workers have, may have changed without a new version
         if first and absent:
             logger.warning(
                 "No running worker has the recorded destinations %s: events that they want wait for a worker that has "
@@ -86,7 +87,8 @@ def record(box: Outbox, *, starting: bool = True) -> list[str]:
                 continue
             for pattern in sorted(patterns):
                 box.dialect.run(box.dialect.statements.destination_record, (name, pattern))
-            changed |= there is None or there.retired or not set(patterns) <= set(there.patterns)
+            # A name that no running worker had comes back: the others should know at once, since events wait for it.
+            changed |= there is None or there.retired or not there.alive or not set(patterns) <= set(there.patterns)
             changed |= _narrow(box, name)
         if starting:
             retired += [(old, new, BY_SUCCESSOR) for old, new in _replaced(box) if _counts(old, by_name)]

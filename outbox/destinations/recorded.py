@@ -11,7 +11,7 @@ be ended, and told from one to a name that was never recorded.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from outbox.database import Dialect
@@ -42,30 +42,21 @@ class RecordedDestination:
         return any(Pattern(text).matches(event_type) for text in self.patterns)
 
 
-class RecordedDestinations:
-    """A process's copy of the table. Claims return the table's version; another version means reading it anew."""
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What the table held at one version."""
 
-    def __init__(self, dialect: Dialect) -> None:
-        self._dialect = dialect
-        self._version: int | None = -1  # as no table has it
-        self.by_name: Mapping[str, RecordedDestination] = {}
-
-    def follow(self, version: int | None) -> None:
-        """Read the table anew if the copy is of another version."""
-        if version != self._version:
-            self.read()
-
-    def read(self) -> None:
-        """Read the table, whatever version the copy has."""
-        with self._dialect.connection():
-            version, by_name = read(self._dialect)
-        # The names first: a thread that sees the new version must not plan by the old names.
-        self.by_name = by_name
-        self._version = version
+    version: int
+    by_name: Mapping[str, RecordedDestination]
 
     def wanting(self, event_type: str) -> list[str]:
         """Return the names that want events of this type, without those that are retired."""
         return [name for name, each in self.by_name.items() if not each.retired and each.wants(event_type)]
+
+    def is_running(self, name: str) -> bool:
+        """Return whether a running worker had this name when the table was read, a minute ago at most in a worker."""
+        found = self.by_name.get(name)
+        return found is not None and found.alive
 
     def is_retired(self, name: str) -> bool:
         found = self.by_name.get(name)
@@ -75,6 +66,25 @@ class RecordedDestinations:
         """Return the name that has replaced this one, if any."""
         found = self.by_name.get(name)
         return found.replaced_by if found is not None and found.retired else None
+
+
+class RecordedDestinations:
+    """A process's copy of the table. Claims return the table's version; another version means reading it anew."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self._dialect = dialect
+        self.latest = Snapshot(-1, {})  # as no table has it
+
+    def at(self, versions: Collection[int | None]) -> Snapshot:
+        """Return the table as it was at the newest of these versions, or later."""
+        latest = self.latest
+        return latest if all(version == latest.version for version in versions) else self.read()
+
+    def read(self) -> Snapshot:
+        """Read the table, whatever version the copy has, and return it."""
+        with self._dialect.connection():
+            self.latest = snapshot = Snapshot(*read(self._dialect))
+        return snapshot
 
 
 def read(dialect: Dialect) -> tuple[int, dict[str, RecordedDestination]]:
@@ -89,10 +99,12 @@ def read(dialect: Dialect) -> tuple[int, dict[str, RecordedDestination]]:
             "VALUES ('destinations', 1, CURRENT_TIMESTAMP)."
         )
     by_name: dict[str, RecordedDestination] = {}
-    for _, name, pattern, retired, replaced_by, alive in rows:
+    # Those that count come first: a name that came back with fewer patterns counts with these alone.
+    for _, name, pattern, retired, replaced_by, alive in sorted(rows, key=lambda row: bool(row[3])):
         if name is not None:
             each = by_name.setdefault(name, RecordedDestination(name, retired=bool(retired), replaced_by=replaced_by))
-            each.patterns[pattern] = bool(alive)
+            if each.retired == bool(retired):
+                each.patterns[pattern] = bool(alive)
     return int(rows[0][0]), by_name
 
 

@@ -118,6 +118,11 @@ def adopt_queue(broker: dramatiq.Broker, settings: Settings) -> None:
         broker.outbox_queue = settings.queue
 
 
+def is_set() -> bool:
+    """Return whether the application has set a broker."""
+    return dramatiq.broker.global_broker is not None
+
+
 # Whether it agrees with the settings
 
 

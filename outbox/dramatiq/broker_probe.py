@@ -6,7 +6,7 @@ import contextlib
 import threading
 from typing import Any
 
-from outbox.destinations.handler import describe
+from outbox.errors import describe
 
 # How long the broker may take to answer.
 PROBE_SECONDS = 2.0

@@ -20,6 +20,7 @@ from outbox.dramatiq.fallback_poller import FallbackPoller
 from outbox.dramatiq.names import DELIVER
 from outbox.errors import OutboxError
 from outbox.inbox import MARK, SKIPPED
+from outbox.pool_size import check_pool
 from outbox.publish import WORKER
 
 M = TypeVar("M", bound=Middleware)
@@ -177,6 +178,7 @@ class Lifecycle(Middleware):
         # Whatever was due while nobody was here.
         box = outbox.current()
         box.bell.ring()
+        check_pool(box, worker.worker_threads)
         box.publisher.start(WORKER)
         self._poller = FallbackPoller(box, broker)
         self._poller.start()

@@ -6,6 +6,9 @@ gets as much as it can take, and everybody else goes on meanwhile.
 
 from __future__ import annotations
 
+import logging
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -18,6 +21,8 @@ from outbox.gates.store import FallbackStore, LocalStore, RedisStore, Store
 from outbox.settings import Settings
 
 __all__ = ["Gate", "Gates", "Permit"]
+
+logger = logging.getLogger("outbox")
 
 # Seconds. A limit is not worth waiting long for.
 ANSWER_TIMEOUT = 0.5
@@ -40,7 +45,13 @@ class Gates:
             if found is None:
                 hold_seconds = self._settings.max_run_seconds + self._settings.lease_seconds
                 gate = Gate(
-                    destination, self._shared(), self._clock, groups=self._settings.drains, hold_seconds=hold_seconds
+                    destination,
+                    self._shared(),
+                    self._clock,
+                    groups=self._settings.drains,
+                    hold_seconds=hold_seconds,
+                    run_seconds=self._settings.max_run_seconds,
+                    on_stuck=self._end_process if self._settings.exit_on_stuck else lambda: None,
                 )
                 found = self._gates[id(destination)] = (destination, gate)
             return found[1]
@@ -64,6 +75,22 @@ class Gates:
             for name, (state, now) in states.items()
             if not state.is_calm(now)
         }
+
+    def stuck(self) -> dict[str, dict[str, Any]]:
+        """Return the destinations, by name, with calls that have not returned in time: how many, and for how long."""
+        with self._lock:
+            gates = [gate for _, gate in self._gates.values()]
+        found = {gate.name: gate.stuck() for gate in gates}
+        return {
+            name: {"calls": stuck.calls, "seconds": round(stuck.seconds, 3), "all_places": stuck.all_places}
+            for name, stuck in found.items()
+            if stuck is not None
+        }
+
+    def _end_process(self) -> None:
+        """Stop as on a signal: what is in flight finishes, and what has not begun is given back."""
+        logger.critical("OUTBOX_EXIT_ON_STUCK is set: this process ends, so that another may take its place")
+        os.kill(os.getpid(), signal.SIGTERM)
 
     def _shared(self) -> Store:
         if self._store is None:

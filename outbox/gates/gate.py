@@ -1,4 +1,8 @@
-"""A gate stands before each destination: it is asked before events go, and told what became of them."""
+"""A gate stands before each destination: it is asked before events go, and told what became of them.
+
+A call that never returns keeps its place until its thread ends, so that calls that hang can't take more threads and
+connections than the destination has places. When they have all of them, this process gives it nothing: it is stuck.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +12,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from uuid import uuid4
 
 from outbox.destinations import Destination
 from outbox.errors import Unavailable
 from outbox.gates import state as states
-from outbox.gates.state import Answer, Request, State
+from outbox.gates.state import Answer, Place, Request, State
 from outbox.gates.store import LocalStore, Store
 from outbox.limits import Limits
 from outbox.outcome import Outcome
@@ -30,6 +34,17 @@ WEIGHT = 1 / 3
 NO_LIMITS = Limits()
 
 
+@dataclass(frozen=True, slots=True)
+class Stuck:
+    """Calls that should have returned by now: how many, the seconds since they should have, and whether they have all
+    places, so that this process gives the destination nothing.
+    """
+
+    calls: int
+    seconds: float
+    all_places: bool
+
+
 class Gate:
     """One destination's breaker, places and turns, as this process sees them."""
 
@@ -41,14 +56,23 @@ class Gate:
         *,
         groups: int,
         hold_seconds: float,
+        run_seconds: float | None = None,
+        on_stuck: Callable[[], None] = lambda: None,
     ) -> None:
+        """`run_seconds`: calls that take longer don't return in time; `on_stuck` is called when no place is left."""
         self.name = destination.name
         self.limits: Limits = getattr(destination, "limits", None) or NO_LIMITS
         self._at_once: int = getattr(destination, "at_once", 1)
         self._hold_seconds: float = getattr(destination, "hold_seconds", hold_seconds)
+        self._run_seconds = hold_seconds if run_seconds is None else run_seconds
+        self._on_stuck = on_stuck
+        # The calls of this process that are under way: since when, and how many.
+        self._held: dict[str, tuple[float, int]] = {}
+        self._told_stuck = False
         self._store = store
         self._clock = clock
         # Without a limit of its own, a process works on no more than this many shares of it at the same time.
+        self._groups = groups
         self._own = Limits(concurrency=groups, open_after=None)
         self._own_store = LocalStore(clock)
         self._lock = threading.Lock()
@@ -65,6 +89,8 @@ class Gate:
     def enter(self, events: int, *, hurried: bool, on_wait: Callable[[], None] = lambda: None) -> Permit:
         """Ask for so many events. `hurried` ones have a second, and leave room for others."""
         holder = str(uuid4())
+        if self._is_stuck(hurried=hurried):
+            return Permit(self, holder, Answer(0, full=True, wait=states.MOST_WAIT))
         request = Request(holder, events, self._at_once, self._hold_seconds, self._per_second if hurried else None)
         ends_at = time.monotonic() + PATIENCE_SECONDS
         with self._in_line(holder):
@@ -74,9 +100,62 @@ class Gate:
                     answer = self._ask(request, bounded=hurried)
                     # Places that have been taken for longer won't be free in a moment.
                     if not answer.full or answer.wait > states.LEAST_WAIT or not in_time:
-                        return Permit(self, holder, answer)
+                        return self._permit(holder, answer)
                 on_wait()
                 self._wait_for_a_move(moves)
+
+    def _permit(self, holder: str, answer: Answer) -> Permit:
+        if answer.events:
+            with self._lock:
+                self._held[holder] = self._clock(), answer.at_once
+        return Permit(self, holder, answer)
+
+    def stuck(self) -> Stuck | None:
+        """Return what has not returned in time, if anything."""
+        if not self._held:
+            return None  # the usual
+        now = self._clock()
+        with self._lock:
+            late = [(since, calls) for since, calls in self._held.values() if now - since >= self._run_seconds]
+        if not late:
+            return None
+        calls = sum(calls for _, calls in late)
+        limit = self.limits.concurrency
+        all_places = len(late) >= self._groups if limit is None else calls >= limit
+        return Stuck(calls, now - min(late)[0] - self._run_seconds, all_places)
+
+    def _is_stuck(self, *, hurried: bool) -> bool:
+        """Return whether calls that don't return have all places; the log says so once."""
+        found = self.stuck()
+        if found is None or not found.all_places:
+            return False
+        with self._lock:
+            told, self._told_stuck = self._told_stuck, True
+        if not told:
+            logger.critical(
+                "%d calls of %s have not returned %.0f s after they were interrupted, and never may: this process "
+                "delivers nothing more to it until they return. Its events are put off, at no cost, for other "
+                "processes. Restart this process, and give the calls a timeout.",
+                found.calls,
+                self.name,
+                found.seconds,
+            )
+            if hurried:
+                self._on_stuck()
+        return True
+
+    def _still_held(self, state: State, now: float) -> State:
+        """Return the state with the places of calls that take longer than a place is meant to be held for."""
+        if not self._held:
+            return state  # the usual
+        clock = self._clock()
+        with self._lock:
+            old = {
+                holder: Place(calls, now - (clock - since), now + self._hold_seconds)
+                for holder, (since, calls) in self._held.items()
+                if clock - since >= self._hold_seconds / 2
+            }
+        return states.hold(state, old) if old else state
 
     def _wait_for_a_move(self, known: int) -> None:
         with self._moved:
@@ -122,7 +201,9 @@ class Gate:
         calls = min(self._at_once, request.events)
         speed = None if request.per_second is None else request.per_second * calls
         alone = Request(request.holder, request.events, 1, request.hold_seconds, speed)
-        answer = self._own_store.update(self.name, lambda state, now: states.ask(state, now, alone, self._own))
+        answer = self._own_store.update(
+            self.name, lambda state, now: states.ask(self._still_held(state, now), now, alone, self._own)
+        )
         at_once = min(self._at_once, answer.events)
         return answer if at_once == answer.at_once else replace(answer, at_once=at_once)
 
@@ -137,6 +218,8 @@ class Gate:
         self._calm_until = self._clock() + VIEW_SECONDS if calm else 0.0
         if calm and not self._is_limited:
             return state, Answer(request.events, min(self._at_once, request.events))
+        if self.limits.concurrency is not None:
+            state = self._still_held(state, now)
         return states.ask(state, now, request, self.limits)
 
     @property
@@ -144,6 +227,11 @@ class Gate:
         return self.limits.concurrency is not None or self.limits.per_second is not None
 
     def leave(self, holder: str) -> None:
+        with self._lock:
+            self._held.pop(holder, None)
+            returned, self._told_stuck = self._told_stuck, False
+        if returned:
+            logger.warning("calls of %s have returned: this process delivers to it again", self.name)
         if self.limits.concurrency is not None:
             self._store.release(self.name, lambda state, _: (states.leave(state, holder), None))
         else:

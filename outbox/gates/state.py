@@ -34,6 +34,8 @@ BURST_SECONDS = 0.1
 EXACT_SECONDS = 1e-6
 # Nobody's turn is put further away than this: things may get better meanwhile.
 HORIZON_SECONDS = 600.0
+# Two readings of one clock differ by less than this, unless the clock was set back between them.
+SKEW_SECONDS = 1.0
 # When all places are taken: how long until it is worth another look, at least and at most.
 LEAST_WAIT, MOST_WAIT = 0.2, 30.0
 
@@ -58,6 +60,7 @@ class State:
     places: dict[str, Place] = field(default_factory=dict)
     next_at: float = 0.0  # when the next event is on schedule
     tail_at: float = 0.0  # the next turn to be given out
+    written_at: float = 0.0  # by the clock of whoever keeps it; 0: unknown
 
     @property
     def open(self) -> bool:
@@ -66,6 +69,29 @@ class State:
     def is_calm(self, now: float) -> bool:
         """Neither open nor just recovered: nothing to agree on, unless there are limits."""
         return not self.open and (self.recovered_at is None or now - self.recovered_at >= RAMP_SECONDS)
+
+    def by_clock(self, now: float) -> Self:
+        """Return the state as if it had been written now, if it was written in the future: its clock was set back.
+
+        Without that a destination would be left alone, and its places and turns be taken, for as long as the clock
+        was ahead.
+        """
+        ahead = self.written_at - now
+        if ahead <= SKEW_SECONDS:
+            return self
+        places = {
+            holder: Place(place.calls, place.since - ahead, place.until - ahead)
+            for holder, place in self.places.items()
+        }
+        return replace(
+            self,
+            open_until=self.open_until - ahead,
+            recovered_at=None if self.recovered_at is None else self.recovered_at - ahead,
+            places=places,
+            next_at=self.next_at - ahead,
+            tail_at=self.tail_at - ahead,
+            written_at=now,
+        )
 
     def to_json(self) -> str:
         return json.dumps(self, default=_fields, separators=(",", ":"), sort_keys=True)
@@ -130,6 +156,11 @@ def ask(state: State, now: float, request: Request, limits: Limits) -> tuple[Sta
     places_in_all = calls if limits.concurrency is None else limits.concurrency
     pace = _least(rate, None if request.per_second is None else request.per_second * places_in_all)
     return _queue_up(state, now, request.events - events, Answer(events, calls), pace)
+
+
+def hold(state: State, places: dict[str, Place]) -> State:
+    """Return the state with these places, whose calls are not over although their time is."""
+    return _with_places(state, state.places | places)
 
 
 def leave(state: State, holder: str) -> State:
@@ -206,7 +237,8 @@ def _with_places(state: State, places: dict[str, Place]) -> State:
     if places == state.places:
         return state
     return State(
-        state.trips, state.open_until, state.error, state.recovered_at, places, state.next_at, state.tail_at
+        state.trips, state.open_until, state.error, state.recovered_at, places, state.next_at, state.tail_at,
+        state.written_at,
     )  # fmt: skip
 
 

@@ -1,7 +1,8 @@
 """Where gates keep their states: in this process, or in Redis for all workers of a deployment.
 
 Decisions are made in Python, by functions from a state to a state. Redis only compares and sets: whoever was overtaken
-decides again. Redis is also the clock, so that hosts whose clocks differ agree.
+decides again. Redis is also the clock, so that hosts whose clocks differ agree; should it be set back, a state that was
+written before that is read as if it had been written just now.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 from outbox.gates.state import State
@@ -86,7 +88,10 @@ class RedisStore:
         ends_at = time.monotonic() + OVERTAKEN_SECONDS
         while True:
             before, state, read, read_at = self._seen[name]
-            after, answer = decide(state, read + time.monotonic() - read_at)
+            now = read + time.monotonic() - read_at
+            after, answer = decide(state.by_clock(now), now)
+            if after != state:
+                after = replace(after, written_at=now)
             text = before if after == state else after.to_json()
             if self._exchange(name, before, text, after):
                 return answer

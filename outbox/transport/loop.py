@@ -20,6 +20,9 @@ K = TypeVar("K")
 PIECE_SECONDS = 0.5
 # A lookup, or a descriptor that select() can't have, does not end the wait: it is looked at this often.
 GLANCE_SECONDS = 0.002
+# So many steps are usual for a request: to connect, to send a large body, to receive. A receiver that sends byte by
+# byte causes a step with each: then there is a pause before each.
+STEPS_PER_REQUEST = 100
 # They are closed for their age alone: by itself, libcurl may keep four for each request that is under way, and at the
 # end of a batch these are few.
 MOST_CONNECTIONS = 10_000
@@ -39,6 +42,7 @@ class Loop:
         self._resolving: dict[Transfer, Lookup] = {}
         self._answers: list[tuple[Transfer, Answer]] = []
         self._is_blind = False
+        self._steps_left = 0
 
     @property
     def is_at_rest(self) -> bool:
@@ -51,6 +55,7 @@ class Loop:
         """
         keys: dict[Transfer, K] = {}
         more = True
+        self._steps_left = 0
         try:
             while True:
                 while more and len(keys) < at_once:
@@ -60,6 +65,7 @@ class Loop:
                     else:
                         transfer = self._idle.pop() if self._idle else Transfer(self._route)
                         keys[transfer] = taken[0]
+                        self._steps_left += STEPS_PER_REQUEST
                         self._begin(transfer, taken[1])
                 if not keys:
                     return
@@ -109,6 +115,9 @@ class Loop:
             self._multi.perform()
             self._collect()
         if not self._answers:
+            self._steps_left -= 1
+            if self._steps_left < 0:
+                time.sleep(GLANCE_SECONDS)
             self._wait()
 
     def _connect(self) -> None:
@@ -140,7 +149,7 @@ class Loop:
         for handle, code, message in failed:
             self._settle(self._remove(handle), code, message)
         for transfer in [each for each in self._sending.values() if each.head]:
-            if transfer.is_answered_enough:
+            if transfer.has_sent_enough:
                 self._remove(transfer.handle)
                 self._answers.append((transfer, transfer.answered()))
 

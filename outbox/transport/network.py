@@ -15,6 +15,7 @@ import httpcore
 
 from outbox.transport.address import check_public
 from outbox.transport.deadline import Deadline
+from outbox.transport.limits import Meter
 from outbox.transport.resolver import Address, Resolver
 
 # An interrupt reaches a thread only between two instructions: waiting is done in pieces.
@@ -77,6 +78,7 @@ class Stream(httpcore.NetworkStream):
         self._socket = connection
         self._deadline = deadline
         self._unsent: list[bytes] = []
+        self._meter = Meter()
         self._piece = 0.0
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
@@ -91,11 +93,15 @@ class Stream(httpcore.NetworkStream):
                 received = self._socket.recv(max_bytes)
             except TimeoutError:
                 continue  # it is the deadline that says when it is over
-            if received:
-                self._deadline.answered = True
-            return received
+            if not received:
+                return received
+            self._deadline.answered = True
+            return self._meter.admit(received)
 
     def _send(self) -> None:
+        if not self._unsent:
+            return
+        self._meter.begin()
         rest = memoryview(b"".join(self._unsent))
         self._unsent.clear()
         while rest:

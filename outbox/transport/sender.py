@@ -12,6 +12,7 @@ import httpx
 from outbox.transport import Answer, NotReached, Refused, Request, Response, response
 from outbox.transport.address import AddressRefused
 from outbox.transport.deadline import Deadline
+from outbox.transport.limits import BODY_PIECES, LimitExceeded
 from outbox.transport.network import Network
 from outbox.transport.resolver import Resolver
 from outbox.transport.url import Url
@@ -46,7 +47,7 @@ class Sender:
             return Refused(str(error))
         except TimeoutError:
             return NotReached(f"timed out while {self._deadline.doing}")
-        except (OSError, httpcore.RemoteProtocolError, httpcore.ProxyError) as error:
+        except (OSError, httpcore.RemoteProtocolError, httpcore.ProxyError, LimitExceeded) as error:
             return NotReached(self._explain(error))
         except Exception as error:
             return Refused(f"not sent: {type(error).__name__}: {error}")
@@ -114,15 +115,15 @@ class Sender:
     def _read(self, answer: httpcore.Response) -> Response:
         """What the receiver said. It has said it with the status: what goes wrong from then on changes nothing."""
         self._deadline.shorten(response.BODY_SECONDS)
-        body = b""
-        with contextlib.closing(answer), contextlib.suppress(OSError, httpcore.RemoteProtocolError):
-            for piece in answer.iter_stream():
+        body = bytearray()
+        with contextlib.closing(answer), contextlib.suppress(OSError, httpcore.RemoteProtocolError, LimitExceeded):
+            for number, piece in enumerate(answer.iter_stream(), 1):
                 body += piece
-                if len(body) >= response.BODY_BYTES:
+                if len(body) >= response.BODY_BYTES or number >= BODY_PIECES:
                     break
         if _is_followed_by_more(answer):
             self.close()
-        return response.read(answer.status, answer.extensions.get("reason_phrase", b""), answer.headers, body)
+        return response.read(answer.status, answer.extensions.get("reason_phrase", b""), answer.headers, bytes(body))
 
     def _explain(self, error: Exception) -> str:
         doing = self._deadline.doing

@@ -11,8 +11,6 @@ import os
 import re
 import socket
 import time
-from collections.abc import Iterator
-from http import HTTPStatus
 from typing import NamedTuple
 
 import pycurl
@@ -20,6 +18,8 @@ import pycurl
 from outbox.transport import NotReached, Refused, Request, Response, response
 from outbox.transport.address import check_public, is_public
 from outbox.transport.authorities import Authorities
+from outbox.transport.heads import Heads, is_good
+from outbox.transport.limits import BODY_PIECES, MOST_LINES
 from outbox.transport.resolver import Address
 from outbox.transport.url import Url
 
@@ -32,8 +32,6 @@ LAST_IN_SIGHT = 1024 - 64
 # no way to read the body again, and says so.
 _DIED = pycurl.E_SEND_FAIL_REWIND
 _OURS = frozenset((pycurl.E_URL_MALFORMAT, pycurl.E_FAILED_INIT, pycurl.E_OUT_OF_MEMORY, 43, 48))
-# As numbers, which are compared many times a second.
-_OK, _REDIRECTS = HTTPStatus.OK.value, HTTPStatus.MULTIPLE_CHOICES.value
 _VERIFIED = re.compile(r"^SSL certificate (problem|OpenSSL verify result): ")
 _BROKEN = frozenset((pycurl.E_SEND_ERROR, pycurl.E_RECV_ERROR))
 
@@ -59,8 +57,10 @@ class Transfer:
         self._address: Address | None = None
         self._left: list[Address] = []
         self.is_out_of_sight = False
-        self.head: list[bytes] = []
+        self._heads = Heads()
+        self.head = self._heads.lines
         self._body: list[bytes] = []
+        self._counted = self._size = 0  # the pieces of the body that have been measured, and their bytes
         self._cut_at: float | None = None
         self.handle = self._made()
 
@@ -172,8 +172,9 @@ class Transfer:
         if opens != self._opens:
             self._opens = opens
             self.handle.setopt(pycurl.FRESH_CONNECT, int(opens))
-        self.head.clear()
+        self._heads.clear(through_tunnel=self._tunnels and opens)
         self._body.clear()
+        self._counted = self._size = 0
         self._cut_at = None
         self._refusal = None
         self._wants_to_open = False
@@ -205,21 +206,33 @@ class Transfer:
     def answered(self) -> Response | NotReached:
         """Of one that took the event, nothing more is needed."""
         status: int = self.handle.getinfo(pycurl.RESPONSE_CODE)
-        if _is_good(status):
+        if is_good(status) and self._heads.are_short:
             return Response(status)
-        answer = self._answer
+        self._heads.read()
+        if self._heads.excess is not None:
+            return NotReached(f"no HTTP answer: {self._heads.excess}")
+        answer = self._heads.answer
         if answer is None:  # libcurl takes 101 for an answer
             return NotReached(f"no HTTP answer: nothing follows {status}")
         return response.read(answer.status, answer.reason, answer.headers, b"".join(self._body))
 
     @property
-    def is_answered_enough(self) -> bool:
-        """The receiver has answered, and goes on for too long: in bytes, or in time."""
+    def has_sent_enough(self) -> bool:
+        """The receiver goes on for too long: before its answer, or after it, in bytes, in pieces or in time."""
+        self._heads.read()
+        if self._heads.answer is None:
+            return self._heads.excess is not None
         if self._cut_at is None:
-            if not self._is_answered:
-                return False
             self._cut_at = time.monotonic() + response.BODY_SECONDS
-        return sum(map(len, self._body)) >= response.BODY_BYTES or time.monotonic() >= self._cut_at
+        pieces = len(self._body)
+        self._size += sum(map(len, self._body[self._counted :]))
+        self._counted = pieces
+        return (
+            self._size >= response.BODY_BYTES
+            or pieces >= BODY_PIECES
+            or len(self.head) > 2 * MOST_LINES  # trailers
+            or time.monotonic() >= self._cut_at
+        )
 
     def failed(self, code: int, message: str) -> Response | NotReached | Refused | None:
         """None: to be sent again, after a lookup or as it is now.
@@ -234,7 +247,8 @@ class Transfer:
         if self._wants_to_open or (code == _DIED and not self._opens):
             self._address = None
             return None
-        if self._is_answered:
+        self._heads.read()
+        if self._heads.answer is not None or self._heads.excess is not None:
             return self.answered()
         if self._opens and not self._is_connected:
             if self._left and not self.is_late:
@@ -256,7 +270,7 @@ class Transfer:
             return f"timed out while {self._doing()}"
         if code == pycurl.E_PEER_FAILED_VERIFICATION:
             return f"the receiver's certificate was not accepted: {_VERIFIED.sub('', message)}"
-        if self._tunnels and self._opens and (said := next(self._blocks(), None)) and not said.is_good:
+        if (said := self._heads.of_tunnel) is not None and not said.is_good:
             return f"the proxy answered {said.status} {said.reason.decode('latin-1')}".rstrip()
         if code in _BROKEN or not self._is_connected:
             number: int = self.handle.getinfo(pycurl.OS_ERRNO)
@@ -274,56 +288,6 @@ class Transfer:
             if not self._is_connected:
                 return "agreeing on TLS"
         return "sending" if getinfo(pycurl.SIZE_UPLOAD_T) < len(self._request.body) else "waiting for the answer"
-
-    @property
-    def _is_answered(self) -> bool:
-        return self._answer is not None
-
-    @property
-    def _answer(self) -> Block | None:
-        """Through a tunnel, the first answer is the proxy's."""
-        blocks = self._blocks()
-        if self._tunnels and self._opens:
-            next(blocks, None)
-        return next(blocks, None)
-
-    def _blocks(self) -> Iterator[Block]:
-        """The heads that are complete, without hints that come before an answer."""
-        lines: list[bytes] = []
-        for line in self.head:
-            stripped = line.rstrip(b"\r\n")
-            if stripped:
-                lines.append(stripped)
-                continue
-            block = _block(lines)
-            lines = []
-            if block is not None and block.status >= _OK:
-                yield block
-
-
-class Block(NamedTuple):
-    """The head of an answer."""
-
-    status: int
-    reason: bytes
-    headers: list[tuple[bytes, bytes]]
-
-    @property
-    def is_good(self) -> bool:
-        return _is_good(self.status)
-
-
-def _is_good(status: int) -> bool:
-    return _OK <= status < _REDIRECTS
-
-
-def _block(lines: list[bytes]) -> Block | None:
-    _, _, rest = lines[0].partition(b" ") if lines else (b"", b"", b"")
-    status, _, reason = rest.lstrip().partition(b" ")
-    if not status.isdigit():
-        return None  # a trailer
-    pairs = (line.partition(b":") for line in lines[1:])
-    return Block(int(status), reason.strip(), [(name, value.strip()) for name, _, value in pairs])
 
 
 def written(address: Address) -> str:

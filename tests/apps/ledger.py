@@ -6,6 +6,7 @@
 {"do": "work", "seconds": s}             returns after a while
 {"do": "abort"}                          ends the worker process without ado
 {"do": "hang"}                           never returns
+{"do": "block", "dam": path}             reads a file, which may be a pipe: waits where no exception reaches it
 {"do": "raise", "what": name}            raises what Python calls so, whatever it is
 {"do": "forget"}                         opens a transaction, and returns
 {"do": "leak"}                           opens a file, and keeps it
@@ -62,6 +63,8 @@ def behave(event: outbox.Event, payload: dict[str, Any]) -> None:
         case "hang":
             while True:
                 time.sleep(0.01)
+        case "block":
+            Path(payload["dam"]).read_bytes()
         case "abort" | "raise" | "forget" | "leak":
             misbehave(payload)
 

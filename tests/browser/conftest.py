@@ -8,13 +8,12 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
-from tests.processes import BIN, MakeStage, Stage, make_stage
+from tests.processes import BIN, MakeStage, Program, Stage, make_stage
 
 __all__ = ["make_stage"]
 
@@ -31,12 +30,6 @@ FLAGS = (
     "--disable-sync",
 )
 READY = "The dashboard is running on "
-
-
-def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Only for those who ask for it by name."""
-    asked = any("browser" in argument for argument in config.args)
-    return None if asked else True
 
 
 def find_browser() -> str:
@@ -65,16 +58,34 @@ def stage(make_stage: MakeStage) -> Stage:
     return make_stage(publish_seconds=0.5)
 
 
+def found_in(program: Program, pattern: str) -> str:
+    """What it has printed last of this kind."""
+    found: list[str] = re.findall(pattern, program.said())
+    return found[-1]
+
+
 class Dashboard:
     """Pages of one dashboard, and whatever they did that they should not do."""
 
-    def __init__(self, chromium: Any, address: str) -> None:
+    def __init__(self, chromium: Any, program: Program) -> None:
         self._chromium = chromium
-        self.address = address
+        self._program = program
+        self.address = found_in(program, rf"{READY}(http://127\.0\.0\.1:\d+)/")
         self.trouble: list[str] = []
         self._contexts: list[Any] = []
 
+    @property
+    def link(self) -> str:
+        """The one that signs in the next browser."""
+        return found_in(self._program, rf"{self.address}(/login\?token=\S+)")
+
     def page(self, **options: Any) -> Page:
+        """A page of a browser that has just signed in."""
+        page = self.stranger(**options)
+        page.goto(self.link)
+        return page
+
+    def stranger(self, **options: Any) -> Page:
         """A page of a browser that knows nothing yet."""
         context = self._chromium.new_context(base_url=self.address, **options)
         context.set_default_timeout(20_000)
@@ -109,9 +120,7 @@ class Dashboard:
 def dashboard(stage: Stage, chromium: Any) -> Iterator[Dashboard]:
     """At the end: no error, no dialog, nothing that the policy had to stop, no request to anybody else."""
     program = stage.start("dashboard", BIN / "outbox", "dashboard", "--port", "0", ready=READY)
-    found = re.search(rf"{READY}(http://127\.0\.0\.1:\d+)/", program.said())
-    assert found is not None
-    opened = Dashboard(chromium, found[1])
+    opened = Dashboard(chromium, program)
     yield opened
     opened.close()
     assert opened.trouble == []

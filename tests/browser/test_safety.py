@@ -106,7 +106,7 @@ def test_another_page_can_neither_frame_it_nor_post_to_it(stage: Stage, dashboar
     event = plant(stage, "harmless")
     page = dashboard.page()
     page.goto("/events")  # the browser has the cookie now
-    (cookie,) = page.context.cookies()
+    (cookie,) = [each for each in page.context.cookies() if each["name"] == "outbox_csrf"]
     attack = (
         f"<iframe src='{dashboard.address}/'></iframe><form method=post action='{dashboard.address}/act'>"
         f"<input name=action value=delete><input name=scope value=selected><input name=id value='{event}'>"
@@ -117,6 +117,36 @@ def test_another_page_can_neither_frame_it_nor_post_to_it(stage: Stage, dashboar
     assert page.frames[1].locator(".brand").count() == 0
     with page.expect_navigation(url="**/act"):
         page.evaluate("document.forms[0].submit()")
-    assert page.get_by_role("heading", name="This request came from another page").is_visible()
+    assert page.get_by_role("heading", name="You are not signed in").is_visible()  # the browser keeps the cookie back
     assert stage.statuses() == {"failed": 1}
     dashboard.trouble.clear()  # the attacker's own page, and the frame that was refused
+
+
+def test_a_browser_signs_in_once_and_its_address_bar_forgets_the_token(dashboard: Dashboard) -> None:
+    page = dashboard.stranger()
+    page.goto("/")
+    assert page.get_by_role("heading", name="You are not signed in").is_visible()
+    used = dashboard.link
+    page.goto(used)
+    assert page.url == f"{dashboard.address}/"
+    page.get_by_role("link", name="Events").first.click()
+    page.wait_for_url("**/events")
+    page.go_back()
+    assert page.url == f"{dashboard.address}/"
+    other = dashboard.stranger()
+    other.goto(used)
+    assert other.get_by_role("heading", name="You are not signed in").is_visible()
+    other.goto(dashboard.link)
+    assert other.url == f"{dashboard.address}/"
+    assert other.locator(".brand").is_visible()
+
+
+def test_a_link_that_is_opened_from_another_site_signs_in_too(dashboard: Dashboard) -> None:
+    page = dashboard.stranger()
+    mail = f"<a href='{dashboard.address}{dashboard.link}'>the link</a>"
+    page.route("http://mail.test/", lambda route: route.fulfill(content_type="text/html", body=mail))
+    page.goto("http://mail.test/")
+    page.get_by_role("link").click()
+    page.get_by_role("link", name="Try again").click()  # the browser has the cookie, and sends it from here on
+    page.locator(".brand").wait_for()
+    dashboard.trouble.clear()  # the other site

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from tests.chaos import faults
 from tests.chaos.account import COMMITTED, Account, Delivery, Emitted, Fault, Transaction
-from tests.chaos.destinations import HANDLER, STREAM, WEBHOOK
+from tests.chaos.destinations import ARCHIVE, HANDLER, STREAM, WEBHOOK
 
 ENDED = ("delivered", "failed")
 # What a broken connection is to Peewee. Anything else is no matter of the database being away.
@@ -20,6 +20,7 @@ LOSE_LEASES = (*faults.DEATHS, faults.PAUSED, *faults.DATABASE)
 # After these, at one: it may have accepted what it could not say.
 LOSE_ANSWERS = {
     HANDLER: (),
+    ARCHIVE: (),
     WEBHOOK: (faults.RECEIVER_KILLED, faults.ANSWERS_LOST),
     STREAM: (faults.BUS_PAUSED,),
 }
@@ -59,7 +60,10 @@ def _not_to_be(account: Account, id: str) -> str | None:
 
 
 def ends(account: Account) -> Iterator[Violation]:
-    """I2: what was committed is delivered to all, or failed and says why; of a transaction all or nothing."""
+    """I2: what was committed is delivered, or failed and says why; of a transaction all or nothing.
+
+    I8: what counts as delivered has reached every destination, whichever worker had it.
+    """
     for transaction in account.transactions:
         if transaction.fate == COMMITTED and transaction.name not in account.notes:
             yield Violation(
@@ -90,7 +94,7 @@ def _end_of(account: Account, transaction: Transaction, event: Emitted) -> Itera
     else:
         for destination in event.destinations:
             if (event.id, destination) not in account.delivered:
-                yield Violation("I2", f"lost: it counts as delivered, and the {destination} never got it", event.id)
+                yield Violation("I8", f"lost: it counts as delivered, and the {destination} never got it", event.id)
 
 
 def fence(account: Account) -> Iterator[Violation]:

@@ -1,10 +1,14 @@
 """Which events go where, and how workers are told where that is."""
 
 HANDLED, POSTED, STREAMED, EVERYWHERE = "chaos.handled", "chaos.posted", "chaos.streamed", "chaos.everywhere"
-HANDLER, WEBHOOK, STREAM = "handler", "webhook", "stream"
+ARCHIVED = "chaos.archived"
+# The archive is registered in one worker only.
+HANDLER, WEBHOOK, STREAM, ARCHIVE = "handler", "webhook", "stream", "archive"
 
 # Variables of the workers' environment, and a key in the stream's Redis.
-LEDGER, HOOK, BUS, BREAKER = (f"OUTBOX_TEST_CHAOS_{name}" for name in ("LEDGER", "HOOK", "BUS", "BREAKER"))
+LEDGER, ARCHIVE_LEDGER, HOOK, BUS, BREAKER = (
+    f"OUTBOX_TEST_CHAOS_{name}" for name in ("LEDGER", "ARCHIVE_LEDGER", "HOOK", "BUS", "BREAKER")
+)
 STREAM_KEY = "events"
 
 DESTINATIONS: dict[str, tuple[str, ...]] = {
@@ -12,6 +16,7 @@ DESTINATIONS: dict[str, tuple[str, ...]] = {
     POSTED: (WEBHOOK,),
     STREAMED: (STREAM,),
     EVERYWHERE: (HANDLER, WEBHOOK, STREAM),
+    ARCHIVED: (HANDLER, ARCHIVE),
 }
 
 

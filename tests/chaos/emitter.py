@@ -14,7 +14,7 @@ from typing import Any
 import outbox
 from outbox.core import Outbox
 from outbox.encoding import encode_object
-from tests.chaos.destinations import EVERYWHERE, HANDLED, POSTED, STREAMED
+from tests.chaos.destinations import ARCHIVED, EVERYWHERE, HANDLED, POSTED, STREAMED
 from tests.chaos.ledger import Ledger, digest
 
 COMMITTED, ROLLED_BACK, UNKNOWN = "committed", "rolled back", "unknown"
@@ -24,7 +24,7 @@ WORK_SECONDS = 0.02
 UNDONE = 0.15  # of all transactions, and of all that have a savepoint
 # Deaths of workers cost events attempts, and must not be what fails them.
 ATTEMPTS, DOOMED_ATTEMPTS = 100, 2
-KINDS = (HANDLED,) * 6 + (STREAMED,) * 2 + (POSTED, EVERYWHERE)
+KINDS = (HANDLED,) * 6 + (STREAMED,) * 2 + (POSTED, EVERYWHERE, ARCHIVED)
 DEEDS = ("pass",) * 12 + ("work",) * 4 + ("fail",) * 3 + ("doom",)
 
 

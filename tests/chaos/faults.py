@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from outbox import crash
 from tests.chaos import receiver
-from tests.chaos.destinations import HANDLER, STREAM, WEBHOOK
+from tests.chaos.destinations import ARCHIVE, HANDLER, STREAM, WEBHOOK
 from tests.chaos.proxy import AFTER, BEFORE
 
 if TYPE_CHECKING:
@@ -27,7 +27,8 @@ ENOUGH = 10
 
 KILLED, PAUSED = "a worker is killed in mid-batch", "a worker is paused past its lease"
 CRASHED = {point: f"a worker dies {point.replace('-', ' ')}" for point in crash.POINTS}
-DEATHS = (KILLED, *CRASHED.values())
+ARCHIVER_AWAY = "the only worker that has the archive is away"
+DEATHS = (KILLED, ARCHIVER_AWAY, *CRASHED.values())
 
 POSTGRES_RESTARTED = "PostgreSQL is stopped at once and started"
 CONNECTIONS_ENDED = "PostgreSQL ends all connections, again and again"
@@ -54,6 +55,7 @@ AWAY = {RECEIVER_KILLED: WEBHOOK, RECEIVER_HANGS: WEBHOOK, RECEIVER_REFUSES: WEB
 # What each has to hit, to have been one.
 MUST_HIT = {
     KILLED: ("events in its hands",),
+    ARCHIVER_AWAY: ("events that wait for it",),
     PAUSED: ("outcomes fenced",),
     **dict.fromkeys(CRASHED.values(), ("workers dead",)),
     CONNECTIONS_ENDED: ("connections ended",),
@@ -74,6 +76,17 @@ def kill_worker(world: World, hits: Hits) -> Iterator[None]:
     hits["events in its hands"] = held
     world.replace_worker(worker)
     yield
+
+
+@contextmanager
+def take_archiver_away(world: World, hits: Hits) -> Iterator[None]:
+    """The others have to leave to it what they lack, and to go on with everything else."""
+    begun = time.time()
+    world.stop_archiver()
+    world.wait_until_others_pass(begun, HANDLER, STREAM)
+    hits["events that wait for it"] = world.wait_for_waiting(ARCHIVE)
+    yield
+    world.start_archiver()
 
 
 @contextmanager
@@ -246,6 +259,7 @@ def pause_bus(world: World, hits: Hits) -> Iterator[None]:
 
 FAULTS: dict[str, Callable[[World, Hits], AbstractContextManager[None]]] = {
     KILLED: kill_worker,
+    ARCHIVER_AWAY: take_archiver_away,
     PAUSED: pause_worker,
     **{what: die_at(point) for point, what in CRASHED.items()},
     POSTGRES_RESTARTED: restart_postgres,

@@ -25,6 +25,7 @@ SHORT = (
     Step(faults.RECEIVER_HANGS),
     Step(faults.REDIS_KILLED),
     Step(faults.CRASHED["after-send"]),
+    Step(faults.ARCHIVER_AWAY),
     Step(faults.RECEIVER_REFUSES),
     Step(faults.COMMIT_CUT_BEFORE),
     Step(faults.COMMIT_CUT_AFTER),

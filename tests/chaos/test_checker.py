@@ -123,7 +123,7 @@ Falsify = Callable[[Account], Account]
         ("I2", "plain", lambda a: replace(a, rows=changed(a.rows, "plain", "failed", "no reason"))),
         ("I2", "doomed", lambda a: replace(a, rows=changed(a.rows, "doomed", "failed"))),
         ("I2", "doomed", lambda a: replace(a, rows=changed(a.rows, "doomed", "delivered"))),
-        ("I2", "wide", lambda a: replace(a, deliveries=[d for d in a.deliveries if d.destination != WEBHOOK])),
+        ("I8", "wide", lambda a: replace(a, deliveries=[d for d in a.deliveries if d.destination != WEBHOOK])),
         ("I2", "plain", lambda a: replace(a, rows=[replace(r, payload="other") for r in a.rows])),
         ("I2", "plain", lambda a: replace(a, notes=a.notes - {"good"})),
         ("I3", "plain", lambda a: replace(a, trespasses=[Trespass("plain", "changed after its end")])),

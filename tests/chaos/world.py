@@ -20,7 +20,7 @@ import redis
 from outbox import crash
 from tests.chaos import destinations, receiver
 from tests.chaos.account import Account, Delivery, Error, Fault, Row, Trespass, transactions
-from tests.chaos.destinations import HANDLED, HANDLER, STREAM, STREAM_KEY, WEBHOOK, types_for
+from tests.chaos.destinations import ARCHIVE, HANDLED, HANDLER, STREAM, STREAM_KEY, WEBHOOK, types_for
 from tests.chaos.emitter import COMMITTED, emit
 from tests.chaos.faults import ENOUGH, FAULTS, Hits
 from tests.chaos.ledger import Ledger, Reader, digest
@@ -54,6 +54,7 @@ class Worker:
     name: str
     program: Program
     crash_points: Path
+    has_archive: bool = False
 
     @property
     def ready(self) -> bool:
@@ -71,6 +72,7 @@ class World:
         self._numbers: Counter[str] = Counter()
         self._handled = Reader(folder / "handled")
         self._received = Reader(folder / "received")
+        self._archived = Reader(folder / "archived")
         self._emitted = Reader(folder / "emitted")
         self._errors = Reader(folder / "errors")
         self._streamed: list[Delivery] = []
@@ -108,6 +110,7 @@ class World:
         self.mode.write_text(receiver.ACCEPT)
         self.stage.environment |= {
             destinations.LEDGER: str(self._folder / "handled"),
+            destinations.ARCHIVE_LEDGER: str(self._folder / "archived"),
             destinations.HOOK: f"http://127.0.0.1:{self._receiver_port}/hook",
             destinations.BUS: self.bus.url,
             destinations.BREAKER: "on" if self._breaker else "",
@@ -115,12 +118,13 @@ class World:
         self._hostages = Ledger(self._folder / "emitted")
         self.start_receiver()
         self.start_scheduler()
-        for _ in range(WORKERS):
-            self._start_worker()
+        for number in range(WORKERS):
+            self._start_worker(has_archive=number == 0)
         self.wait_for(lambda: all(worker.ready for worker in self.workers), "the workers are ready")
         for _ in range(EMITTERS):
             self._start_emitter()
         self.wait_for(lambda: len(self.accepted(HANDLER)) >= ENOUGH, "events are delivered")
+        self.wait_for(lambda: len(self.accepted(ARCHIVE)) > 0, "an event is archived")
 
     # What happens
 
@@ -185,22 +189,33 @@ class World:
         self._numbers[kind] += 1
         return f"{kind}-{self._numbers[kind]}"
 
-    def _start_worker(self) -> None:
+    def _start_worker(self, *, has_archive: bool = False) -> None:
         name = self._name("worker")
         crash_points = self._folder / f"{name}-crash"
         crash_points.mkdir()
         program = self._start(
             name,
-            *(BIN / "dramatiq", "jobs", "tests.chaos.app", "-p", "1", "-t", "2"),
+            *(BIN / "dramatiq", "jobs", "tests.chaos.app"),
+            *(("tests.chaos.archive",) if has_archive else ()),
+            *("-p", "1", "-t", "2"),
             OUTBOX_DATABASE_URL=f"{self._url}?application_name={name}",
             **{crash.VARIABLE: str(crash_points)},
         )
-        self.workers.append(Worker(name, program, crash_points))
+        self.workers.append(Worker(name, program, crash_points, has_archive))
 
     def replace_worker(self, worker: Worker) -> None:
         worker.program.kill()
         self.workers.remove(worker)
-        self._start_worker()
+        self._start_worker(has_archive=worker.has_archive)
+
+    def stop_archiver(self) -> None:
+        """Kill the only worker that has the archive."""
+        worker = next(worker for worker in self.workers if worker.has_archive)
+        worker.program.kill()
+        self.workers.remove(worker)
+
+    def start_archiver(self) -> None:
+        self._start_worker(has_archive=True)
 
     def choose_worker(self) -> Worker:
         """Any that is up."""
@@ -303,7 +318,8 @@ class World:
     def deliveries(self, destination: str) -> list[Delivery]:
         if destination == STREAM:
             return self._read_stream()
-        lines = (self._handled if destination == HANDLER else self._received).lines()
+        readers = {HANDLER: self._handled, WEBHOOK: self._received, ARCHIVE: self._archived}
+        lines = readers[destination].lines()
         return [
             Delivery(line["id"], destination, line["body"], line["payload"], line["at"])
             for line in lines
@@ -342,6 +358,13 @@ class World:
         self.wait_for(lambda: self.ask(UNDER_WAY, kinds)[0][0] > 0, f"events for the {destination} are under way")
         return int(self.ask(UNDER_WAY, kinds)[0][0])
 
+    def wait_for_waiting(self, destination: str) -> int:
+        """How many events wait for a worker that has a destination, when there are some."""
+        count = """SELECT count(*) FROM outbox_event WHERE next_attempt_at IS NOT NULL
+            AND (progress -> %s ->> 'absences')::int > 0"""
+        self.wait_for(lambda: self.ask(count, destination)[0][0] > 0, f"events wait for the {destination}")
+        return int(self.ask(count, destination)[0][0])
+
     def lost_answers(self) -> int:
         return sum(line["what"] == "lost" for line in self._received.lines())
 
@@ -373,7 +396,7 @@ class World:
         errors = [line for line in emitted if line["what"] == "error"]
         return Account(
             transactions=transactions(emitted),
-            deliveries=[delivery for to in (HANDLER, WEBHOOK, STREAM) for delivery in self.deliveries(to)],
+            deliveries=[delivery for to in (HANDLER, WEBHOOK, STREAM, ARCHIVE) for delivery in self.deliveries(to)],
             faults=self.faults,
             errors=[Error(line["kind"], line["text"], line["at"], line["good_at"]) for line in errors],
             rows=[Row(id, status, digest(payload.encode()), error) for id, status, payload, error in rows],

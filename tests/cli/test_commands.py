@@ -19,6 +19,7 @@ from outbox.models import DELIVERED, FAILED, PENDING, OutboxEvent
 from outbox.publish import WORKER
 from tests.cli.conftest import Outbox_
 from tests.conftest import Configure
+from tests.doctor.crew import appears
 from tests.processes import Program
 from tests.program import BIN, environment, run
 from tests.table import becomes_true, change, claimed, emit, emit_one, ids, let_pass, statuses, stored
@@ -277,6 +278,14 @@ class TestStatus:
         assert re.search(r"^worker .* ago +mailer$", output, re.MULTILINE)
         assert "last 5 minutes: 5 emitted, 0 delivered, 0 retried, 2 failed" in output
 
+    def test_tells_calls_that_have_not_returned(self, box: Outbox, command: Outbox_) -> None:
+        stuck = {"billing": {"calls": 1, "seconds": 120.0, "all_places": True}}
+        appears(box, pid=7, stuck=stuck, ready=False)
+        output = command("status").output
+        assert "1 call of billing on alpha:7 has not returned for 2 min; nothing more is delivered to it" in output
+        (process,) = json.loads(command("status", "--json").output)["processes"]
+        assert (process["ready"], process["stuck"]) == (False, stuck)
+
     def test_names_workers_that_can_not_reach_their_broker(self, box: Outbox, command: Outbox_) -> None:
         box.publisher.kind = WORKER
         box.publisher.broker_error = "ConnectionError: refused"
@@ -389,12 +398,40 @@ def test_the_module_that_configures_the_database_can_be_named(url: str, box: Out
     assert len(json.loads(done.stdout)["events"]) == 2
 
 
-@pytest.mark.parametrize("arguments", [["status"], ["list"], ["show", str(uuid7())], ["retry", "--all"], ["deliver"]])
+NEED_TABLES = (
+    ["status"],
+    ["list"],
+    ["show", str(uuid7())],
+    ["metrics"],
+    ["retry", "--all"],
+    ["fail", "--all"],
+    ["delete", "--all"],
+    ["replay", "--all"],
+    ["emit", "Order", "1", "order.placed"],
+    ["deliver"],
+    ["cleanup", "--yes"],
+)
+
+
+@pytest.mark.parametrize("arguments", NEED_TABLES, ids=" ".join)
 def test_a_database_without_tables_is_one_clear_line(arguments: list[str], tmp_path: Path) -> None:
+    (tmp_path / "outbox.db").touch()
     done = run(BIN / "outbox", *arguments, cwd=tmp_path, webhook_url="http://127.0.0.1:9/")
     assert done.returncode == 2
     assert "The outbox has no tables in sqlite:///" in done.stdout
     assert "Traceback" not in done.stdout
+
+
+@pytest.mark.parametrize("arguments", [*NEED_TABLES, ["doctor"]], ids=" ".join)
+def test_only_init_makes_a_database(arguments: list[str], tmp_path: Path) -> None:
+    done = run(BIN / "outbox", *arguments, cwd=tmp_path, webhook_url="http://127.0.0.1:9/")
+    assert done.returncode == 2
+    assert "sqlite:///outbox.db" in done.stdout
+    assert "`outbox init`" in done.stdout
+    assert "Traceback" not in done.stdout
+    assert list(tmp_path.iterdir()) == []
+    run(BIN / "outbox", "init", cwd=tmp_path)
+    assert (tmp_path / "outbox.db").exists()
 
 
 def test_a_database_that_is_not_there_is_one_clear_line_without_its_password() -> None:

@@ -257,9 +257,9 @@ class TestMistakes:
         ("settings", "line"),
         [
             ({}, "outbox: OUTBOX_REDIS_URL is not set, and no RedisStream is called 'events'"),
-            ({"redis_url": "redis://127.0.0.1:1/0"}, "outbox: The inbox has no table in sqlite:///"),
+            ({"redis_url": "redis://127.0.0.1:1/0"}, "outbox: There is no database sqlite:///"),
         ],
-        ids=["no Redis", "no table"],
+        ids=["no Redis", "no database"],
     )
     def test_in_the_settings_are_told(self, folder: Path, settings: dict[str, str], line: str) -> None:
         database_url = f"sqlite:///{folder / 'new.db'}"

@@ -1,5 +1,6 @@
 """claim: what is due and free, by the database's clock, under a new lease."""
 
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
@@ -11,7 +12,9 @@ import outbox
 from outbox.core import Outbox
 from outbox.delivery import count_due
 from outbox.delivery.claim import claim
+from outbox.event import Event
 from outbox.models import DELIVERED, FAILED, PENDING, SENDING
+from outbox.timestamp import EARLIEST
 from tests.conftest import Configure
 from tests.table import (
     becomes_true,
@@ -26,10 +29,52 @@ from tests.table import (
     locking,
     on_postgres,
     statements,
+    statuses,
     stored,
 )
 
 BEGINNING = "-infinity"
+
+
+# Written by hand or by another program: Python can't read them, or not in every time zone.
+UNREADABLE = {
+    "postgres": ["-infinity", "4713-01-01 00:00:00+00 BC", "0001-01-01 00:00:00+00"],
+    "sqlite": ["", "0000-00-00", "0001-01-01 00:00:00.000000+14:00", "1"],
+}
+FAR_AWAY = {"postgres": ["infinity", "20000-01-01 00:00:00+00"], "sqlite": ["x", "20000-01-01"]}
+
+
+class TestAMomentThatCanNotBeRead:
+    """It is one row's own trouble: the others of its batch, and all batches after it, go on."""
+
+    @pytest.fixture
+    def western(self, box: Outbox) -> Iterator[None]:
+        """West of Greenwich the first day of the year 1 is one of the year before."""
+        with box.database.connection_context():
+            if box.dialect.name == "postgres":
+                box.database.execute_sql("SET TimeZone = 'Etc/GMT+12'")
+            yield
+
+    @pytest.mark.usefixtures("western")
+    @pytest.mark.parametrize("column", ["next_attempt_at", "created_at"])
+    def test_does_not_keep_its_event_or_the_others_from_being_delivered(self, box: Outbox, column: str) -> None:
+        moments = UNREADABLE[box.dialect.name] + (FAR_AWAY[box.dialect.name] if column == "created_at" else [])
+        got: list[UUID] = []
+
+        @outbox.handler("*")
+        def handle(event: Event) -> None:
+            assert event.created_at.year >= EARLIEST.year
+            got.append(event.id)
+
+        events = emit(len(moments) + 1)
+        for event, moment in zip(events, moments, strict=False):
+            statement = f"UPDATE outbox_event SET {column} = ? WHERE id = ?"  # noqa: S608  (a name of our own)
+            mark = "%s" if box.dialect.name == "postgres" else "?"
+            box.database.execute_sql(statement.replace("?", mark), (moment, box.dialect.id(event.id)))
+        while box.process_pending_events(batch_size=2)["processed"]:
+            pass
+        assert sorted(got) == sorted(ids(events))
+        assert statuses() == {DELIVERED: len(events)}
 
 
 class TestWhatIsDue:

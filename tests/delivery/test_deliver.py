@@ -84,7 +84,8 @@ class TestTransactions:
 
 class TestNothingRegistered:
     def test_events_are_delivered_with_one_warning(self, box: Outbox, caplog: pytest.LogCaptureFixture) -> None:
-        emit(3)
+        with box.database.atomic():
+            emit(3)
         box.process_pending_events(2)
         box.process_pending_events(2)
         assert statuses() == {DELIVERED: 3}

@@ -1,5 +1,6 @@
 """dispatch: every destination gets its events side by side, outside any transaction, and answers for each."""
 
+import asyncio
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
@@ -14,7 +15,18 @@ from outbox.event import Event
 from outbox.models import DELIVERED, FAILED, PENDING
 from outbox.outcome import Delivered, Failed, Outcome, Retry
 from tests.conftest import Configure, Note
-from tests.table import at_work, becomes_true, emit, emit_one, error_of, let_pass, passes, statuses, stored
+from tests.table import (
+    at_work,
+    becomes_true,
+    emit,
+    emit_one,
+    error_of,
+    let_pass,
+    on_postgres,
+    passes,
+    statuses,
+    stored,
+)
 
 Deliver = Callable[[Iterable[Event]], Iterable[tuple[Event, Outcome]]]
 
@@ -32,6 +44,10 @@ class Destination:
     @property
     def events(self) -> tuple[str, ...]:
         return ("order.*",)
+
+
+def refuse(event: Event) -> None:
+    raise ValueError(f"not {event.aggregate_id}")
 
 
 def take_all(events: Iterable[Event]) -> Iterator[tuple[Event, Outcome]]:
@@ -77,6 +93,18 @@ class TestDestinations:
             timed = [key for key in series if key[:2] == ("send_bucket", ("destination", name))]
             assert sum(series[key] for key in timed) == 3
 
+    @on_postgres
+    def test_events_whose_sequence_numbers_are_equal_are_told_apart(self, box: Outbox, database: Any) -> None:
+        outbox.handler("order.*", name="particular")(lambda event: refuse(event) if event.aggregate_id == "1" else None)
+        outbox.handler("order.*", name="content")(lambda _: None)
+        refused = outbox.emit("Order", 1, "order.placed")
+        database.execute_sql("ALTER TABLE outbox_event ALTER COLUMN seq RESTART")
+        taken = outbox.emit("Order", 2, "order.placed")
+        assert refused.seq == taken.seq
+        box.process_pending_events()
+        assert (stored(refused).status, stored(refused).attempts) == (PENDING, 1)
+        assert (stored(taken).status, stored(taken).attempts) == (DELIVERED, 1)
+
     def test_events_that_one_took_and_forgot_are_tried_again(self, box: Outbox) -> None:
         box.registry.add(Destination(lambda events: [(event, Delivered()) for event in list(events)[1:]]))
         forgotten, other = emit(2)
@@ -99,6 +127,19 @@ class TestDestinations:
         assert stored(begun).error_message == "destination: OSError: broken after 2"
         assert {(stored(event).status, stored(event).attempts) for event in others} == {(PENDING, 0)}
         assert box.counters["released"] == 3
+
+    def test_a_cancellation_that_leaks_out_of_one_is_its_own_failure_and_stops_nobody(self, box: Outbox) -> None:
+        def cancelled(events: Iterable[Event]) -> Iterator[tuple[Event, Outcome]]:
+            yield next(iter(events)), Delivered()
+            next(iter(events))
+            raise asyncio.CancelledError
+
+        box.registry.add(Destination(cancelled))
+        events = emit(3)
+        assert box.process_pending_events()["processed"] == 3
+        assert [(stored(event).status, stored(event).attempts) for event in events] == [
+            (DELIVERED, 1), (PENDING, 1), (PENDING, 0)
+        ]  # fmt: skip
 
     def test_one_that_breaks_down_before_it_has_taken_any_is_tried_again_later_with_all(self, box: Outbox) -> None:
         """Else they would be due at once, over and over, before anybody else's, and nobody would know why."""

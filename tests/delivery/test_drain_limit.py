@@ -96,6 +96,16 @@ class TestDrains:
         emit(1)
         assert delivery.drain(box, seconds=0) == 1
 
+    def test_one_that_is_refused_says_nothing_about_whether_drains_fail(self, configure: Configure) -> None:
+        box = configure(drains=1)
+        with pytest.raises(ValueError, match="failed"), box.drain_failures.watching():
+            raise ValueError("failed")
+        with box.drain_limit.slot():
+            assert box.drain() == 0
+        assert box.drain_failures.report()["in_a_row"] == 1
+        box.drain()
+        assert box.drain_failures.report() == {}
+
     def test_no_wake_up_is_forgotten_however_many_come_at_once(self, configure: Configure) -> None:
         """Each commits and drains once, as a wake-up does; when the last drain has ended nothing is left."""
         box = configure(drains=2)

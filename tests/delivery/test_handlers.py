@@ -1,5 +1,7 @@
 """Handlers: chosen by pattern, called with the event, each with attempts of its own."""
 
+import asyncio
+import concurrent.futures
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -11,7 +13,7 @@ from outbox.core import Outbox
 from outbox.destinations.pattern import Pattern
 from outbox.errors import RegistrationError
 from outbox.models import DELIVERED, FAILED, NAME_LENGTH, PENDING
-from outbox.registry import Registry
+from outbox.registry import LOOKUPS_KEPT, Registry
 from outbox.retry import ERROR_LENGTH
 from tests.conftest import Note
 from tests.table import emit, emit_one, error_of, let_pass, statuses, stored
@@ -103,6 +105,16 @@ class TestRegistration:
         emit(1)
         box.process_pending_events()
         assert len(called) == 1
+
+
+class TestLookups:
+    def test_they_are_remembered_for_so_many_types_and_no_more(self) -> None:
+        registry = Registry()
+        registry.handler("*", name="taker")(take)
+        for number in range(2 * LOOKUPS_KEPT + 1):
+            assert [each.name for each in registry.wanting(f"type-{number}")] == ["taker"]
+            assert len(registry._lookups) <= LOOKUPS_KEPT
+        assert registry.wanting("type-0") is registry.wanting("type-0")
 
 
 class TestTheEvent:
@@ -242,6 +254,13 @@ class TestSignals:
         box.process_pending_events()
         assert stored(event).status == status
 
+    def test_unavailable_may_be_given_the_exception_itself(self, box: Outbox) -> None:
+        failing_with(outbox.Unavailable(ConnectionError("refused")))
+        event = emit_one()
+        box.process_pending_events()
+        assert (stored(event).status, stored(event).attempts) == (PENDING, 0)
+        assert error_of(event) == "failing: ConnectionError: refused"
+
     def test_unavailable_may_name_its_own_time(self, box: Outbox) -> None:
         at = datetime.now(UTC) + timedelta(days=1)
         failing_with(outbox.Unavailable("closed", not_before=at))
@@ -254,7 +273,6 @@ class TestSignals:
         [
             lambda: outbox.RetryLater("soon"),  # type: ignore[arg-type]
             lambda: outbox.RetryLater(float("nan")),
-            lambda: outbox.RetryLater(timedelta.max),
             lambda: outbox.Unavailable("down", not_before=60),  # type: ignore[arg-type]
             lambda: outbox.Unavailable("down", not_before=datetime(2030, 1, 1)),  # noqa: DTZ001
         ],
@@ -282,6 +300,20 @@ class TestOtherErrors:
         box.process_pending_events()
         row = stored(event)
         assert (row.status, row.attempts, row.error_message) == (PENDING, 1, "failing: SystemExit: 3")
+
+    @pytest.mark.parametrize("error", [asyncio.CancelledError(), concurrent.futures.CancelledError()])
+    def test_a_cancellation_that_leaks_is_a_failure_of_its_own_event_alone(
+        self, box: Outbox, error: BaseException
+    ) -> None:
+        @outbox.handler("order.*", name="asynchronous")
+        def handle(event: outbox.Event) -> None:
+            if event.aggregate_id == "1":
+                raise error
+
+        events = emit(50)
+        assert box.process_pending_events()["processed"] == 50
+        assert statuses() == {DELIVERED: 49, PENDING: 1}
+        assert (stored(events[1]).attempts, "CancelledError" in error_of(events[1])) == (1, True)
 
     def test_an_interrupt_costs_its_own_event_an_attempt_gives_back_the_others_and_goes_on(self, box: Outbox) -> None:
         failing_with(KeyboardInterrupt())

@@ -537,7 +537,8 @@ class TestLeftAlone:
         self, box: Outbox, caplog: pytest.LogCaptureFixture
     ) -> None:
         Down()
-        emit(100)
+        with box.database.atomic():
+            emit(100)
         box.drain()
         warned = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
         assert sum("put off until" in message for message in warned) == 5

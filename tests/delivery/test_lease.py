@@ -4,6 +4,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import datetime
 from threading import Event as Gate
+from typing import Any
 
 import peewee
 import pytest
@@ -25,8 +26,10 @@ from tests.table import (
     emit,
     emit_one,
     expire_leases,
+    locking,
     on_postgres,
     passes,
+    sessions_waiting,
     statements,
     statuses,
     stored,
@@ -114,6 +117,7 @@ class TestRenewal:
         batch = claimed(box)
         batch.finish(Delivery(batch.events[0], {}))
         batch.take_finished()
+        batch.written()
         with statements(box.database) as seen:
             box.leases.renew([batch])
         assert seen == []
@@ -130,6 +134,71 @@ class TestRenewal:
             becomes_true(renewed_again(event))
         assert work.result()["processed"] == 1
         assert stored(event).status == DELIVERED
+
+
+@on_postgres
+class TestARowThatAnotherTransactionHasLocked:
+    def test_does_not_keep_the_leases_of_others_from_being_renewed(
+        self, configure: Configure, postgres_url: str
+    ) -> None:
+        box, begun, locked, gate = configure(**SHORT), Gate(), Gate(), Gate()
+        called: list[str] = []
+
+        @outbox.handler("order.*", name="busy")
+        def handle(event: outbox.Event) -> None:
+            called.append(event.aggregate_id)
+            begun.set()
+            passes(locked if event.aggregate_id == "0" else gate)
+
+        finished, neighbour = emit(2)
+        with at_work(box, locked, gate):
+            passes(begun)
+            with locking(postgres_url, finished.id):
+                locked.set()
+                other = outbox.emit("Order", 2, "order.placed")
+                with at_work(box, gate):
+                    becomes_true(lambda: sessions_waiting(postgres_url) == 1)  # the one that settles the first
+                    becomes_true(sees_leases(neighbour, 4))
+                    becomes_true(sees_leases(other, 4))
+                    assert another(box).process_pending_events()["processed"] == 0
+                    gate.set()
+        assert sorted(called) == ["0", "1", "2"]
+        assert (statuses(), box.counters["fenced"]) == ({DELIVERED: 3}, 0)
+
+    def test_does_not_end_the_leases_of_what_is_written_together_with_it(
+        self, configure: Configure, postgres_url: str
+    ) -> None:
+        box, begun, locked = configure(**SHORT), Gate(), Gate()
+
+        @outbox.handler("order.*", name="quick")
+        def handle(event: outbox.Event) -> None:
+            if event.aggregate_id == "1":
+                begun.set()
+                passes(locked)
+
+        first, second = emit(2)
+        with at_work(box, locked):
+            passes(begun)
+            with locking(postgres_url, first.id):
+                locked.set()
+                becomes_true(lambda: sessions_waiting(postgres_url) == 1)
+                becomes_true(sees_leases(second, 4))
+                assert another(box).process_pending_events()["processed"] == 0
+        assert (statuses(), box.counters["fenced"]) == ({DELIVERED: 2}, 0)
+
+
+@on_postgres
+def test_leases_are_renewed_although_the_pool_has_no_connection_left(configure: Configure, database: Any) -> None:
+    box, gate = configure(**SHORT), Gate()
+    busy_handler(gate)
+    event = emit_one()
+    with at_work(box, gate):
+        becomes_true(lambda: stored(event).status == SENDING)
+        database._max_connections = len(database._in_use)
+        try:
+            becomes_true(sees_leases(event, 4))
+        finally:
+            database._max_connections = 64
 
 
 class TestTheSlice:

@@ -13,6 +13,7 @@ import pytest
 import outbox
 from outbox import retry
 from outbox.core import Outbox
+from outbox.counters import Series
 from outbox.delivery.batch import Delivery
 from outbox.delivery.dispatch import dispatch
 from outbox.delivery.settle import close, give_back, settle
@@ -100,6 +101,62 @@ class TestWhatIsWritten:
         with statements(box.database) as seen:
             settle(box, batch)
         assert seen == []
+
+
+class TestLatency:
+    @pytest.mark.parametrize("trouble", [ValueError("no"), outbox.Unavailable("down"), outbox.RetryLater(30)])
+    def test_it_is_counted_from_when_the_event_was_first_due_also_after_retries(
+        self, box: Outbox, trouble: Exception
+    ) -> None:
+        troubles = [trouble, trouble]
+
+        @outbox.handler("order.*", name="moody")
+        def handle(_: outbox.Event) -> None:
+            if troubles:
+                raise troubles.pop()
+
+        event = emit_one(deliver_after=timedelta(days=1))
+        let_pass(days=1)
+        box.process_pending_events()
+        let_pass(minutes=2)
+        box.process_pending_events()
+        let_pass(minutes=3)
+        box.process_pending_events()
+        assert stored(event).status == DELIVERED
+        assert 300 <= latency_of(box) < 1000
+
+    def test_without_a_time_of_its_own_it_is_counted_from_the_commit(self, box: Outbox) -> None:
+        outbox.handler("order.*", name="moody")(lambda event: refuse(event) if event.attempt == 1 else None)
+        emit_one()
+        box.process_pending_events()
+        let_pass(minutes=2)
+        box.process_pending_events()
+        assert 120 <= latency_of(box) < 800
+
+    def test_after_an_operator_has_put_it_back_it_is_counted_from_then(self, box: Outbox) -> None:
+        outbox.handler("order.*", name="moody")(lambda event: refuse(event) if event.attempt == 1 else None)
+        emit_one(max_attempts=1)
+        box.process_pending_events()
+        let_pass(days=1)
+        outbox._registry.clear()
+        outbox.handler("order.*", name="moody")(lambda _: None)
+        box.retry_failed_events()
+        box.process_pending_events()
+        assert latency_of(box) < 600
+
+    def test_an_event_whose_worker_died_is_counted_from_when_it_was_due(self, box: Outbox) -> None:
+        outbox.handler("order.*", name="taker")(lambda _: None)
+        emit_one(deliver_after=timedelta(days=1))
+        let_pass(days=1)
+        claimed(box)
+        expire_leases()
+        box.process_pending_events()
+        assert latency_of(box) < 600
+
+
+def latency_of(box: Outbox) -> float:
+    """The seconds that all delivered events have waited."""
+    return box.counters.series()[Series("latency_sum")]
 
 
 class TestTheFence:

@@ -111,7 +111,10 @@ class TestWhileAnotherBatchIsInFlight:
 
 
 class TestWhileASuspectIsInFlight:
-    def test_nothing_else_is_claimed_here_and_what_was_turned_away_is_made_up_for(self, box: Outbox) -> None:
+    def test_nothing_else_is_claimed_here_and_what_was_turned_away_is_made_up_for(
+        self, box: Outbox, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(solitude, "ALONE_SECONDS", PATIENCE_SECONDS)
         rung = Gate()
         box.bell = Bell(rung.set)
         busy = Busy()
@@ -128,6 +131,51 @@ class TestWhileASuspectIsInFlight:
             busy.gate.set()
             worker.result()
         passes(rung)
+
+    def test_others_are_claimed_beside_one_that_has_not_killed_its_worker_at_once(
+        self, box: Outbox, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(solitude, "ALONE_SECONDS", 0.3)
+        rung = Gate()
+        busy = Busy()
+        suspect = a_suspect(box, "slow")
+        other = emit_one("quick")
+        box.bell = Bell(rung.set)
+        with at_work(box, busy.gate):
+            passes(busy.begun)
+            box.process_pending_events()
+            passes(rung)  # when it has been alone for long enough, not when it has ended
+            becomes_true(lambda: box.process_pending_events() and stored(other).status == DELIVERED)
+            assert stored(suspect).status == SENDING
+
+    def test_suspects_go_one_at_a_time_while_others_go_on(self, box: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(solitude, "ALONE_SECONDS", 0.0)
+        monkeypatch.setattr(solitude, "PATIENCE_SECONDS", 0.0)
+        busy = Busy()
+        a_suspect(box, "slow")
+        with at_work(box, busy.gate):
+            passes(busy.begun)
+            second = a_suspect(box, "quick")
+            for _ in range(3):
+                other = emit_one("quick")
+                assert box.process_pending_events()["processed"] == 1
+                assert (stored(second).status, stored(other).status) == (SENDING, DELIVERED)
+        box.process_pending_events()
+        assert stored(second).status == DELIVERED
+
+    def test_one_that_takes_very_long_keeps_no_other_from_its_turn(
+        self, configure: Configure, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(solitude, "ALONE_SECONDS", 0.01)
+        monkeypatch.setattr(solitude, "PATIENCE_SECONDS", 0.01)
+        box = configure(lease_seconds=0.5)  # and how long it does
+        busy = Busy()
+        a_suspect(box, "slow")
+        with at_work(box, busy.gate):
+            passes(busy.begun)
+            second = a_suspect(box, "quick")
+            becomes_true(lambda: box.process_pending_events()["processed"] == 1)
+            assert stored(second).status == DELIVERED
 
 
 class TestWaitingUntilNothingIsInFlight:

@@ -141,6 +141,7 @@ class TestAbsence:
         box = configure(max_age_hours=10, cleanup_minutes=60)
         other_worker(box, crm="*")
         mailer = other_worker(box, mailer="*")
+        retire_absent(box)
         let_pass(box, days=30)
         refresh(mailer)
         assert retire_absent(box) == []
@@ -195,6 +196,23 @@ class TestRetiring:
         retire(box, "crm", who="ada", force=True)
         refresh(worker)
         assert recorded(box)["crm"].retired
+
+    def test_ends_for_the_patterns_that_a_worker_brings_back(self, box: Outbox) -> None:
+        other_worker(box, crm="order.* user.*")
+        retire(box, "crm", who="ada", force=True)
+        other_worker(box, crm="order.*")
+        assert (recorded(box)["crm"].retired, set(recorded(box)["crm"].patterns)) == (False, {"order.*"})
+
+    def test_is_told_to_a_process_that_has_it_registered(self, box: Outbox, caplog: pytest.LogCaptureFixture) -> None:
+        other_worker(box, crm="*")
+        retire(box, "crm", who="ada", force=True)
+        outbox.handler("*", name="crm")(lambda _: None)
+        outbox.handler("*", name="mailer")(lambda _: None)
+        emit_one()
+        box.process_pending_events()
+        emit_one("order.paid")
+        box.process_pending_events()
+        assert caplog.text.count("The destination crm is registered in this process, and retired") == 1
 
     def test_of_a_replaced_name_ends_when_its_successor_is_gone(self, box: Outbox) -> None:
         """Going back to the release from before the rename."""

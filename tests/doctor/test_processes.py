@@ -97,6 +97,46 @@ def test_sqlite_on_several_hosts_is_a_problem(box: Outbox) -> None:
     assert (found.level, "alpha, beta" in found.what) == (PROBLEM, True)
 
 
+# Calls that don't return, drains that fail, pools that are too small
+
+
+@pytest.mark.parametrize(("all_places", "level"), [(False, WARNING), (True, PROBLEM)])
+def test_calls_that_have_not_returned_are_told_with_their_destination_and_process(
+    box: Outbox, *, all_places: bool, level: str
+) -> None:
+    appears(box, pid=7, stuck={"billing": {"calls": 2, "seconds": 720.0, "all_places": all_places}})
+    found = finding_of(box, "calls")
+    assert found.level == level
+    assert "2 calls of billing on alpha:7 have not returned for 12 min" in found.what
+    assert ("nothing more" in found.what) is all_places
+    assert "alpha:7" in advice_of(found)
+
+
+def test_a_process_whose_drains_fail_is_told_with_the_error(box: Outbox) -> None:
+    failures = {"in_a_row": 3, "seconds": 60.0, "error": "MaxConnectionsExceeded: Exceeded maximum connections."}
+    appears(box, pid=7, drain_failures=failures | {"in_a_row": 2})
+    assert finding_of(box, "drains").level == OK
+    appears(box, pid=8, drain_failures=failures)
+    found = finding_of(box, "drains")
+    assert (found.level, "alpha:8" in found.what, "MaxConnectionsExceeded" in found.what) == (PROBLEM, True, True)
+
+
+def test_a_pool_that_is_too_small_is_a_warning_with_the_number_to_set(box: Outbox) -> None:
+    appears(box, pid=7, pool={"size": 33, "wanted": 33})
+    assert finding_of(box, "pool").level == OK
+    appears(box, pid=8, pool={"size": 20, "wanted": 33})
+    found = finding_of(box, "pool")
+    assert (found.level, "alpha:8 has 20" in found.what) == (WARNING, True)
+    assert "max_connections=33" in advice_of(found)
+
+
+def test_a_process_that_says_nothing_about_these_is_fine(box: Outbox) -> None:
+    appears(box, pool=None)
+    box.publisher.kind = WORKER
+    box.publisher.publish()
+    assert {finding_of(box, each).level for each in ("calls", "drains", "pool")} == {OK}
+
+
 # Agreement
 
 

@@ -19,12 +19,6 @@ FOLDERS = ("usr/lib/*/faketime", "usr/lib/faketime", "usr/local/lib/faketime", "
 NAME = "libfaketimeMT*"  # for programs with threads
 
 
-def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Only for those who ask for it by name."""
-    asked = any("faketime" in argument for argument in config.args)
-    return None if asked else True
-
-
 def find_library() -> str:
     given = os.environ.get("OUTBOX_TEST_FAKETIME")
     found = given or next((str(file) for folder in FOLDERS for file in Path("/").glob(f"{folder}/{NAME}")), None)

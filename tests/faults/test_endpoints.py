@@ -10,7 +10,16 @@ import pytest
 
 from outbox.gates.state import RAMP_DOUBLES_EVERY, RAMP_PER_SECOND
 from tests.processes import MakeStage
-from tests.receiver import Exchange, Receiver, Reply, answers, drips_its_headers, never_answers, says
+from tests.receiver import (
+    Exchange,
+    Receiver,
+    Reply,
+    answers,
+    drips_its_headers,
+    hints_for_ever,
+    never_answers,
+    says,
+)
 from tests.servers import free_port
 
 WORKERS = 2
@@ -68,8 +77,9 @@ def test_a_backlog_of_thousands_comes_no_faster_than_the_limit_and_the_ramp(make
         (never_answers, "timed out while waiting for the answer"),
         (drips_its_headers, "timed out while waiting for the answer"),
         (says(b"\x00\xff this is no HTTP \r\n\r\n"), "no HTTP answer"),
+        (hints_for_ever, "no HTTP answer: more than 32 interim responses"),
     ],
-    ids=["hangs", "drips", "talks nonsense"],
+    ids=["hangs", "drips", "talks nonsense", "sends hints for ever"],
 )
 def test_one_that_misbehaves_costs_another_nothing_and_gets_the_same_bytes_when_it_is_well(
     make_stage: MakeStage, misbehave: Reply, error: str

@@ -7,9 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outbox.admin.web import Local, make_app
+from outbox.admin.web import make_app
+from outbox.admin.web.login_link import LoginLink
 from outbox.core import Outbox
 from tests.thoroughness import thorough
+from tests.web.client import anybody
 from tests.web.sample import delivered, failed, waiting
 
 PATHS = [
@@ -21,6 +23,7 @@ PATHS = [
     b"/confirm",
     b"/act",
     b"/metrics",
+    b"/login",
     b"/static/",
     b"//",
     b"/static/../app.py",
@@ -28,6 +31,7 @@ PATHS = [
 QUERIES = [
     b"", b"&", b"=", b"%", b"%zz", b"a=%00", b"status=%ff", b"status=failed&status=pending", b"after=" + b"9" * 5_000,
     b"&".join(b"x=1" for _ in range(500)), b"q=%ed%a0%80", b";", b"since=2026-01-01&until=", b"id=" * 500,
+    b"token=", b"token=%ff", b"token=\xff", b"token=" + b"a" * 43 + b"&token=x",
 ]  # fmt: skip
 HEADERS = [
     (b"host", b"127.0.0.1"), (b"host", b"\xff"), (b"host", b"["), (b"host", b""), (b"host", b"evil.example"),
@@ -46,10 +50,10 @@ BODIES = [
 ]  # fmt: skip
 
 
-@pytest.fixture
-def app(box: Outbox) -> Any:
+@pytest.fixture(params=[lambda: anybody, LoginLink], ids=["signed-in", "login-link"])
+def app(box: Outbox, request: pytest.FixtureRequest) -> Any:
     failed(), delivered(), waiting()
-    return make_app(box, authenticate=Local())
+    return make_app(box, authenticate=request.param())
 
 
 def ask(app: Any, method: str, address: tuple[bytes, bytes], headers: list[tuple[bytes, bytes]], body: bytes) -> int:

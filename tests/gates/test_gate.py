@@ -5,10 +5,12 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
 import pytest
+import redis
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -205,7 +207,9 @@ class TestProbes:
         worker.open()
         waits = [5.0]
         for _ in range(6):
-            self.probe(worker, after=waits[-1]).note(REFUSED)
+            probe = self.probe(worker, after=waits[-1])
+            probe.note(REFUSED)
+            probe.leave(1, 0.1)
             waits.append(worker.gate.enter(1, hurried=False).answer.wait)
         assert waits == [5, 10, 20, 40, 60, 60, 60]
         assert caplog.messages[-1] == "target is left alone for 60 seconds: refused"
@@ -332,11 +336,14 @@ class TestGroups:
         permit = worker.gate.enter(10, hurried=True, on_wait=lambda: waited.append(1))
         assert (permit.events, permit.answer.wait, waited) == (0, 7.0, [])
 
-    def test_who_died_is_forgotten(self) -> None:
+    @pytest.mark.parametrize("seconds", [HOLD_SECONDS - 0.1, HOLD_SECONDS, 10 * HOLD_SECONDS])
+    def test_a_call_that_does_not_return_keeps_its_place_until_it_does(self, seconds: float) -> None:
         worker = Worker(groups=1)
-        worker.gate.enter(10, hurried=True)
-        worker.clock.now += HOLD_SECONDS
-        assert worker.events(hurried=True) == 100
+        permit = worker.gate.enter(10, hurried=True)
+        worker.clock.now += seconds
+        assert worker.events(hurried=True) == 0
+        permit.leave(1, seconds)
+        assert worker.events(hurried=True) > 0
 
     def test_one_that_makes_many_calls_at_once_is_one_of_them(self) -> None:
         worker = Worker(groups=2, at_once=8)
@@ -488,6 +495,12 @@ def start(redis_server: Redis) -> Iterator[Callable[[], Gates]]:
         yield start
 
 
+@pytest.fixture
+def client(redis_server: Redis) -> Iterator[Any]:
+    with redis.Redis.from_url(redis_server.url) as client:
+        yield client
+
+
 def close(gates: Gates) -> None:
     if gates._store is not None:
         gates._store._shared._compare_and_set.registered_client.close()  # type: ignore[attr-defined]
@@ -612,6 +625,20 @@ class TestShared:
         assert (first.events, second.events) == (1, 0)
         assert second.answer.turn(0) > first.answer.turn(4)
 
+    def test_what_was_decided_before_the_clock_of_redis_went_back_is_of_now(
+        self, start: Callable[[], Gates], soon_probed: None, client: Any
+    ) -> None:
+        """That clock is not ours to move: what Redis holds is moved to tomorrow instead."""
+        here, target = start(), Target()
+        fail(here.of(target))
+        (key,) = client.scan_iter(f"{here._settings.namespace}:*")
+        state, day = State.from_json(client.get(key)), 24 * 3600
+        later = replace(state, open_until=state.open_until + day, written_at=state.written_at + day)
+        assert state.written_at > day
+        client.set(key, later.to_json())
+        permit = start().of(target).enter(10, hurried=False)
+        assert (permit.events, permit.answer.probe) == (1, True)
+
     def test_other_destinations_and_other_queues_have_nothing_to_do_with_it(
         self, start: Callable[[], Gates], redis_server: Redis
     ) -> None:
@@ -622,6 +649,52 @@ class TestShared:
         elsewhere = Gates(Settings(redis_url=redis_server.url, namespace=here._settings.namespace, queue="another"))
         assert elsewhere.of(target).enter(10, hurried=False).events == 10
         close(elsewhere)
+
+
+class TestStuck:
+    """Calls that never return."""
+
+    @pytest.mark.parametrize("hurried", [True, False])
+    def test_nothing_more_is_let_through_when_they_have_all_places_and_the_log_says_so_once(
+        self, caplog: pytest.LogCaptureFixture, *, hurried: bool
+    ) -> None:
+        worker = Worker(groups=2)
+        first = worker.gate.enter(1, hurried=hurried)
+        worker.clock.now += HOLD_SECONDS
+        assert worker.events(hurried=hurried) > 0  # and that one does not return either
+        worker.clock.now += HOLD_SECONDS
+        caplog.clear()
+        answers = [worker.gate.enter(5, hurried=hurried).answer for _ in range(3)]
+        assert [(answer.events, answer.full, answer.wait) for answer in answers] == [(0, True, 30.0)] * 3
+        (said,) = [record for record in caplog.records if record.levelno == logging.CRITICAL]
+        assert "2 calls of target have not returned" in said.getMessage()
+        first.leave(1, HOLD_SECONDS)
+        assert worker.events(hurried=hurried) > 0
+        assert caplog.messages[-1] == "calls of target have returned: this process delivers to it again"
+
+    def test_their_places_are_no_one_elses_among_all_workers(self) -> None:
+        worker = Worker(Limits(concurrency=2))
+        worker.gate.enter(1, hurried=True)
+        worker.clock.now += 0.6 * HOLD_SECONDS
+        second = worker.gate.enter(1, hurried=True)  # asks, and so says that the first has not returned
+        other = Gate(Target(worker.gate.limits), worker.store, worker.clock, groups=2, hold_seconds=HOLD_SECONDS)
+        worker.clock.now += 0.6 * HOLD_SECONDS
+        assert other.enter(1, hurried=True).events == 0
+        second.leave(1, 1.0)
+        assert other.enter(1, hurried=True).events == 1
+
+    def test_what_is_to_be_done_then_is_done_once_and_for_workers_only(self) -> None:
+        ended: list[str] = []
+        clock = Clock()
+        for hurried in (False, True):
+            gate = Gate(
+                Target(), LocalStore(clock), clock, groups=1, hold_seconds=1.0, on_stuck=lambda: ended.append("ended")
+            )
+            gate.enter(1, hurried=hurried)
+            clock.now += HOLD_SECONDS
+            for _ in range(2):
+                gate.enter(1, hurried=hurried)
+            assert ended == ["ended"] * hurried
 
 
 class TestGates:
@@ -653,9 +726,21 @@ class TestGates:
         clock = Clock()
         target = Target(Limits(concurrency=1))
         del target.hold_seconds
-        gate = Gates(Settings(max_run_seconds=50, lease_seconds=10), clock).of(target)
-        gate.enter(1, hurried=False)
+        died, gates = (Gates(Settings(max_run_seconds=50, lease_seconds=10), clock) for _ in range(2))
+        gates._store = died._shared()
+        died.of(target).enter(1, hurried=False)
         clock.now += 59.9
-        assert gate.enter(1, hurried=False).events == 0
+        assert gates.of(target).enter(1, hurried=False).events == 0
         clock.now += 0.1
-        assert gate.enter(1, hurried=False).events == 1
+        assert gates.of(target).enter(1, hurried=False).events == 1
+
+    def test_those_with_calls_that_have_not_returned_in_time_are_reported(self) -> None:
+        clock = Clock()
+        gates = Gates(Settings(max_run_seconds=50, lease_seconds=10, drains=2), clock)
+        permit = gates.of(Target(Limits(concurrency=1))).enter(1, hurried=True)
+        clock.now += 49.9
+        assert gates.stuck() == {}
+        clock.now += 0.1 + 60
+        assert gates.stuck() == {"target": {"calls": 1, "seconds": 60.0, "all_places": True}}
+        permit.leave(1, 110)
+        assert gates.stuck() == {}

@@ -19,6 +19,7 @@ from outbox.gates.state import (
     OPEN_CAP_SECONDS,
     RAMP_PER_SECOND,
     RAMP_SECONDS,
+    SKEW_SECONDS,
     Answer,
     Place,
     Request,
@@ -456,6 +457,7 @@ STATES = st.builds(
     places=st.dictionaries(st.text(), PLACES, max_size=5),
     next_at=st.floats(0, 4e9),
     tail_at=st.floats(0, 4e9),
+    written_at=st.floats(0, 4e9),
 )
 
 
@@ -519,3 +521,48 @@ def assert_within(admitted: list[tuple[float, int]], per_second: float) -> None:
         for at, number in admitted[first:]:
             events += number
             assert events <= per_second * (at - began_at) * 1.001 + burst + 1 + 1e-3
+
+
+@pytest.mark.parametrize("back", [2.0, 3600.0, 1e9], ids=["seconds", "an hour", "decades"])
+class TestAClockThatGoesBack:
+    """As Redis's does when its host is set right: what was decided before lies ahead by as much."""
+
+    NOW = 1.8e9
+
+    def read(self, state: State, back: float) -> State:
+        return replace(state, written_at=self.NOW).by_clock(self.NOW - back)
+
+    @pytest.mark.parametrize("times", [1, 9])
+    def test_leaves_a_destination_alone_for_as_long_as_before(self, back: float, times: int) -> None:
+        state = self.read(opened(self.NOW, times=times), back)
+        opens_at = self.NOW - back + open_seconds(times)
+        assert ask(state, opens_at - 0.01, asking(), FREE)[1].events == 0
+        assert ask(state, opens_at + 0.01, asking(), FREE)[1].probe
+
+    def test_does_not_keep_places_for_longer_than_they_are_held(self, back: float) -> None:
+        one = Limits(concurrency=1)
+        state = self.read(ask(State(), self.NOW, asking(holder="gone"), one)[0], back)
+        assert ask(state, self.NOW - back + HOLD_SECONDS - 0.01, asking(), one)[1].full
+        assert ask(state, self.NOW - back + HOLD_SECONDS + 0.01, asking(), one)[1].events == 1
+
+    @pytest.mark.parametrize("per_second", [0.01, 10.0])
+    def test_does_not_hold_up_turns(self, back: float, per_second: float) -> None:
+        limited = Limits(per_second=per_second)
+        state = self.read(ask(State(), self.NOW, asking(), limited)[0], back)
+        assert ask(state, self.NOW - back + 1.01 / per_second, asking(), limited)[1].events == 1
+
+    def test_does_not_put_anybody_behind_those_who_were_put_off(self, back: float) -> None:
+        limited = Limits(per_second=1.0)
+        state = self.read(ask(State(), self.NOW, asking(10), limited)[0], back)
+        assert ask(state, self.NOW - back, asking(), limited)[1].wait <= 11.0
+
+    def test_does_not_slow_down_a_destination_that_has_recovered_for_longer_than_usual(self, back: float) -> None:
+        state = self.read(recover(opened(self.NOW), self.NOW), back)
+        assert not state.is_calm(self.NOW - back + RAMP_SECONDS - 0.01)
+        assert state.is_calm(self.NOW - back + RAMP_SECONDS + 0.01)
+
+
+@pytest.mark.parametrize("passed", [-SKEW_SECONDS, 0.0, 3600.0])
+def test_a_clock_that_goes_on_moves_nothing(passed: float) -> None:
+    state = replace(opened(100.0), written_at=100.0)
+    assert state.by_clock(100.0 + passed) is state

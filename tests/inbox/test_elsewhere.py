@@ -132,6 +132,8 @@ class TestItsTableAlone:
             pass
 
     def test_is_missed_with_words_that_say_where_and_what_to_do(self, consumer: Outbox) -> None:
+        consumer.database.connect()  # SQLite makes the file
+        consumer.database.close()
         for call in (lambda: consumer.inbox.once("reader")(lambda _: None)(MESSAGE), consumer.inbox.cleanup):
             with pytest.raises(outbox.SchemaError, match=MISSING) as raised:
                 call()

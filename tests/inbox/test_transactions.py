@@ -135,6 +135,98 @@ class TestAnErrorOfTheDatabasesThatIsCaught:
             end()  # of a transaction that is gone SQLite itself complains
 
 
+def commit_by_peewee(database: Any) -> None:
+    database.top_transaction().commit()
+
+
+def commit_by_hand(database: Any) -> None:
+    database.execute_sql("COMMIT")
+
+
+@pytest.mark.parametrize("commit", [commit_by_peewee, commit_by_hand])
+class TestAHandlerThatCommitsAndThenRaises:
+    """What it committed can't be undone. That it is skipped the next time, with half its effect, can be prevented."""
+
+    @pytest.fixture
+    def half(self, box: Outbox, commit: Callable[[Any], None]) -> Callable[..., Any]:
+        @outbox.inbox.once("reader")
+        def half(message: dict[str, Any], error: BaseException | None) -> str:
+            Note.create(text="first half")
+            if error is not None:
+                commit(box.database)
+                raise error
+            Note.create(text="second half")
+            return "noted"
+
+        return half
+
+    def test_is_not_skipped_when_the_message_comes_again(
+        self, half: Callable[..., Any], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        with pytest.raises(outbox.TransactionRequired, match="'reader' committed by itself and then raised") as raised:
+            half(MESSAGE, Broken())
+        assert isinstance(raised.value.__cause__, Broken)
+        assert "that part of the effect will then be there twice" in caplog.text
+        assert remembered() == []
+        assert [half(MESSAGE, None), half(MESSAGE, None)] == ["noted", SKIPPED]
+        assert (notes(), remembered()) == (["first half", "first half", "second half"], [ROW])
+
+    @pytest.mark.parametrize("error", [outbox.Reject("never"), outbox.Unavailable(), KeyboardInterrupt()], ids=repr)
+    def test_what_decides_about_the_message_goes_through(
+        self, half: Callable[..., Any], error: BaseException, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        with pytest.raises(type(error)) as raised:
+            half(MESSAGE, error)
+        assert raised.value is error
+        assert remembered() == []
+        assert "'reader' committed by itself" in caplog.text
+
+    @pytest.mark.parametrize("caught", [True, False])
+    def test_of_a_callers_transaction_leaves_one_that_can_be_ended(
+        self, box: Outbox, half: Callable[..., Any], *, caught: bool
+    ) -> None:
+        def call() -> None:
+            with box.database.atomic():
+                Note.create(text="caller")
+                try:
+                    half(MESSAGE, Broken())
+                except outbox.TransactionRequired:
+                    Note.create(text="caught")
+                    if not caught:
+                        raise
+
+        with contextlib.nullcontext() if caught else pytest.raises(outbox.TransactionRequired):
+            call()
+        assert notes() == [*(["caller", "caught"] if caught else ["caller"]), "first half"]
+        assert remembered() == []
+
+    def test_inside_another_handler_leaves_no_row_of_either(self, half: Callable[..., Any]) -> None:
+        @outbox.inbox.once("outer")
+        def outer(message: dict[str, Any]) -> None:
+            half(message, Broken())
+
+        with pytest.raises(outbox.TransactionRequired, match="'outer' committed by itself"):
+            outer(MESSAGE)
+        assert remembered() == []
+
+
+def test_a_handler_that_raises_leaves_the_row_of_another_that_came_after_it(
+    box: Outbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the rollback and the look for the row, a second delivery of the message may have been dealt with."""
+    take_back = box.inbox._take_back
+
+    def let_another_in(*args: Any, **kwargs: Any) -> bool:
+        assert elsewhere(box.database, lambda: read(MESSAGE)) == "noted"
+        return take_back(*args, **kwargs)
+
+    monkeypatch.setattr(box.inbox, "_take_back", let_another_in)
+    with pytest.raises(Broken):
+        read(MESSAGE, Broken())
+    assert (notes(), remembered()) == (["reader"], [ROW])
+    assert read(MESSAGE) is SKIPPED
+
+
 class TestInsideTheCallersTransaction:
     def test_a_commit_keeps_both(self, box: Outbox) -> None:
         with box.database.atomic():

@@ -10,6 +10,7 @@ from outbox.delivery.claim import claim
 from outbox.delivery.dispatch import dispatch
 from outbox.delivery.settle import settle
 from outbox.destinations import record
+from outbox.destinations.recorded import read
 from outbox.models import DELIVERED, FAILED, PENDING, OutboxEvent
 from outbox.registry import Registry
 from outbox.retry import RETIRED
@@ -62,18 +63,31 @@ class TestAWorkerThatLacksADestination:
         assert row.error_message == "crm: waits for a worker that has this destination"
         assert row.progress["crm"].keys() == {"state", "absences", "not_before", "error"}
 
-    def test_looks_again_after_some_seconds_and_then_less_often(self, box: Outbox) -> None:
-        worker(box, "crm").drain()
-        poor = worker(box, "mailer")
+    def waits(self, box: Outbox, poor: Outbox) -> list[float]:
+        """How long an event is put off, each time that a worker has it that lacks a destination."""
         event = emit_one()
-        waits = []
+        found = []
         for _ in range(8):
             poor.drain()
             row = stored(event)
-            waits.append((row.next_attempt_at - row.updated_at).total_seconds())
+            found.append((row.next_attempt_at - row.updated_at).total_seconds())
             let_pass(minutes=2)
+        return found
+
+    def test_looks_again_after_some_seconds_while_a_running_worker_has_it(self, box: Outbox) -> None:
+        worker(box, "crm").drain()
+        assert all(1 < wait < 4 for wait in self.waits(box, worker(box, "mailer")))
+
+    def test_looks_less_and_less_often_while_no_running_worker_has_it(self, box: Outbox) -> None:
+        crm = worker(box, "crm")
+        crm.drain()
+        box.database.execute_sql("UPDATE outbox_destination SET seen_at = '2020-01-01 00:00:00.000000+00:00'")
+        poor = worker(box, "mailer")
+        waits = self.waits(box, poor)
         assert 1 < waits[0] < 4
         assert 30 < waits[-1] < 76
+        record.record(crm)
+        assert all(1 < wait < 4 for wait in self.waits(box, poor))
 
     def test_learns_of_a_destination_that_was_recorded_while_it_ran(self, box: Outbox) -> None:
         poor = worker(box, "mailer")
@@ -152,6 +166,22 @@ class TestRecording:
         with statements(box.database) as seen:
             made.drain()
         assert [statement for statement in seen if "outbox_destination" in statement] == []
+
+    def test_counts_for_a_batch_that_comes_from_two_claims(self, box: Outbox) -> None:
+        """The first claim finds too few, and a destination is recorded before the second."""
+        made = worker(box, "mailer")
+        made.drain()
+        emit(2)
+        batch = claim(made, 2)
+        assert batch is not None
+        worker(box, "crm").drain()
+        with box.dialect.connection():
+            newest = read(box.dialect)[0]
+        first, second = batch.events
+        assert first.destinations_version != newest
+        second.destinations_version = newest
+        dispatch(made, batch)
+        assert statuses() == {PENDING: 2}
 
     def test_a_batch_that_was_claimed_before_goes_by_what_was_recorded_then(self, box: Outbox) -> None:
         made = worker(box, "mailer")

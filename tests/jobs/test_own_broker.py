@@ -1,5 +1,7 @@
 """An application that has Dramatiq workers and a broker already: who delivers, and over which broker."""
 
+import json
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -83,7 +85,10 @@ class TestAWorkerThatOnlyEmits:
 
 
 class TestTheApplicationsBroker:
-    def test_carries_the_wake_ups_of_emitters_workers_and_scheduler_alike(self, make_stage: MakeStage) -> None:
+    @pytest.mark.parametrize("program", [(BIN / "outbox", "scheduler"), (sys.executable, "-m", "scheduler")])
+    def test_carries_the_wake_ups_of_emitters_workers_and_scheduler_alike(
+        self, make_stage: MakeStage, program: tuple[str | Path, ...]
+    ) -> None:
         stage = with_a_broker_of_its_own(make_stage(sweep_seconds=3600))
         url = stage.environment.pop("OUTBOX_REDIS_URL")
         assert url == stage.environment["OUTBOX_TEST_BROKER_URL"]
@@ -91,9 +96,20 @@ class TestTheApplicationsBroker:
         place_orders(stage, [1])
         stage.wait_for(lambda: stage.statuses() == {"delivered": 1}, "the emitter's wake-up arrives")
         stage.emit()  # wakes nobody
-        scheduler = stage.start("scheduler", BIN / "outbox", "scheduler", "tests.apps.tasks", ready="scheduler started")
+        scheduler = stage.start("scheduler", *program, "tests.apps.tasks", ready="scheduler started")
         stage.wait_for(lambda: stage.statuses() == {"delivered": 2}, "the scheduler's first sweep arrives")
         assert scheduler.running
+        doctor = stage.start("doctor", BIN / "outbox", "doctor", "-m", "tests.apps.tasks", "--json")
+        doctor.wait()
+        told = {each["check"]: each["what"] for each in json.loads(doctor.said())["findings"]}
+        assert "the broker that the application has set carries the wake-ups" in told["redis"]
+        assert told["sweep"] == "A worker has answered a sweep."
+
+    def test_is_found_in_processes_that_are_spawned_and_not_forked(self, stage: Stage) -> None:
+        with_a_broker_of_its_own(stage)
+        outbox_worker(stage, "tests.apps.tasks_and_handlers", "--use-spawn")
+        place_orders(stage, [1])
+        stage.wait_for(lambda: stage.statuses() == {"delivered": 1}, "it is delivered")
 
     @pytest.mark.parametrize("program", [["outbox", "worker"], ["outbox", "scheduler"], ["outbox", "up"]], ids=" ".join)
     def test_in_another_namespace_than_the_settings_name_is_refused(self, stage: Stage, program: list[str]) -> None:
@@ -117,6 +133,21 @@ class TestTheApplicationsBroker:
         worker = stage.start("refused", BIN / "dramatiq", "jobs", "tests.apps.tasks_and_handlers", "-p", "1", "-t", "1")
         assert worker.wait() != 0
         assert "dramatiq your.broker jobs your.module" in worker.said()
+
+
+class TestActorsOfAModuleThatSetsNoBroker:
+    def test_are_on_the_broker_from_the_settings_in_an_outbox_worker(self, stage: Stage) -> None:
+        outbox_worker(stage, "tests.apps.actors")
+        stage.broker.enqueue(
+            dramatiq.Message(queue_name="default", actor_name="work", args=(7, 0), kwargs={}, options={})
+        )
+        stage.wait_for(lambda: len(stage.entries("worked")) == 1, "the actor has run")
+
+    def test_are_not_left_on_localhost_without_a_word(self, stage: Stage) -> None:
+        worker = stage.start("refused", BIN / "dramatiq", "tests.apps.actors", "jobs", "-p", "1", "-t", "1")
+        assert worker.wait() != 0
+        assert "outbox.dramatiq.set_up_broker()" in worker.said()
+        assert "Traceback" not in worker.said()
 
 
 class TestAnApplicationWithPackagesOfTheseNames:

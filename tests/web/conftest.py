@@ -2,18 +2,18 @@
 
 import pytest
 
-from outbox.admin.web import Local, make_app
+from outbox.admin.web import make_app
 from outbox.core import Outbox
 from tests.processes import make_stage, stage
 from tests.web.browser import Browser
-from tests.web.client import Client
+from tests.web.client import Client, anybody
 
 __all__ = ["make_stage", "stage"]
 
 
 @pytest.fixture
 def client(box: Outbox) -> Client:
-    return Client(make_app(box, authenticate=Local()))
+    return Client(make_app(box, authenticate=anybody))
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Who may come in: this machine, a password, or whom the application around it lets in; and what browsers are told."""
+"""Who may come in: a password, or whom the application around it lets in; and what browsers are told."""
 
 from base64 import b64encode
 from typing import Any
@@ -11,15 +11,16 @@ from starlette.middleware.authentication import AuthenticationMiddleware
 from starlette.requests import HTTPConnection
 from starlette.routing import Mount
 
-from outbox.admin.web import Basic, Local, make_app, scope_user
+from outbox.admin.web import Basic, RequireScope, make_app
 from outbox.admin.web.access import is_loopback
+from outbox.admin.web.login_link import LoginLink
 from outbox.cli.dashboard import doorkeeper
 from outbox.core import Outbox
 from outbox.errors import SettingsError
 from outbox.settings import Settings
 from tests.conftest import Configure
 from tests.web.browser import Browser
-from tests.web.client import Client
+from tests.web.client import Client, anybody
 
 PATHS = ["/", "/events", "/audit", "/metrics", "/static/dashboard.css", "/nowhere"]
 
@@ -79,10 +80,46 @@ def test_without_a_password_and_without_a_way_to_tell_who_asks_no_application_is
         make_app(box)
 
 
-@pytest.mark.parametrize("given", [{"dashboard_user": "ada"}, {"dashboard_password": "hush"}])
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"dashboard_user": "ada"},
+        {"dashboard_password": "hush"},
+        {"OUTBOX_DASHBOARD_USER": "ada", "OUTBOX_DASHBOARD_PASSWORD": ""},
+        {"OUTBOX_DASHBOARD_USER": "", "OUTBOX_DASHBOARD_PASSWORD": "hush"},
+    ],
+)
 def test_half_of_the_credentials_are_an_error(given: dict[str, str]) -> None:
     with pytest.raises(SettingsError, match="go together"):
-        doorkeeper("127.0.0.1", Settings.load({}, **given))
+        doorkeeper(
+            "127.0.0.1", Settings.load(given) if "OUTBOX_DASHBOARD_USER" in given else Settings.load({}, **given)
+        )
+
+
+def test_empty_credentials_in_the_environment_are_none() -> None:
+    settings = Settings.load({"OUTBOX_DASHBOARD_USER": "", "OUTBOX_DASHBOARD_PASSWORD": ""})
+    assert isinstance(doorkeeper("127.0.0.1", settings), LoginLink)
+    with pytest.raises(SettingsError, match="OUTBOX_DASHBOARD_PASSWORD"):
+        doorkeeper("10.0.0.1", settings)
+
+
+@pytest.mark.parametrize(
+    ("user", "password"), [("  ", "hush"), ("ada", " "), ("ada", "\t\n"), ("\u00a0", "\u00a0"), ("a:da", "hush")]
+)
+def test_blank_credentials_in_the_environment_are_an_error_that_does_not_show_them(user: str, password: str) -> None:
+    with pytest.raises(SettingsError, match=r"must be a (text that is not blank|name without a colon)") as error:
+        Settings.load({"OUTBOX_DASHBOARD_USER": user, "OUTBOX_DASHBOARD_PASSWORD": password})
+    assert "hush" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("user", "password"),
+    [("", ""), ("ada", ""), ("", "hush"), (" ", " "), (None, None), ("ada", None), (b"ada", b"hush"), ("a:da", "hush")],
+)
+def test_what_a_missing_variable_leaves_makes_no_password(user: Any, password: Any) -> None:
+    with pytest.raises(SettingsError, match="not blank") as error:
+        Basic(user, password)
+    assert "hush" not in str(error.value)
 
 
 # Addresses
@@ -96,8 +133,8 @@ def test_an_address_that_others_reach_needs_a_password(host: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "localhost"])
-def test_an_address_of_this_machine_needs_none(host: str) -> None:
-    assert isinstance(doorkeeper(host, Settings.load({})), Local)
+def test_an_address_of_this_machine_needs_a_login_link(host: str) -> None:
+    assert isinstance(doorkeeper(host, Settings.load({})), LoginLink)
 
 
 def test_a_password_that_is_set_is_asked_for_on_this_machine_too() -> None:
@@ -109,24 +146,89 @@ def test_names_that_only_look_like_this_machine_are_not(host: str) -> None:
     assert not is_loopback(host)
 
 
+# What `authenticate` returns
+
+
+class Falsy:
+    """As an anonymous user's object may be."""
+
+    def __bool__(self) -> bool:
+        return False
+
+
 @pytest.mark.parametrize(
-    "host", ["evil.example.com", "evil.example.com:8642", "127.0.0.1.evil.example.com", "[", "", "localhost@evil.com:1"]
+    "who",
+    [
+        False,
+        True,
+        0,
+        1,
+        "",
+        "   ",
+        "\n",
+        "\u00a0",
+        {},
+        {"name": "ada"},
+        [],
+        ["ada"],
+        b"ada",
+        object(),
+        Falsy(),
+        Ellipsis,
+    ],
+    ids=repr,
 )
-def test_a_name_that_somebody_made_resolve_to_this_machine_is_refused(client: Client, host: str) -> None:
-    answer = client.get("/", headers={"Host": host})
-    assert answer.status_code == 403
-    assert "127.0.0.1" in answer.text
+@pytest.mark.parametrize("path", PATHS)
+def test_only_a_name_lets_anybody_in(box: Outbox, who: Any, path: str) -> None:
+    async def later(connection: HTTPConnection) -> Any:
+        return who
+
+    for authenticate in (lambda connection: who, later):
+        client = Client(make_app(box, authenticate=authenticate))
+        assert client.get(path).status_code == 403
+        assert client.post("/act", content="action=delete&scope=all").status_code == 403
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1:8642", "localhost", "LOCALHOST:1", "[::1]:8642"])
-def test_this_machine_s_own_names_are_not(client: Client, host: str) -> None:
-    assert client.get("/", headers={"Host": host}).status_code == 200
+def test_a_coroutine_that_returns_a_coroutine_lets_nobody_in(box: Outbox) -> None:
+    async def name() -> str:
+        return "ada"
+
+    unused = name()
+
+    async def ask(connection: HTTPConnection) -> Any:
+        return unused
+
+    assert Client(make_app(box, authenticate=ask)).get("/").status_code == 403
+    unused.close()
 
 
-def test_a_connection_from_elsewhere_is_refused_whatever_it_says(box: Outbox) -> None:
-    app = make_app(box, authenticate=Local())
-    elsewhere = Client(app, base_url="http://127.0.0.1", client=("203.0.113.7", 50000))
-    assert elsewhere.get("/", headers={"X-Forwarded-For": "127.0.0.1"}).status_code == 403
+def test_none_is_refused_without_a_word_in_the_log(box: Outbox, caplog: pytest.LogCaptureFixture) -> None:
+    assert Client(make_app(box, authenticate=lambda connection: None)).get("/").status_code == 403
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize(
+    ("who", "said"),
+    [(False, "an object of type bool"), ({"token": "hush"}, "an object of type dict"), (" ", "a blank text")],
+)
+def test_what_is_no_name_is_logged_once_with_what_to_return_instead(
+    box: Outbox, caplog: pytest.LogCaptureFixture, who: Any, said: str
+) -> None:
+    client = Client(make_app(box, authenticate=lambda connection: who))
+    for _ in range(3):
+        assert client.get("/").status_code == 403
+    (record,) = caplog.records
+    assert said in record.getMessage()
+    assert "must return the user's name" in record.getMessage()
+    assert "hush" not in record.getMessage()
+
+
+def test_an_authenticate_that_fails_lets_nobody_in(box: Outbox) -> None:
+    def fail(connection: HTTPConnection) -> str:
+        raise LookupError("no session store")
+
+    with pytest.raises(LookupError):  # which a server answers with 500
+        Client(make_app(box, authenticate=fail)).get("/")
 
 
 # The application around it
@@ -135,7 +237,9 @@ def test_a_connection_from_elsewhere_is_refused_whatever_it_says(box: Outbox) ->
 class ByHeader(AuthenticationBackend):
     async def authenticate(self, conn: HTTPConnection) -> tuple[AuthCredentials, BaseUser] | None:
         name = conn.headers.get("x-user")
-        return None if name is None else (AuthCredentials(), SimpleUser(name))
+        if name is None:
+            return None
+        return AuthCredentials(["authenticated", "staff"] if name == "grace" else ["authenticated"]), SimpleUser(name)
 
 
 def around(dashboard: Any) -> Starlette:
@@ -145,16 +249,48 @@ def around(dashboard: Any) -> Starlette:
     )
 
 
-def test_the_application_around_it_may_know_who_asks(box: Outbox) -> None:
-    client = Client(around(make_app(box, authenticate=scope_user)))
+def test_the_application_around_it_may_know_who_is_an_operator(box: Outbox) -> None:
+    client = Client(around(make_app(box, authenticate=RequireScope("staff"))))
     assert client.get("/ops/outbox/").status_code == 403
     answer = client.get("/ops/outbox/", headers={"X-User": "grace"})
     assert answer.status_code == 200
     assert "as grace" in answer.text
 
 
+def test_a_customer_who_is_logged_in_is_no_operator(box: Outbox) -> None:
+    client = Client(around(make_app(box, authenticate=RequireScope("staff"))))
+    assert client.get("/ops/outbox/", headers={"X-User": "customer"}).status_code == 403
+
+
+class Method:
+    """As users of other frameworks have it: `is_authenticated` is a method, and every method is true."""
+
+    display_name = "anonymous"
+
+    def is_authenticated(self) -> bool:
+        return False
+
+
+def test_a_user_whose_is_authenticated_is_not_true_is_refused(box: Outbox) -> None:
+    class ByMethod(AuthenticationBackend):
+        async def authenticate(self, conn: HTTPConnection) -> tuple[AuthCredentials, Any]:
+            return AuthCredentials(["staff"]), Method()
+
+    app = Starlette(
+        routes=[Mount("/", make_app(box, authenticate=RequireScope("staff")))],
+        middleware=[Middleware(AuthenticationMiddleware, backend=ByMethod())],
+    )
+    assert Client(app).get("/").status_code == 403
+
+
+@pytest.mark.parametrize("scope", ["", " ", None])
+def test_a_scope_that_everybody_has_is_refused(scope: Any) -> None:
+    with pytest.raises(SettingsError, match="scope that operators have"):
+        RequireScope(scope)
+
+
 def test_without_the_application_s_middleware_nobody_is_known(box: Outbox) -> None:
-    assert Client(make_app(box, authenticate=scope_user)).get("/").status_code == 403
+    assert Client(make_app(box, authenticate=RequireScope("staff"))).get("/").status_code == 403
 
 
 def test_a_coroutine_may_tell_who_asks(box: Outbox) -> None:
@@ -167,7 +303,7 @@ def test_a_coroutine_may_tell_who_asks(box: Outbox) -> None:
 
 
 def test_every_link_form_and_script_stays_below_where_it_is_mounted(box: Outbox) -> None:
-    browser = Browser(Client(around(make_app(box, authenticate=Local()))))
+    browser = Browser(Client(around(make_app(box, authenticate=anybody))))
     box.emit("Order", 1, "order.placed", {})
     event = str(next(iter(box.database.execute_sql("SELECT id FROM outbox_event").fetchone())))
     for path in ("/", "/events", f"/events/{event}", "/audit", f"/confirm?action=fail&scope=selected&id={event}"):

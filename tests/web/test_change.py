@@ -7,13 +7,13 @@ import pytest
 
 import outbox
 from outbox.admin import actions, audit
-from outbox.admin.web import Local, change, make_app
+from outbox.admin.web import change, make_app
 from outbox.core import Outbox
 from outbox.models import OutboxEvent
 from tests.conftest import Configure
 from tests.table import emit_one, error_of, other_worker, statuses, stored
 from tests.web.browser import Browser, Document, form_to
-from tests.web.client import Client
+from tests.web.client import Client, anybody
 from tests.web.sample import delivered, failed, many_delivered, sending, waiting
 
 MAKE = {"retry": failed, "replay": delivered, "fail": waiting, "delete": delivered}
@@ -194,7 +194,7 @@ def test_a_replay_to_all_forgets_what_was(browser: Browser) -> None:
 def test_a_retry_wakes_a_worker(configure: Configure) -> None:
     configure()
     event = failed()
-    browser = Browser(Client(make_app(configure(dispatch="inline"), authenticate=Local())))
+    browser = Browser(Client(make_app(configure(dispatch="inline"), authenticate=anybody)))
     seen: list[outbox.Event] = []
     outbox.handler("order.placed", name="runner")(seen.append)
     go(browser, selected(browser, "retry", event))
@@ -231,7 +231,7 @@ def test_a_filter_is_shown_in_the_audit(browser: Browser) -> None:
 
 def test_read_only_shows_everything_and_changes_nothing(configure: Configure) -> None:
     for box, read_only in ((configure(), True), (configure(dashboard_read_only=True), None)):
-        client = Client(make_app(box, authenticate=Local(), read_only=read_only))
+        client = Client(make_app(box, authenticate=anybody, read_only=read_only))
         event = failed()
         browser = Browser(client)
         for path in ("/events", f"/events/{event.id}"):

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from outbox.admin.web import Local, make_app
+from outbox.admin.web import make_app
 from outbox.core import Outbox
-from tests.web.client import Client
+from tests.web.client import Client, anybody
 from tests.web.sample import delivered, failed, waiting
 
 NAMES = [
@@ -35,7 +35,7 @@ def encoded(fields: list[tuple[str, str]]) -> str:
 @pytest.fixture
 def some(box: Outbox) -> Client:
     failed(), delivered(), waiting()
-    return Client(make_app(box, authenticate=Local()))
+    return Client(make_app(box, authenticate=anybody))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -6,6 +6,7 @@ import signal
 import socket
 import sys
 from base64 import b64encode
+from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
@@ -29,6 +30,19 @@ def port_of(program: Program) -> int:
     return int(found[1])
 
 
+def link_of(program: Program) -> str:
+    """The newest link that it has printed, without the address."""
+    found: list[str] = re.findall(r"http://127\.0\.0\.1:\d+(/login\?token=\S+)", program.said())
+    return found[-1]
+
+
+def sign_in(program: Program) -> str:
+    """The cookie, as a browser sends it."""
+    status, headers, _ = ask(port_of(program), "GET", link_of(program))
+    assert (status, headers["location"]) == (303, "/")
+    return headers["set-cookie"].split(";")[0]
+
+
 def ask(port: int, method: str, path: str, body: str = "", **headers: str) -> tuple[int, dict[str, str], str]:
     connection = http.client.HTTPConnection(LOOPBACK, port, timeout=PATIENCE_SECONDS)
     try:
@@ -46,13 +60,14 @@ def test_an_event_is_found_retried_and_delivered_by_a_worker(make_stage: MakeSta
     stage.worker()
     stage.wake()
     stage.wait_until_all("failed")
-    port = port_of(dashboard(stage))
+    program = dashboard(stage)
+    port, session = port_of(program), sign_in(program)
 
-    status, _, html = ask(port, "GET", "/events?status=failed")
+    status, _, html = ask(port, "GET", "/events?status=failed", Cookie=session)
     assert status == 200
     assert "attempt 1 fails" in html
-    status, headers, html = ask(port, "GET", f"/confirm?action=retry&scope=selected&id={event}")
-    cookie = headers["set-cookie"].split(";")[0]
+    status, headers, html = ask(port, "GET", f"/confirm?action=retry&scope=selected&id={event}", Cookie=session)
+    cookie = f"{session}; {headers['set-cookie'].split(';')[0]}"
     form = form_to(Document(html), "/act")
     # The handler fails at its first attempt, and attempts start again: let it pass this time.
     with stage.box.dialect.connection():
@@ -74,16 +89,87 @@ def test_it_says_which_programs_it_is_and_no_more(stage: Stage) -> None:
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
 def test_it_ends_when_it_is_told_to(stage: Stage, signum: signal.Signals) -> None:
     program = dashboard(stage)
-    assert ask(port_of(program), "GET", "/")[0] == 200
+    assert ask(port_of(program), "GET", "/", Cookie=sign_in(program))[0] == 200
     program.signal(signum)
     assert program.wait() == 0
     assert "Traceback" not in program.said()
 
 
 def test_a_forged_host_is_refused(stage: Stage) -> None:
+    program = dashboard(stage)
+    port, cookie = port_of(program), sign_in(program)
+    assert ask(port, "GET", "/", Cookie=cookie)[0] == 200
+    assert ask(port, "GET", "/", Cookie=cookie, Host=f"evil.example.com:{port}")[0] == 403
+    assert ask(port, "GET", "/", Cookie=cookie, Host=f"evil.example.com:{port}", X_Forwarded_Host="127.0.0.1")[0] == 403
+
+
+def test_a_link_signs_in_one_browser_and_the_terminal_has_the_next(stage: Stage) -> None:
+    program = dashboard(stage)
+    port, used = port_of(program), link_of(program)
+    assert ask(port, "GET", "/")[0] == 403
+    first = sign_in(program)
+    assert ask(port, "GET", used)[0] == 403
+    assert link_of(program) != used
+    second = sign_in(program)
+    assert [ask(port, "GET", "/", Cookie=cookie)[0] for cookie in (first, second)] == [200, 200]
+
+
+# What nginx 1.22 sends for a bare `proxy_pass http://127.0.0.1:PORT;`, for a browser's GET and a form's POST.
+# Nothing in it tells that it comes from elsewhere.
+NGINX_GET = (
+    "GET {path} HTTP/1.0\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\nUser-Agent: Mozilla/5.0\r\n"
+    "Accept: text/html\r\n\r\n"
+)
+NGINX_POST = (
+    "POST /act HTTP/1.0\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\nContent-Length: {length}\r\n"
+    "Content-Type: application/x-www-form-urlencoded\r\nCookie: outbox_csrf={token}\r\n\r\n{body}"
+)
+
+
+def exchange(port: int, request: str) -> str:
+    """The response, whole, to exactly these bytes."""
+    with socket.create_connection((LOOPBACK, port), timeout=PATIENCE_SECONDS) as connection:
+        connection.sendall(request.encode())
+        return b"".join(iter(lambda: connection.recv(65_536), b"")).decode()
+
+
+@pytest.mark.parametrize("path", ["/", "/events", "/metrics", "/login?token=guessed", "/static/dashboard.css"])
+def test_behind_nginx_as_it_is_by_default_a_stranger_sees_nothing(stage: Stage, path: str) -> None:
     port = port_of(dashboard(stage))
-    assert ask(port, "GET", "/", Host="evil.example.com")[0] == 403
-    assert ask(port, "GET", "/", Host=f"evil.example.com:{port}", X_Forwarded_Host="127.0.0.1")[0] == 403
+    response = exchange(port, NGINX_GET.format(path=path, port=port))
+    assert response.startswith("HTTP/1.1 403 ")
+    assert "OUTBOX_DASHBOARD_USER and OUTBOX_DASHBOARD_PASSWORD" in response
+
+
+def test_behind_nginx_as_it_is_by_default_a_stranger_changes_nothing(stage: Stage) -> None:
+    (event,) = stage.emit(1)
+    token = "A" * 43
+    body = f"action=fail&scope=selected&id={event}&csrf_token={token}"
+    port = port_of(dashboard(stage))
+    request = NGINX_POST.format(port=port, length=len(body), token=token, body=body)
+    assert exchange(port, request).startswith("HTTP/1.1 403 ")
+    assert stage.statuses() == {"pending": 1}
+
+
+@pytest.mark.parametrize("options", [[], ["--forwarded-allow-ips=*"]], ids=["plain", "forwarded"])
+def test_on_a_unix_socket_a_stranger_sees_nothing_whoever_they_say_they_are(
+    stage: Stage, tmp_path: Path, options: list[str]
+) -> None:
+    path = tmp_path / "socket"
+    module = tmp_path / "served.py"
+    module.write_text(
+        "from outbox.admin.web import make_app\n"
+        "from outbox.admin.web.login_link import LoginLink\n"
+        "app = make_app(authenticate=LoginLink())\n"
+    )
+    command = [sys.executable, "-m", "uvicorn", "served:app", "--app-dir", str(tmp_path), "--uds", str(path), *options]
+    stage.start("uvicorn", *command, ready="running on unix socket")
+    for more in ("", "X-Forwarded-For: 127.0.0.1\r\n"):
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(PATIENCE_SECONDS)
+            connection.connect(str(path))
+            connection.sendall(f"GET / HTTP/1.1\r\nHost: localhost\r\n{more}Connection: close\r\n\r\n".encode())
+            assert connection.recv(65_536).startswith(b"HTTP/1.1 403 ")
 
 
 def test_a_password_is_asked_for_and_read_only_is_kept(make_stage: MakeStage) -> None:

@@ -84,6 +84,8 @@ class Context:
     # Also what takes long.
     thorough: bool = False
     thresholds: Thresholds = field(default_factory=Thresholds)
+    # Whether the application has set a broker: it carries the wake-ups then.
+    has_own_broker: bool = False
 
     @cached_property
     def overview(self) -> Overview:

@@ -5,20 +5,20 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 
 import peewee
 
 from outbox.admin.doctor import Context, Finding, ok, problem, warning
 from outbox.admin.overview import database_now
-from outbox.database import is_private_to_a_thread, place_of
+from outbox.database import is_absent, place_of
 from outbox.destinations.handler import describe
+from outbox.errors import SchemaError
 
 
 def reached(context: Context) -> Iterator[Finding]:
     box = context.box
     place = place_of(box.database)
-    if not context.on_postgres and _is_absent(box.database):  # looking would make it
+    if is_absent(box.database):  # looking would make it
         yield problem(
             f"There is no file for {place}.",
             "Set OUTBOX_DATABASE_URL to the one that the application uses, or run `outbox init` to make it.",
@@ -26,12 +26,17 @@ def reached(context: Context) -> Iterator[Finding]:
         return
     try:
         with box.dialect.connection():
+            box.dialect.check_encoding()
             version = _postgres_version(context) if context.on_postgres else sqlite3.sqlite_version_info
     except peewee.PeeweeException as error:
         yield problem(
             f"{place} can't be used: {' '.join(describe(error).split())}",
             "Start the database, or set OUTBOX_DATABASE_URL to where it is.",
         )
+        return
+    except SchemaError as error:
+        what, _, advice = str(error).partition(". ")
+        yield problem(f"{what}.", advice)
         return
     words = ".".join(map(str, version))
     if context.on_postgres and version < context.thresholds.oldest_postgres:
@@ -66,8 +71,3 @@ def clock(context: Context) -> Iterator[Finding]:
 def _postgres_version(context: Context) -> tuple[int, ...]:
     number = int(context.rows("SELECT current_setting('server_version_num')")[0][0])
     return number // 10_000, number % 10_000
-
-
-def _is_absent(database: peewee.Database) -> bool:
-    name = str(database.database)
-    return not is_private_to_a_thread(database) and not name.startswith("file:") and not Path(name).exists()

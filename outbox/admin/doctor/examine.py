@@ -18,6 +18,7 @@ from outbox.admin.doctor import (
     Thresholds,
     agreement,
     backlog,
+    connection,
     database,
     handlers,
     note,
@@ -47,6 +48,8 @@ ADDRESSES = ("database_url", "redis_url")
 CHECKS = (
     Check("settings", settings.look),
     Check("database", database.reached),
+    Check("pooler", connection.pooler, DATABASE, only_on="postgres"),
+    Check("network", connection.network, DATABASE, only_on="postgres"),
     Check("clock", database.clock, DATABASE, only_on="postgres"),
     Check("schema", schema.tables, DATABASE),
     Check("inbox", schema.inbox, DATABASE),
@@ -63,6 +66,9 @@ CHECKS = (
     Check("broker", processes.broker, TABLES),
     Check("scheduler", processes.scheduler, TABLES),
     Check("silent", processes.silent, TABLES),
+    Check("calls", processes.calls, TABLES),
+    Check("drains", processes.drains, TABLES),
+    Check("pool", processes.pool, TABLES),
     Check("hosts", processes.hosts, TABLES, only_on="sqlite"),
     Check("deadlines", settings.deadlines, TABLES),
     Check("destinations", agreement.destinations, TABLES),
@@ -83,9 +89,10 @@ def examine(
     thorough: bool = False,
     thresholds: Thresholds | None = None,
     checks: Iterable[Check] = CHECKS,
+    has_own_broker: bool = False,
 ) -> list[Finding]:
     """Look at everything, in order; each finding says which check it is of."""
-    context = Context(box, thorough, Thresholds() if thresholds is None else thresholds)
+    context = Context(box, thorough, Thresholds() if thresholds is None else thresholds, has_own_broker)
     confidential = Confidential(secrets_of(box))
     found: list[Finding] = []
     left_out: dict[str, list[str]] = {}
@@ -162,12 +169,12 @@ def _patience(check: Check, context: Context) -> Iterator[None]:
         if not context.on_postgres:
             yield
             return
-        dialect.run(f"SET statement_timeout = {int(context.thresholds.statement_seconds * 1000)}")
-        try:
+        # For one transaction: behind a pooler such as PgBouncer the next one may run on another server connection, and
+        # what was set for a session would stay with this one, for other programs.
+        with context.box.database.atomic():
+            milliseconds = int(context.thresholds.statement_seconds * 1000)
+            dialect.run("SELECT set_config('statement_timeout', %s, true)", (str(milliseconds),))
             yield
-        finally:
-            if not context.box.database.is_closed():
-                dialect.run("RESET statement_timeout")
 
 
 def _named(check: Check, finding: Finding, confidential: Confidential) -> Finding:

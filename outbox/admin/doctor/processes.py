@@ -7,8 +7,11 @@ from collections.abc import Iterator
 from outbox.admin.doctor import Context, Finding, lasting, note, ok, problem, warning
 from outbox.admin.records import Process
 from outbox.core import INLINE
+from outbox.pool_size import PoolSize, advice
 
 MOST_TOLD = 10
+# One drain that fails may have met a restart of the database.
+FAILED_IN_A_ROW = 3
 
 
 def workers(context: Context) -> Iterator[Finding]:
@@ -76,6 +79,55 @@ def silent(context: Context) -> Iterator[Finding]:
         )
     if not lost:
         yield ok("Nobody has fallen silent.")
+
+
+def calls(context: Context) -> Iterator[Finding]:
+    """Calls that were interrupted after OUTBOX_MAX_RUN_SECONDS, and have not returned."""
+    troubles = [
+        (problem if stuck.all_places else warning)(
+            f"{stuck.sentence}"
+            + ("; that process delivers nothing more to it." if stuck.all_places else "; each keeps a thread."),
+            f"Restart {name_of(stuck.process)}, and give the calls of {stuck.destination} a timeout shorter than "
+            "OUTBOX_MAX_RUN_SECONDS. With OUTBOX_EXIT_ON_STUCK=true such a process ends by itself.",
+        )
+        for stuck in context.overview.stuck
+    ]
+    yield from troubles[:MOST_TOLD]
+    if not troubles:
+        yield ok("Every call has returned in time.")
+
+
+def drains(context: Context) -> Iterator[Finding]:
+    """A process can be there, say so, and yet deliver nothing."""
+    troubles = [
+        problem(
+            f"On {name_of(process)} the last {failures['in_a_row']:,} drains have failed, for "
+            f"{lasting(failures['seconds'])}: it delivers nothing. The last error: {failures['error']}",
+            "See to that error; if the connection pool is exhausted, the checks `pool` and `calls` say why.",
+        )
+        for process in context.overview.alive
+        if (failures := process.details.get("drain_failures")) and failures["in_a_row"] >= FAILED_IN_A_ROW
+    ]
+    yield from troubles[:MOST_TOLD]
+    if not troubles:
+        yield ok("Drains go well.")
+
+
+def pool(context: Context) -> Iterator[Finding]:
+    """The largest that any worker wants is told: they share the code that opens the pool."""
+    found = [
+        (PoolSize(**each), process) for process in context.overview.workers if (each := process.details.get("pool"))
+    ]
+    small = [each for each in found if each[0].too_small]
+    if not small:
+        yield ok("The workers' connection pools are large enough.")
+        return
+    size, process = max(small, key=lambda each: each[0].wanted - each[0].size)
+    yield warning(
+        f"The connection pool of {name_of(process)} has {size.size} connections, and that worker may want "
+        f"{size.wanted} at the same time: handlers wait for one, and their events are put off.",
+        advice(size, context.box.settings.drains),
+    )
 
 
 def hosts(context: Context) -> Iterator[Finding]:

@@ -120,13 +120,17 @@ def memory(context: Context) -> Iterator[Finding]:
 
 def _without(context: Context) -> Iterator[Finding]:
     settings = context.box.settings
+    if context.has_own_broker:
+        yield ok("OUTBOX_REDIS_URL is not set: the broker that the application has set carries the wake-ups.")
+        return
     if settings.dispatch != "dramatiq" or not context.on_postgres:
         yield ok("No Redis is needed: OUTBOX_REDIS_URL is not set, and wake-ups stay inside each process.")
         return
     yield warning(
         "OUTBOX_REDIS_URL is not set: what one process emits wakes no worker in another, and waits for the next sweep, "
-        f"up to {settings.sweep_seconds:g} s. (An application that has set a broker of its own may ignore this.)",
-        "Set OUTBOX_REDIS_URL, for all processes; or OUTBOX_DISPATCH=off, if that is what you want.",
+        f"up to {settings.sweep_seconds:g} s.",
+        "Set OUTBOX_REDIS_URL, for all processes. If a module of yours sets a broker, name it: `outbox doctor -m "
+        "your.broker`. Set OUTBOX_DISPATCH=off, if sweeps are what you want.",
     )
 
 

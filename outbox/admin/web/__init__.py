@@ -2,7 +2,7 @@
 
 `outbox dashboard` serves it. To have it inside an application, mount what `make_app` returns:
 
-    Mount("/outbox", make_app(authenticate=scope_user))
+    Mount("/outbox", make_app(authenticate=RequireScope("staff")))
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if _missing:
         f"The dashboard needs {', '.join(_missing)}, not installed here: pip install 'dramatiq-outbox[ui]'"
     )
 
-from outbox.admin.web.access import Basic, Local, scope_user  # noqa: E402
+from outbox.admin.web.access import Basic, RequireScope  # noqa: E402
 from outbox.admin.web.app import make_app  # noqa: E402
 
-__all__ = ["Basic", "Local", "make_app", "scope_user"]
+__all__ = ["Basic", "RequireScope", "make_app"]

@@ -5,16 +5,22 @@ from __future__ import annotations
 import binascii
 import inspect
 import ipaddress
+import logging
 from base64 import b64decode
 from collections.abc import Awaitable, Callable
 from hmac import compare_digest
 from urllib.parse import urlsplit
 
 from starlette.requests import HTTPConnection
-from starlette.responses import PlainTextResponse
+from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-# Answers who is asking; None: they may not. May be a coroutine function.
+from outbox.errors import SettingsError
+
+logger = logging.getLogger("outbox")
+
+# Returns the user's name, or None: they may not. May be a coroutine function. If it has a method
+# `refuse(connection) -> Response`, that is what those who may not get to see.
 Authenticate = Callable[[HTTPConnection], str | Awaitable[str | None] | None]
 
 WHO = "outbox.who"
@@ -24,9 +30,14 @@ class Basic:
     """One user with a password, asked for by the browser."""
 
     challenge = 'Basic realm="outbox", charset="UTF-8"'
-    refusal = "A user and a password are needed: OUTBOX_DASHBOARD_USER and OUTBOX_DASHBOARD_PASSWORD."
 
     def __init__(self, user: str, password: str) -> None:
+        # What a forgotten variable leaves, None or an empty text, must not become a password that works.
+        if not (is_name(user) and is_name(password)) or ":" in user:
+            raise SettingsError(
+                "Basic(user, password) needs two texts that are not blank, and a user without a colon. If they come "
+                "from the environment, a variable may be missing."
+            )
         self._user = user
         self._expected = f"{user}:{password}".encode()
 
@@ -40,32 +51,32 @@ class Basic:
             return None
         return self._user if compare_digest(found, self._expected) else None
 
+    def refuse(self, connection: HTTPConnection) -> Response:
+        text = "A user and a password are needed: OUTBOX_DASHBOARD_USER and OUTBOX_DASHBOARD_PASSWORD."
+        return PlainTextResponse(text, 401, {"WWW-Authenticate": self.challenge})
 
-class Local:
-    """Whoever is at this machine: the connection comes from it, and was meant for it.
 
-    The second matters, too: a page in a browser here can make a name of its own resolve to 127.0.0.1.
+class RequireScope:
+    """The user that Starlette's AuthenticationMiddleware has authenticated, if their credentials have this scope.
+
+    To be authenticated is not enough: so is every customer of the application around the dashboard.
     """
 
-    challenge = None
-    refusal = (
-        "Without a password the dashboard answers on this machine only, at http://127.0.0.1 or http://localhost. "
-        "For others set OUTBOX_DASHBOARD_USER and OUTBOX_DASHBOARD_PASSWORD."
-    )
-
-    def __init__(self, name: str = "dashboard") -> None:
-        self._name = name
+    def __init__(self, scope: str) -> None:
+        if not is_name(scope):
+            raise SettingsError('RequireScope needs the name of a scope that operators have: RequireScope("staff").')
+        self._scope = scope
 
     def __call__(self, connection: HTTPConnection) -> str | None:
-        client = connection.client
-        from_here = client is None or is_loopback(client.host)
-        return self._name if from_here and is_loopback(_host_of(connection)) else None
+        user, credentials = connection.scope.get("user"), connection.scope.get("auth")
+        if user is None or credentials is None or user.is_authenticated is not True:
+            return None
+        return user.display_name if self._scope in credentials.scopes else None
 
 
-def scope_user(connection: HTTPConnection) -> str | None:
-    """Whom Starlette's AuthenticationMiddleware, in the application around this one, has let in."""
-    user = connection.scope.get("user")
-    return str(user.display_name) if user is not None and user.is_authenticated else None
+def is_name(given: object) -> bool:
+    """Return whether this is a text with something in it: all else, True included, names nobody."""
+    return isinstance(given, str) and given.strip() != ""
 
 
 def is_loopback(host: str) -> bool:
@@ -77,7 +88,7 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _host_of(connection: HTTPConnection) -> str:
+def host_of(connection: HTTPConnection) -> str:
     try:
         return urlsplit(f"//{connection.headers.get('host', '')}").hostname or ""
     except ValueError:
@@ -85,20 +96,22 @@ def _host_of(connection: HTTPConnection) -> str:
 
 
 class Access:
-    """Lets nobody through whom `authenticate` doesn't know."""
+    """Passes on only requests for which `authenticate` returns a user's name."""
 
     def __init__(self, app: ASGIApp, authenticate: Authenticate) -> None:
         self._app = app
         self._authenticate = authenticate
+        self._logged: set[type] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        who = self._authenticate(HTTPConnection(scope))
+        who: object = self._authenticate(HTTPConnection(scope))
         if inspect.isawaitable(who):
             who = await who
-        if who is None:
+        if not is_name(who):
+            self._log_misuse(who)
             await self._refuse(scope, receive, send)
             return
         if not scope.get("query_string", b"").isascii():
@@ -108,12 +121,24 @@ class Access:
         scope[WHO] = who
         await self._app(scope, receive, send)
 
+    def _log_misuse(self, who: object) -> None:
+        """Log each type once, and no value: strangers cause this as often as they like."""
+        if who is None or type(who) in self._logged:
+            return
+        self._logged.add(type(who))
+        logger.error(
+            "The dashboard refused a request: authenticate returned %s. It must return the user's name, a text that is "
+            "not blank, or None to refuse. Later requests for which it returns that are refused without a log line.",
+            "a blank text" if isinstance(who, str) else f"an object of type {type(who).__name__}",
+        )
+
     async def _refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})
             return
-        challenge = getattr(self._authenticate, "challenge", None)
-        text = getattr(self._authenticate, "refusal", "You are not allowed to see this.")
-        headers = {} if challenge is None else {"WWW-Authenticate": challenge}
-        response = PlainTextResponse(text, 403 if challenge is None else 401, headers)
-        await response(scope, receive, send)
+        refuse = getattr(self._authenticate, "refuse", _refuse)
+        await refuse(HTTPConnection(scope))(scope, receive, send)
+
+
+def _refuse(connection: HTTPConnection) -> Response:
+    return PlainTextResponse("You are not allowed to see this.", 403)

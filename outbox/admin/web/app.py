@@ -19,6 +19,7 @@ from outbox.admin.web.access import Access, Authenticate, Basic
 from outbox.admin.web.change import act, confirm
 from outbox.admin.web.dashboard import Dashboard
 from outbox.admin.web.headers import HEADERS, Headers
+from outbox.admin.web.login_link import Login, LoginLink
 from outbox.admin.web.metrics import metrics
 from outbox.admin.web.refusal import Refusal
 from outbox.admin.web.render import STATIC, render
@@ -38,9 +39,9 @@ def make_app(
 ) -> Starlette:
     """The dashboard as an ASGI application, to be served by itself or mounted in another.
 
-    `box` is the package's own by default. `authenticate` gets the request and answers who is asking, or None; by
-    default it wants OUTBOX_DASHBOARD_USER and OUTBOX_DASHBOARD_PASSWORD. `read_only` defaults to
-    OUTBOX_DASHBOARD_READ_ONLY.
+    `box` is the package's own by default. `authenticate` gets the request and returns the user's name, or None to
+    refuse; anything but a text that is not blank is refused. By default it wants OUTBOX_DASHBOARD_USER and
+    OUTBOX_DASHBOARD_PASSWORD. `read_only` defaults to OUTBOX_DASHBOARD_READ_ONLY.
     """
     if authenticate is None:
         authenticate = _by_password(outbox.loaded_settings() if box is None else box.settings)
@@ -56,7 +57,7 @@ def make_app(
             Mount("/static", _Static(directory=STATIC), name="static"),
         ],
         # The outermost first: refusals carry the headers, too.
-        middleware=[Middleware(Headers), Middleware(Access, authenticate=authenticate)],
+        middleware=[Middleware(Headers), *_login(authenticate), Middleware(Access, authenticate=authenticate)],
         exception_handlers={
             Refusal: _refused,
             HTTPException: _not_here,
@@ -82,9 +83,14 @@ def _by_password(settings: Settings) -> Basic:
     if found is None:
         raise SettingsError(
             "The dashboard would be open to everybody: set OUTBOX_DASHBOARD_USER and OUTBOX_DASHBOARD_PASSWORD, or "
-            "pass make_app(authenticate=…), a function that answers who is asking, or None."
+            "pass make_app(authenticate=…), a function that returns the user's name, or None to refuse."
         )
     return found
+
+
+def _login(authenticate: Authenticate) -> list[Middleware]:
+    """Who opens a login link is not known yet: it is looked at before the check."""
+    return [Middleware(Login, link=authenticate)] if isinstance(authenticate, LoginLink) else []
 
 
 class _Static(StaticFiles):

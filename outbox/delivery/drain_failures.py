@@ -1,0 +1,53 @@
+"""Remember drains that failed, so that an operator hears of a process that is there and delivers nothing."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from outbox.counters import Counters
+from outbox.errors import describe
+from outbox.retry import clean
+
+ERROR_LENGTH = 200
+
+
+class DrainFailures:
+    """How many drains have failed since the last one that did not, and why."""
+
+    def __init__(self, counters: Counters) -> None:
+        self._counters = counters
+        self._lock = threading.Lock()
+        self._in_a_row = 0
+        self._since = 0.0
+        self._error = ""
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Count the drain inside the block, if it raises."""
+        try:
+            yield
+        except Exception as error:
+            self._failed(error)
+            raise
+        with self._lock:
+            self._in_a_row = 0
+
+    def _failed(self, error: Exception) -> None:
+        self._counters.add(drains_failed=1)
+        with self._lock:
+            if self._in_a_row == 0:
+                self._since = time.monotonic()
+            self._in_a_row += 1
+            self._error = " ".join(clean(describe(error)).split())[:ERROR_LENGTH]
+
+    def report(self) -> dict[str, Any]:
+        """Return what is published: nothing, if the last drain went well."""
+        with self._lock:
+            if self._in_a_row == 0:
+                return {}
+            seconds = round(time.monotonic() - self._since, 3)
+            return {"in_a_row": self._in_a_row, "seconds": seconds, "error": self._error}

@@ -1,0 +1,63 @@
+"""Drains that fail are counted, and a process says that it delivers nothing."""
+
+import json
+from typing import Any
+
+import pytest
+from playhouse.pool import MaxConnectionsExceeded
+
+import outbox
+from outbox.admin.doctor import OK, PROBLEM
+from outbox.admin.records import Process
+from outbox.core import Outbox
+from outbox.delivery.drain_failures import ERROR_LENGTH, DrainFailures
+from tests.conftest import Configure
+from tests.doctor.consultation import finding_of
+from tests.table import emit, on_postgres
+
+
+@on_postgres
+def test_a_process_that_gets_no_connection_says_so(configure: Configure, database: Any) -> None:
+    box = configure(publish_seconds=10)
+    outbox.handler("*", name="taker")(lambda _: None)
+    emit(1)
+    database.close()
+    size, timeout = database._max_connections, database._wait_timeout
+    taken = database._connect()
+    database._max_connections, database._wait_timeout = 1, None
+    try:
+        for _ in range(3):
+            with pytest.raises(MaxConnectionsExceeded):
+                box.drain()
+        box.publisher._try(lambda: box.publisher._publish(outbox.publish.WORKER))  # as its thread does
+    finally:
+        database._max_connections, database._wait_timeout = size, timeout
+        database._close(taken)
+    assert box.counters["drains_failed"] == 3
+    found = finding_of(box, "drains")
+    assert (found.level, "last 3 drains have failed" in found.what) == (PROBLEM, True)
+    assert "MaxConnectionsExceeded" in found.what
+    box.drain()
+    box.publisher.publish()
+    assert finding_of(box, "drains").level == OK
+
+
+def test_any_error_can_be_published(box: Outbox) -> None:
+    failures = box.drain_failures
+    with pytest.raises(ValueError, match="no"), failures.watching():
+        raise ValueError("no\x00 \ud800\n" + "x" * 1000)
+    box.publisher.publish()
+    (row,) = Process.select().execute(box.database)
+    assert row.details["drain_failures"]["in_a_row"] == 1
+    assert len(row.details["drain_failures"]["error"]) == ERROR_LENGTH
+    json.dumps(row.details).encode()
+
+
+def test_one_that_goes_well_ends_the_row(box: Outbox) -> None:
+    failures = DrainFailures(box.counters)
+    with pytest.raises(ValueError, match="no"), failures.watching():
+        raise ValueError("no")
+    assert failures.report()["in_a_row"] == 1
+    with failures.watching():
+        pass
+    assert failures.report() == {}

@@ -1,0 +1,182 @@
+"""A connection pool that is too small is no fault of the events: they wait for a connection, at no cost."""
+
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Event as Gate
+from typing import Any
+
+import peewee
+import pytest
+from playhouse.pool import MaxConnectionsExceeded, PooledPostgresqlDatabase
+
+import outbox
+from outbox.core import Outbox
+from outbox.delivery import group, lease
+from outbox.limits import Limits
+from outbox.models import DELIVERED, PENDING
+from outbox.pool_size import PoolSize, check_pool, pool_size
+from tests.conftest import Note
+from tests.table import (
+    PATIENCE_SECONDS,
+    at_work,
+    becomes_true,
+    emit,
+    emit_one,
+    error_of,
+    on_postgres,
+    passes,
+    statuses,
+    stored,
+)
+
+pytestmark = on_postgres
+
+
+@contextmanager
+def no_room(database: Any) -> Iterator[None]:
+    """The pool has no connection beyond those that are in use now, and does not wait for any."""
+    before = database._max_connections, database._wait_timeout
+    database._max_connections, database._wait_timeout = len(database._in_use), None
+    try:
+        yield
+    finally:
+        database._max_connections, database._wait_timeout = before
+
+
+class Greedy:
+    """A handler that has a connection until its gate opens; and beside it one that finds none."""
+
+    def __init__(self) -> None:
+        self.holding, self.gate, self.exhausted = Gate(), Gate(), Gate()
+        self.errors: list[type[Exception]] = []
+        outbox.handler("order.*", name="greedy")(self._hold)
+        outbox.handler("order.*", name="modest")(self._write)
+
+    def _hold(self, _: outbox.Event) -> None:
+        Note.create(text="greedy")
+        self.holding.set()
+        passes(self.gate)
+
+    def _write(self, _: outbox.Event) -> None:
+        passes(self.exhausted)
+        try:
+            Note.create(text="modest")
+        except Exception as error:
+            self.errors.append(type(error))
+            raise
+
+
+def test_a_handler_that_finds_no_connection_is_called_again_when_there_is_one(box: Outbox, database: Any) -> None:
+    greedy = Greedy()
+    event = emit_one()
+    with at_work(box, greedy.gate):
+        passes(greedy.holding)
+        with no_room(database):
+            greedy.exhausted.set()
+            becomes_true(lambda: greedy.errors == [MaxConnectionsExceeded])
+            greedy.gate.set()
+            becomes_true(lambda: greedy_is_done(database))
+        becomes_true(lambda: statuses() == {DELIVERED: 1})
+    assert stored(event).attempts == 1
+
+
+def greedy_is_done(database: Any) -> bool:
+    return sorted(note.text for note in Note.select().bind(database)) == ["greedy", "modest"]
+
+
+def test_after_some_seconds_the_event_is_put_off_at_no_cost_and_the_destination_is_not_blamed(
+    box: Outbox, database: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group, "CONNECTION_SECONDS", 0.01)
+    monkeypatch.setattr(lease, "SLICE_SECONDS", PATIENCE_SECONDS)
+    greedy = Greedy()
+    events = emit(10)
+    with at_work(box, greedy.gate, greedy.exhausted, batch_size=10):
+        passes(greedy.holding)
+        with no_room(database):
+            greedy.exhausted.set()
+            becomes_true(lambda: len(greedy.errors) == 10)
+            becomes_true(lambda: all(thread.name != "outbox-to-modest" for thread in threading.enumerate()))
+        greedy.gate.set()
+        becomes_true(lambda: statuses()[PENDING] == 10)
+    for row in map(stored, events):
+        assert row.progress["modest"].get("attempts", 0) == 0
+        assert "raise its max_connections" in row.progress["modest"]["error"]
+    assert box.gates.report() == {}
+
+
+def test_a_pool_of_the_handlers_own_costs_no_attempt_either(box: Outbox) -> None:
+    @outbox.handler("order.*", name="elsewhere")
+    def handle(_: outbox.Event) -> None:
+        raise RuntimeError("wrapped") from MaxConnectionsExceeded("Exceeded maximum connections.")
+
+    event = emit_one()
+    box.process_pending_events()
+    assert (stored(event).status, stored(event).attempts) == (PENDING, 0)
+    assert "max_connections" in error_of(event)
+
+
+def test_where_our_own_code_connects_for_the_handler_it_waits_and_then_puts_off(
+    box: Outbox, database: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group, "CONNECTION_SECONDS", 0.1)
+    called: list[outbox.Event] = []
+    for name in ("first", "second"):  # two, so that each has a thread
+        outbox.handler("order.*", name=name)(called.append)
+    event = emit_one()
+    database.autoconnect = False
+    try:
+        with box.dialect.connection(), no_room(database):
+            box.process_pending_events()
+        database.connect(reuse_if_open=True)
+        assert (called, stored(event).status, stored(event).attempts) == ([], PENDING, 0)
+        assert "max_connections" in error_of(event)
+    finally:
+        database.autoconnect = True
+
+
+class TestTheSize:
+    @pytest.fixture
+    def pooled(self, box: Outbox) -> Outbox:
+        """Peewee's pool as it comes, and handlers that want more."""
+        small = PooledPostgresqlDatabase("app", prefer_psycopg3=True)
+        for number in range(12):
+            outbox.handler("order.*", name=f"slow-{number}")(lambda _: None)
+        return Outbox(box.settings, database=small, registry=box.registry)
+
+    def test_is_what_threads_handlers_and_settling_may_want_at_once(self, pooled: Outbox) -> None:
+        assert pool_size(pooled, threads=8) == PoolSize(20, 8 + 12 * pooled.settings.drains + 1)
+        outbox.handler("*", name="limited", concurrency=5)(lambda _: None)
+        pooled.registry.add(Other())
+        assert pool_size(pooled, threads=8) == PoolSize(20, 8 + 12 * pooled.settings.drains + 5 + 1)
+
+    def test_that_is_too_small_is_warned_about_at_the_start_with_the_number_to_set(
+        self, pooled: Outbox, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        check_pool(pooled, threads=8)
+        (warned,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+        assert "has 20 connections" in warned
+        assert "max_connections=33" in warned
+        assert pooled.publisher.pool_size == PoolSize(20, 33)
+
+    @pytest.mark.parametrize("most", [33, 0, None])
+    def test_that_is_enough_is_not(self, pooled: Outbox, caplog: pytest.LogCaptureFixture, most: int | None) -> None:
+        database: Any = pooled.database
+        database._max_connections = most
+        check_pool(pooled, threads=8)
+        assert caplog.records == []
+
+    def test_without_a_pool_there_is_none(self, box: Outbox) -> None:
+        database = peewee.PostgresqlDatabase("app", prefer_psycopg3=True)
+        assert pool_size(Outbox(box.settings, database=database), threads=8) is None
+
+
+class Other:
+    """A destination that uses no connection of the application's."""
+
+    name, events, limits = "other", ("*",), Limits()
+
+    def deliver(self, events: Any, lease: outbox.Lease) -> Any:
+        return []
