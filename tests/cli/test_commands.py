@@ -285,6 +285,15 @@ class TestStatus:
         (process,) = json.loads(command("status", "--json").output)["processes"]
         assert (process["ready"], process["stuck"]) == (False, stuck)
 
+    def test_names_workers_that_can_not_reach_their_broker(self, box: Outbox, command: Outbox_) -> None:
+        box.publisher.kind = WORKER
+        box.publisher.broker_error = "ConnectionError: refused"
+        box.publisher.publish()
+        told = r"^worker .*:\d+ can't reach its broker \(Redis\), .*: ConnectionError: refused$"
+        assert re.search(told, command("status").output, re.MULTILINE)
+        (process,) = json.loads(command("status", "--json").output)["processes"]
+        assert process["broker_error"] == "ConnectionError: refused"
+
     def test_says_what_to_start_when_nobody_is_there(self, command: Outbox_) -> None:
         assert "start `outbox worker your.module` and `outbox scheduler`" in command("status").output
 
