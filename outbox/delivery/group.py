@@ -56,6 +56,7 @@ class Group:
         self._traced: dict[int, Event] = {}
         self._asked = False
         self._answered = 0
+        self._answered_at = 0.0
         self._outcomes: list[type[Outcome]] = []
         self._send_seconds: list[float] = []
         self._left_behind = False
@@ -72,13 +73,13 @@ class Group:
         permit = self._box.gates.of(self._destination).enter(len(self.deliveries), hurried=hurried, on_wait=self._wait)
         self.waits = False
         self._answered = 0
-        started_at = time.monotonic()
+        self._answered_at = started_at = time.monotonic()
         try:
             self._put_off(self.deliveries[permit.events :], permit)
             if permit.events:
                 self._deliver(permit)
         finally:
-            permit.leave(self._answered, time.monotonic() - started_at)
+            permit.leave(self._answered, self._answered_at - started_at)
             self._count()
 
     def _deliver(self, permit: Permit) -> None:
@@ -233,9 +234,12 @@ class Group:
             now = self._batch.clock.now()
             reached = retry.after(standing, outcome, now, delivery.event.max_attempts, self._box.settings)
         self._batch.answer(delivery, self.name, reached)
-        self._answered += 1
+        answered_at = time.monotonic()
+        if permit is not None:  # how long a call went on until it was interrupted says nothing about the destination
+            self._answered += 1
+            self._answered_at = answered_at
         self._outcomes.append(type(outcome))
-        self._send_seconds.append(time.monotonic() - begun_at)
+        self._send_seconds.append(answered_at - begun_at)
         if self._traced:
             tracing.end(self._traced.pop(delivery.event.position), outcome)
         starved, self._starved = self._starved, False

@@ -12,6 +12,7 @@ import pytest
 import outbox
 from outbox.core import Outbox
 from outbox.event import Event
+from outbox.gates import gate
 from outbox.models import DELIVERED, FAILED, PENDING
 from outbox.outcome import Delivered, Failed, Outcome, Retry
 from tests.conftest import Configure, Note
@@ -346,3 +347,23 @@ class TestSettling:
 
 def interrupt(_: Event) -> None:
     raise KeyboardInterrupt
+
+
+def test_a_call_that_was_interrupted_says_nothing_about_how_fast_its_destination_is(
+    box: Outbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next events would wait for turns as far apart as the call was long."""
+    measured: list[int] = []
+    monkeypatch.setattr(gate.Gate, "took", lambda _gate, events, *_: measured.append(events))
+    calls: list[str] = []
+
+    @outbox.handler("*", name="moody")
+    def handle(event: Event) -> None:
+        calls.append(event.aggregate_id)
+        if event.aggregate_id == "2":
+            raise KeyboardInterrupt
+
+    emit(4)
+    with pytest.raises(KeyboardInterrupt):
+        box.process_pending_events()
+    assert (calls, measured) == (["0", "1", "2"], [2])
