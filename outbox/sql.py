@@ -48,7 +48,8 @@ RETURNING seq, created_at, next_attempt_at
 # order and can't deadlock; the numbers are drawn before that, so that `seq` follows the order of emission. (The
 # sequence is looked up once, not for each number: that took ten times as long.) It needs USAGE on the sequence. The
 # identity column would draw numbers without that right, but in the order of the insert, which is that of the keys.
-# Reserving numbers with rows that are deleted again needs no right either, and took twice as long.
+# Reserving numbers with rows that are deleted again needs no right either, and took about twice as long (on a busy
+# machine: 7,700 against 13,700 events/s at the median; the identity column alone 13,900).
 DRAW_NUMBERS = """
 SELECT nextval(sequence)
 FROM (SELECT pg_get_serial_sequence('{event_table}', 'seq')::regclass AS sequence OFFSET 0) AS found,
