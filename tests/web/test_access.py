@@ -176,7 +176,7 @@ class Falsy:
         Falsy(),
         Ellipsis,
     ],
-    ids=repr,
+    ids=lambda who: repr(who).partition(" at 0x")[0],
 )
 @pytest.mark.parametrize("path", PATHS)
 def test_only_a_name_lets_anybody_in(box: Outbox, who: Any, path: str) -> None:
