@@ -119,16 +119,16 @@ def to_progress(standings: Mapping[str, Standing], scheduled_at: datetime | None
 
 
 def first_due_in(progress: Mapping[str, Mapping[str, Any]]) -> datetime | None:
-    """Return when the event was first due, if `progress` says so."""
+    """Return when the event was first due, if `progress` says so. An entry that others have damaged says nothing."""
     for entry in progress.values():
-        if "first_due" in entry:
+        if entry and "first_due" in entry:
             return timestamp.from_database(entry["first_due"])
     return None
 
 
 def was_put_off(progress: Mapping[str, Mapping[str, Any]]) -> bool:
     """Return whether the due time is that of a retry; an event that an operator has put back begins anew."""
-    return any("not_before" in entry for entry in progress.values())
+    return any(entry and "not_before" in entry for entry in progress.values())
 
 
 @cache

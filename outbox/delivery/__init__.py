@@ -48,7 +48,11 @@ def _deliver(box: Outbox, size: int, recruit: Callable[[], None] | None) -> Batc
         if batch is None:
             logger.debug("nothing is due")
             return None
-        flight.enter_context(box.leases.keeping(batch))
+        try:
+            flight.enter_context(box.leases.keeping(batch))
+        except BaseException:
+            close(box, batch)
+            raise
         flight.callback(_land, box, batch)  # under the lease that is kept: writing may have to wait
         if batch.full and recruit is not None:
             recruit()
