@@ -1,7 +1,7 @@
 """The bell: after a commit, somebody should look at the table.
 
 It is a hint. It may be lost, doubled or late and the system stays right, only slower; so it is rung from a thread of
-its own, never makes the caller wait or fail, and says once, not per event, that nobody could be woken.
+its own, never makes the caller wait or fail, and says once, not per event, that no worker could be notified.
 
 Peewee runs `after_commit` callbacks in more cases than it should (a savepoint rolled back, an aborted PostgreSQL
 transaction, a plain BEGIN): ringing for nothing is harmless. It drops them in others (another callback raised, a
@@ -152,12 +152,16 @@ class Bell:
             self._failed(error)
         else:
             if self._failing:
-                logger.info("Waking works again.")
+                logger.info("Workers can be notified again.")
             self._failing = False
 
     def _failed(self, error: Exception) -> None:
         if not self._failing:
-            logger.warning("Nobody could be woken to deliver events; sweeps will, trying on quietly: %s", error)
+            logger.warning(
+                "Could not notify a worker: %s. Workers also look for due events every OUTBOX_SWEEP_SECONDS; "
+                "further failures are not logged.",
+                error,
+            )
         self._failing = True
 
 

@@ -26,6 +26,7 @@ from outbox.counters import Counters
 from outbox.database import Dialect, behind_proxy, dialect_of, is_private_to_a_thread
 from outbox.delivery.audience import Audiences
 from outbox.delivery.drain_failures import DrainFailures
+from outbox.delivery.drain_limit import DrainLimit
 from outbox.delivery.front import Front
 from outbox.delivery.lease import LeaseKeeper
 from outbox.delivery.pace import Pace
@@ -76,6 +77,7 @@ class Outbox:
         self.recorder = Recorder(self)
         self.pace = Pace(self.settings.batch_size)
         self.front = Front()
+        self.drain_limit = DrainLimit(self.settings.drains)
         self.leases = LeaseKeeper(self)
         self.solitude = Solitude(look_every=self.settings.lease_seconds)
         self.gates = Gates(self.settings)
@@ -148,8 +150,7 @@ class Outbox:
 
     def drain(self) -> int:
         """Deliver what is due until a claim comes back short; answers how many events were claimed."""
-        with self.drain_failures.watching():
-            return delivery.drain(self)
+        return delivery.drain(self)
 
     def become_worker(self, modules: Sequence[str] = ()) -> None:
         """Declare that this process was started to deliver events.

@@ -27,8 +27,9 @@ class Counters:
     """Counts that many threads add to.
 
     claimed, delivered, retried, failed, fenced, released: events, or outcomes, of deliveries. drains_failed: drains
-    that raised. emitted, duplicates: what was committed, and what emit found to be there. skipped: messages that the
-    inbox knew. `outcomes` are counted by destination and outcome; `latency` and, by destination, `send` are times.
+    that raised. polls: drains that a worker began without a wake-up or sweep. emitted, duplicates: what was committed,
+    and what emit found to be there. skipped: messages that the inbox knew. `outcomes` are counted by destination and
+    outcome; `latency` and, by destination, `send` are times.
     """
 
     def __init__(self) -> None:

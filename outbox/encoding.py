@@ -29,6 +29,15 @@ _BRACKETS_AND_STRINGS = re.compile(r'[\[\]{}]|"[^"\\]*(?:\\.[^"\\]*)*"')
 _ESCAPED_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 
 
+def is_storable(text: str) -> bool:
+    """No NUL and no lone surrogates: what PostgreSQL and UTF-8 can't hold."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return "\x00" not in text
+
+
 def encode_object(value: object, field: str, limit: int) -> str:
     """The JSON text of a mapping or dataclass, at most `limit` bytes long; None is the empty object."""
     if value is None:

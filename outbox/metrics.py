@@ -60,6 +60,7 @@ COUNTERS = {
         "outbox_drains_failed",
         "Drains that raised an error: without a connection, nothing is delivered.",
     ),
+    "polls": ("outbox_polls", "Drains that workers began by themselves, without a wake-up or a sweep."),
     "skipped": ("outbox_inbox_skipped", "Messages that the inbox knew, and that were not handled again."),
 }
 OUTCOMES = ("delivered", "retry", "unavailable", "failed")
@@ -196,6 +197,11 @@ def _gauges(view: Overview | None) -> Iterator[Metric]:
     for kind in KINDS:
         processes.add_metric([kind], kinds.count(kind))
     yield processes
+    yield _gauge(
+        "outbox_workers_without_broker",
+        "Workers that can't reach their broker, and look for due events by themselves.",
+        0 if view is None else len(view.without_broker),
+    )
 
 
 def _breakers(view: Overview | None) -> Metric:

@@ -44,6 +44,9 @@ logger = logging.getLogger("outbox")
 WORKER, SCHEDULER, CONSUMER, APPLICATION = "worker", "scheduler", "consumer", "application"
 UP = "up"  # workers and a scheduler in one process
 
+# A process that has missed this many of its turns is silent.
+MISSED_TURNS = 3
+
 # What the last hours are told by; the rest is of interest as a total only.
 BY_THE_MINUTE = ("emitted", "delivered", "retried", "failed", "latency_bucket", "latency_sum")
 # How long the end of a process waits for its last counts to be published, and between two tries.
@@ -93,6 +96,8 @@ class Publisher:
         self._failing = False
         self._number = 0
         self._unsure: Parcel | None = None
+        # Why this process can't reach its broker; only workers know.
+        self.broker_error: str | None = None
         self.kind: str | None = None
         self.id = str(uuid4())
 
@@ -146,6 +151,8 @@ class Publisher:
         details = details_of(self._settings, self._registry, self._gates)  # asks Redis: not in a transaction
         details["drain_failures"] = self._drain_failures.report()
         details["pool"] = None if self.pool_size is None else self.pool_size.to_json()
+        if self.broker_error is not None:
+            details["broker_error"] = plain(self.broker_error)
         if self._unsure is not None:
             self._send(self._unsure, who, details)
         self._number += 1

@@ -14,6 +14,7 @@ from outbox.destinations import Destination
 from outbox.destinations.choice import Choice
 from outbox.destinations.handler import Function, Handler
 from outbox.destinations.pattern import Pattern
+from outbox.encoding import is_storable
 from outbox.errors import RegistrationError
 from outbox.limits import Limits
 from outbox.models import KEY_LENGTH
@@ -166,9 +167,10 @@ def _check(destination: object) -> None:
 
 
 def _check_name(name: object) -> None:
-    if not isinstance(name, str) or not name.strip() or len(name) > KEY_LENGTH or "\0" in name:
+    if not isinstance(name, str) or not name.strip() or len(name) > KEY_LENGTH or not is_storable(name):
         raise RegistrationError(
-            f"The name of a destination must be text of 1 to {KEY_LENGTH} characters, without NUL, not {name!r}."
+            f"The name of a destination must be text of 1 to {KEY_LENGTH} characters, without NUL and lone surrogates, "
+            f"not {name!r}."
         )
 
 

@@ -169,7 +169,11 @@ class Settings:
         "how long the inbox remembers; by default as long as an event may come again: "
         "`OUTBOX_MAX_AGE_HOURS` + `OUTBOX_RETENTION_HOURS`",
     )
-    sweep_seconds: float = _setting(10.0, _number(0.1, DAY), "how often the scheduler looks for what is due")
+    sweep_seconds: float = _setting(
+        10.0,
+        _number(0.1, DAY),
+        "how often the scheduler has a worker look for due events; a worker that can't reach its broker looks as often",
+    )
     cleanup_minutes: float = _setting(60.0, _number(0.01, 365 * 24 * 60), "how often the scheduler deletes what is old")
     publish_seconds: float = _setting(
         10.0,

@@ -282,6 +282,7 @@ INSERT INTO {process_table} (id, kind, host, pid, started_at, seen_at, details) 
 ON CONFLICT (id) DO UPDATE SET seen_at = EXCLUDED.seen_at, details = EXCLUDED.details
 WHERE COALESCE({parcel}, 0) < ?
 """
+COUNT_WORKERS = "SELECT count(*) FROM {process_table} WHERE kind IN ('worker', 'up') AND seen_at >= {before}"
 PROCESS_GONE = "DELETE FROM {process_table} WHERE id = ?"
 TOTALS = """
 INSERT INTO {total_table} (name, labels, value)
@@ -342,6 +343,7 @@ class Statements:
     inbox_count: str
     process_seen: str
     process_gone: str
+    count_workers: str
     totals: str
     minutes: str
     forget_processes: str
@@ -392,6 +394,7 @@ def _write_out(parts: dict[str, str], tables: Tables, mark: str, **given: str) -
         "inbox_count": INBOX_COUNT,
         "process_seen": PROCESS_SEEN,
         "process_gone": PROCESS_GONE,
+        "count_workers": COUNT_WORKERS,
         "totals": TOTALS,
         "minutes": MINUTES,
         "forget_processes": FORGET_PROCESSES,

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
 from threading import Event as Gate
 from typing import Any
@@ -31,7 +31,8 @@ MOMENTS = ("next_attempt_at", "lease_until", "delivered_at", "created_at", "upda
 def emit(count: int, event_type: str = "order.placed", **fields: Any) -> list[OutboxEvent]:
     """So many events of a type, that may repeat."""
     event = {"aggregate_type": "Order", "event_type": event_type, "idempotency_key": outbox.UNIQUE, **fields}
-    with outbox.current().database.atomic():
+    database = outbox.current().database
+    with nullcontext() if database.in_transaction() else database.atomic():
         return outbox.emit_many([{"aggregate_id": number, **event} for number in range(count)])
 
 

@@ -22,7 +22,7 @@ from tests.servers import PATIENCE_SECONDS, Redis, RedisServer, wait_until
 
 on_sqlite = pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 
-FAILED, WORKS = "Nobody could be woken", "Waking works again."
+FAILED, WORKS = "Could not notify a worker", "Workers can be notified again."
 
 
 def emit_in_transactions(box: Outbox, *numbers: int) -> None:

@@ -352,3 +352,14 @@ def test_one_event_is_enough_for_an_alert_of_failures(box: Outbox) -> None:
     outbox.handler("*", name="h")(lambda event: None)
     emit_one()
     assert value(box, "outbox_failed_total") == 0  # it is there before the first, so that the first is an increase
+
+
+def test_workers_that_can_not_reach_their_broker_are_counted(box: Outbox) -> None:
+    assert value(box, "outbox_workers_without_broker") == 0
+    box.publisher.kind = WORKER
+    box.publisher.broker_error = "refused"
+    box.publisher.publish()
+    assert value(box, "outbox_workers_without_broker") == 1
+    box.publisher.broker_error = None
+    box.publisher.publish()
+    assert value(box, "outbox_workers_without_broker") == 0

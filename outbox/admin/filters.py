@@ -10,6 +10,7 @@ from uuid import UUID
 import peewee
 
 from outbox import timestamp
+from outbox.encoding import is_storable
 from outbox.errors import SettingsError
 from outbox.identifier import first_uuid7_of
 from outbox.models import DELIVERED, FAILED, PENDING, SENDING, STATUSES, OutboxEvent
@@ -95,15 +96,6 @@ def _moved(moment: datetime, by: timedelta) -> datetime:
         return moment + by
     except OverflowError:
         return moment
-
-
-def is_storable(text: str) -> bool:
-    """No NUL and no lone surrogates: what PostgreSQL and UTF-8 can't hold."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return "\x00" not in text
 
 
 def status_is(status: str) -> list[Condition]:

@@ -17,7 +17,7 @@ from outbox.admin.records import Minute, Process
 from outbox.admin.story import duration
 from outbox.counters import BOUNDS, BUCKETS
 from outbox.models import DELIVERED, FAILED, PENDING, SENDING, OutboxEvent
-from outbox.publish import SCHEDULER, UP, WORKER, labels_from_text
+from outbox.publish import MISSED_TURNS, SCHEDULER, UP, WORKER, labels_from_text
 
 if TYPE_CHECKING:
     from outbox.core import Outbox
@@ -27,8 +27,6 @@ FAILURES_LOOKED_AT = 1_000
 FAILURES_TOLD = 10
 ERROR_LENGTH = 160
 MINUTES = 60
-# A process that has missed this many of its turns is silent.
-MISSED_TURNS = 3
 QUANTILES = (0.5, 0.95, 0.99)
 
 
@@ -108,6 +106,11 @@ class Overview:
     @property
     def workers(self) -> list[Process]:
         return [process for process in self.alive if process.kind in (WORKER, UP)]
+
+    @property
+    def without_broker(self) -> list[Process]:
+        """Workers that can't reach their broker: no wake-up and no sweep reaches them."""
+        return [process for process in self.workers if "broker_error" in process.details]
 
     @property
     def schedulers(self) -> list[Process]:

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from outbox.admin.filters import Condition, Filter, is_storable
+from outbox.admin.filters import Condition, Filter
 from outbox.delivery.audience import names_of
 from outbox.destinations.recorded import read
+from outbox.encoding import is_storable
 from outbox.identifier import as_uuid
 from outbox.models import DELIVERED, FAILED, OutboxEvent
 

@@ -34,6 +34,7 @@ def status(as_json: bool) -> None:
     _echo_breakers(view)
     _echo_stuck(view)
     _echo_processes(view)
+    _echo_brokers(view)
 
 
 def as_data(view: Overview) -> dict[str, Any]:
@@ -60,6 +61,7 @@ def as_data(view: Overview) -> dict[str, Any]:
                 "ready": process.details.get("ready", True),
                 "stuck": process.details.get("stuck", {}),
                 "drain_failures": process.details.get("drain_failures", {}),
+                "broker_error": process.details.get("broker_error"),
             }
             for process in view.processes
         ],
@@ -138,6 +140,16 @@ def _echo_processes(view: Overview) -> None:
             for process in view.processes
         ],
     )
+
+
+def _echo_brokers(view: Overview) -> None:
+    for process in view.without_broker:
+        click.echo(
+            one_line(
+                f"worker {process.host}:{process.pid} can't reach its broker (Redis), and looks for due events by "
+                f"itself: {process.details['broker_error']}"
+            )
+        )
 
 
 def _time(seconds: float) -> str:

@@ -92,28 +92,38 @@ def process_pending_events(box: Outbox, batch_size: int) -> dict[str, int]:
 
 
 def drain(box: Outbox, seconds: float = DRAIN_SECONDS) -> int:
-    """Deliver until a claim comes back short or the time is up; answers how many events were claimed."""
+    """Deliver until a claim comes back short or the time is up; answers how many events were claimed.
+
+    If OUTBOX_DRAINS drains are running in this process, return 0 at once: one of them claims once more.
+    """
     claimed = 0
     ends_at = time.monotonic() + seconds
     recruit = _at_most_every(RECRUIT_SECONDS, box.bell.ring)
-    with box.dialect.connection():
-        _refuse_inside_a_transaction(box)
-        if box.is_worker:
-            box.recorder.keep_current()
-        while not box.stopping.is_set():
-            batch = _deliver(box, box.pace.size, recruit)
-            if batch is None:
-                break
-            claimed += len(batch.events)
-            done, seconds = batch.progress()
-            if done:
-                box.pace.took(done, seconds)
-            if not batch.full:
-                break
-            if time.monotonic() >= ends_at:
-                box.bell.ring()  # whoever was called before may have come and gone
-                break
+    with box.drain_limit.slot() as slot:
+        if slot is None:
+            return 0
+        with box.drain_failures.watching(), box.dialect.connection():
+            _refuse_inside_a_transaction(box)
+            if box.is_worker:
+                box.recorder.keep_current()
+            while not box.stopping.is_set():
+                slot.claim_starts()
+                batch = _deliver(box, box.pace.size, recruit)
+                if batch is not None:
+                    claimed += len(batch.events)
+                    _keep_pace(box, batch)
+                if (batch is None or not batch.full) and slot.release():
+                    break
+                if time.monotonic() >= ends_at:
+                    box.bell.ring()  # whoever was called before may have come and gone
+                    break
     return claimed
+
+
+def _keep_pace(box: Outbox, batch: Batch) -> None:
+    done, seconds = batch.progress()
+    if done:
+        box.pace.took(done, seconds)
 
 
 def _at_most_every(seconds: float, do: Callable[[], None]) -> Callable[[], None]:

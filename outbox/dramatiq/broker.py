@@ -14,7 +14,6 @@ from weakref import WeakKeyDictionary
 import dramatiq
 import dramatiq.broker
 from dramatiq.brokers.stub import StubBroker
-from dramatiq.common import q_name
 
 import outbox
 from outbox.dramatiq.middleware import Connections, Occupancy, Skips
@@ -28,23 +27,14 @@ DEAD_LETTERS_KEPT = 100
 class InProcessBroker(StubBroker):
     """Dramatiq's stub broker for real use: one process, no server, and nothing that grows without end."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._settings = settings
         self.dead_letters_by_queue: Any = defaultdict(lambda: deque(maxlen=DEAD_LETTERS_KEPT))
-
-    def consume(self, queue_name: str, prefetch: int = 1, timeout: int = 100) -> Any:
-        return super().consume(queue_name, capped_prefetch(self._settings, queue_name, prefetch), timeout)
-
-
-def capped_prefetch(settings: Settings, queue_name: str, prefetch: int) -> int:
-    """On the outbox's own queue a process holds no more messages than it may have drains under way."""
-    return min(prefetch, settings.drains) if q_name(queue_name) == settings.queue else prefetch
 
 
 def make_broker(settings: Settings) -> dramatiq.Broker:
     """Return a broker for these settings; it is not yet the one that Dramatiq uses."""
-    broker = InProcessBroker(settings) if settings.redis_url is None else _redis_broker(settings)
+    broker = InProcessBroker() if settings.redis_url is None else _redis_broker(settings)
     _made_for[broker] = settings
     return broker
 

@@ -16,6 +16,7 @@ import outbox
 from outbox import logs
 from outbox.database import CONNECTION_ERRORS
 from outbox.dramatiq import stopping
+from outbox.dramatiq.fallback_poller import FallbackPoller
 from outbox.dramatiq.names import DELIVER
 from outbox.errors import OutboxError
 from outbox.inbox import MARK, SKIPPED
@@ -150,6 +151,7 @@ class Lifecycle(Middleware):
     def __init__(self, start: Callable[[dramatiq.Broker], None]) -> None:
         self._start = start
         self._is_prepared = False
+        self._poller: FallbackPoller | None = None
 
     def after_process_boot(self, broker: dramatiq.Broker) -> None:
         self._prepare_process()
@@ -178,14 +180,20 @@ class Lifecycle(Middleware):
         box.bell.ring()
         check_pool(box, worker.worker_threads)
         box.publisher.start(WORKER)
+        self._poller = FallbackPoller(box, broker)
+        self._poller.start()
 
     def before_worker_shutdown(self, broker: dramatiq.Broker, worker: dramatiq.Worker) -> None:
         outbox.current().stopping.set()
+        if self._poller is not None:
+            self._poller.stop()
 
     def after_worker_shutdown(self, broker: dramatiq.Broker, worker: dramatiq.Worker) -> None:
         # Its threads are done, but calls that take long go on by themselves. And Dramatiq's processes end without
         # running exit handlers. In one that goes on, deliveries by hand do too.
         box = outbox.current()
+        if self._poller is not None:
+            self._poller.join(box.settings.max_run_seconds)
         box.solitude.wait_until_empty(box.settings.max_run_seconds)
         box.bell.flush()
         box.publisher.stop()

@@ -16,7 +16,6 @@ from dramatiq.brokers.redis import RedisBroker, _RedisConsumer
 from dramatiq.common import q_name
 from dramatiq.errors import ConnectionClosed
 
-from outbox.dramatiq.broker import capped_prefetch
 from outbox.dramatiq.middleware import Occupancy, find
 from outbox.redis_client import ANSWER_TIMEOUT, make_client
 from outbox.settings import Settings
@@ -39,13 +38,16 @@ def make_redis_broker(settings: Settings) -> OutboxRedisBroker:
 
 
 class OutboxRedisBroker(RedisBroker):
-    """Dramatiq's Redis broker with short timeouts, a waiting consumer, and a cap on drains per process."""
+    """Dramatiq's Redis broker with short timeouts, and a consumer that waits.
+
+    It leaves wake-ups to other workers while this one could not begin to claim for them.
+    """
 
     def __init__(self, settings: Settings) -> None:
         assert settings.redis_url is not None  # noqa: S101  (for the type checker)
         super().__init__(client=make_client(settings.redis_url), namespace=settings.namespace)
-        self._settings = settings
         self.outbox_queue = settings.queue
+        self._drains = settings.drains
         self._url = settings.redis_url
 
     @property
@@ -53,7 +55,9 @@ class OutboxRedisBroker(RedisBroker):
         return WaitingConsumer
 
     def consume(self, queue_name: str, prefetch: int = 1, timeout: int = 5000) -> Any:
-        return super().consume(queue_name, capped_prefetch(self._settings, queue_name, prefetch), timeout)
+        # While all drains of this process run, another worker may be free for the next wake-up.
+        is_outbox = q_name(queue_name) == self.outbox_queue
+        return super().consume(queue_name, min(prefetch, self._drains) if is_outbox else prefetch, timeout)
 
     def waiting_client(self) -> redis.Redis:
         """A client that may block: its answers take longer than the others' by design."""

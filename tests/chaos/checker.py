@@ -36,7 +36,7 @@ class Violation:
 
 def check(account: Account, *, in_the_end: bool = True) -> list[Violation]:
     """Everything that is wrong; before the end, events may still be on their way."""
-    checks = [committed, fence, duplicates, caller, *([ends, isolation] if in_the_end else [])]
+    checks = [committed, fence, duplicates, caller, *([ends, isolation, without_redis] if in_the_end else [])]
     return [violation for check in checks for violation in check(account)]
 
 
@@ -135,6 +135,15 @@ def isolation(account: Account) -> Iterator[Violation]:
             for destination in (HANDLER, STREAM):
                 if destination != away and (passed := _passed(account, destination, fault)) < faults.ENOUGH:
                     yield Violation("I6", f"{fault.what}: only {passed} new events got to the {destination} meanwhile")
+
+
+def without_redis(account: Account) -> Iterator[Violation]:
+    """I9: while Redis is away, events that were committed since then are delivered."""
+    for fault in account.faults:
+        if fault.what in faults.REDIS_AWAY:
+            for destination in (HANDLER, STREAM):
+                if (passed := _passed(account, destination, fault)) < faults.ENOUGH:
+                    yield Violation("I9", f"{fault.what}: only {passed} new events got to the {destination} meanwhile")
 
 
 def _passed(account: Account, destination: str, fault: Fault) -> int:

@@ -39,6 +39,7 @@ CUTS = (COMMIT_CUT_BEFORE, COMMIT_CUT_AFTER)
 
 REDIS_KILLED, REDIS_PAUSED, REDIS_FLUSHED = "Redis is killed", "Redis hangs", "Redis is flushed"
 REDIS = (REDIS_KILLED, REDIS_PAUSED, REDIS_FLUSHED)
+REDIS_AWAY = (REDIS_KILLED, REDIS_PAUSED)
 
 SCHEDULER_KILLED, SCHEDULER_PAUSED = "the scheduler is killed", "the scheduler is paused"
 TWO_SCHEDULERS = "there are two schedulers"
@@ -158,16 +159,20 @@ def cut_commits(how: str) -> Callable[[World, Hits], AbstractContextManager[None
 
 @contextmanager
 def kill_redis(world: World, hits: Hits) -> Iterator[None]:
+    begun = time.time()
     world.redis.kill()
     world.wait_for_commits()
+    world.wait_until_others_pass(begun, HANDLER, STREAM)  # workers look for due events by themselves
     yield
     world.redis.start()
 
 
 @contextmanager
 def pause_redis(world: World, hits: Hits) -> Iterator[None]:
+    begun = time.time()
     world.redis.pause()
     world.wait_for_commits()
+    world.wait_until_others_pass(begun, HANDLER, STREAM)
     yield
     world.redis.resume()
 

@@ -137,6 +137,8 @@ Falsify = Callable[[Account], Account]
         ("I7", None, lambda a: replace(a, errors=[Error("OperationalError", "gone", at=30, good_at=29)])),
         ("I7", None, lambda a: replace(a, errors=[Error("ConnectionError", "Redis", at=62, good_at=59)])),
         ("I7", None, lambda a: replace(a, transactions=[replace(t, ended_at=10) for t in a.transactions])),
+        ("I9", None, lambda a: replace(a, deliveries=[replace(d, at=d.at + 100) for d in a.deliveries])),
+        ("I9", None, lambda a: replace(a, deliveries=[d for d in a.deliveries if d.at != 130])),
     ],
 )
 def test_it_finds_what_was_falsified(invariant: str, id: str | None, falsify: Falsify) -> None:

@@ -14,7 +14,6 @@ import outbox
 from outbox.admin import audit
 from outbox.cli import cli
 from outbox.core import Outbox
-from outbox.identifier import uuid7
 from outbox.models import DELIVERED, FAILED, PENDING, OutboxEvent
 from outbox.publish import WORKER
 from tests.cli.conftest import Outbox_
@@ -124,7 +123,7 @@ class TestShow:
         assert set(shown) == {*OutboxEvent._meta.sorted_field_names, "next"}
 
     def test_of_an_event_that_is_not_there_ends_with_1(self, command: Outbox_) -> None:
-        result = command("show", str(uuid7()))
+        result = command("show", "01a1ec15-5f4d-7000-8f3f-35c61540423f")
         assert result.exit_code == 1
         assert "There is no event" in result.output
 
@@ -286,6 +285,15 @@ class TestStatus:
         (process,) = json.loads(command("status", "--json").output)["processes"]
         assert (process["ready"], process["stuck"]) == (False, stuck)
 
+    def test_names_workers_that_can_not_reach_their_broker(self, box: Outbox, command: Outbox_) -> None:
+        box.publisher.kind = WORKER
+        box.publisher.broker_error = "ConnectionError: refused"
+        box.publisher.publish()
+        told = r"^worker .*:\d+ can't reach its broker \(Redis\), .*: ConnectionError: refused$"
+        assert re.search(told, command("status").output, re.MULTILINE)
+        (process,) = json.loads(command("status", "--json").output)["processes"]
+        assert process["broker_error"] == "ConnectionError: refused"
+
     def test_says_what_to_start_when_nobody_is_there(self, command: Outbox_) -> None:
         assert "start `outbox worker your.module` and `outbox scheduler`" in command("status").output
 
@@ -370,7 +378,7 @@ def test_completion_prints_a_script_for_the_shell(shell: str, command: Outbox_) 
 def test_a_shell_completes_commands(url: str) -> None:
     program = shlex.quote(str(Path(BIN) / "outbox"))
     done = run("/bin/sh", "-c", f"COMP_WORDS='outbox re' COMP_CWORD=1 _OUTBOX_COMPLETE=bash_complete {program}")
-    assert {line.split(",")[1] for line in done.stdout.splitlines()} == {"replay", "retry"}
+    assert {line.split(",")[1] for line in done.stdout.splitlines()} == {"replay", "retire", "retry"}
 
 
 @pytest.mark.parametrize("name", sorted(cli.commands))
@@ -392,7 +400,7 @@ def test_the_module_that_configures_the_database_can_be_named(url: str, box: Out
 NEED_TABLES = (
     ["status"],
     ["list"],
-    ["show", str(uuid7())],
+    ["show", "01a1ec15-5f4d-7000-8f3f-35c61540423f"],
     ["metrics"],
     ["retry", "--all"],
     ["fail", "--all"],

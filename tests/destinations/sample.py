@@ -47,7 +47,7 @@ def sample(payload: Any = None, *, id: UUID | None = None, **fields: Any) -> Eve
         "due_at": NOW,
         "created_at": NOW,
         "claimed_at": NOW,
-        "destinations_version": 0,
+        "destinations_version": None,
         "suspect": False,
     }
     return Event(tuple((values | fields).values()))

@@ -41,6 +41,18 @@ def test_a_worker_and_a_scheduler_are_named(box: Outbox) -> None:
     assert ("alpha:7" in found[0].what, "beta:8" in found[1].what) == (True, True)
 
 
+def test_a_worker_that_can_not_reach_its_broker_is_a_problem_that_names_it_and_the_error(box: Outbox) -> None:
+    appears(box, WORKER, host="alpha", pid=7)
+    assert finding_of(box, "broker").level == OK
+    appears(box, WORKER, host="beta", pid=8, broker_error="ConnectionError: refused")
+    appears(box, WORKER, host="gamma", pid=9, seen=600, broker_error="ConnectionError: long ago")
+    (found,) = findings_of(box, "broker")
+    assert found.level == PROBLEM
+    assert "beta:8" in found.what
+    assert "ConnectionError: refused" in found.what
+    assert "OUTBOX_REDIS_URL" in advice_of(found)
+
+
 def test_everything_in_one_process_is_both(box: Outbox) -> None:
     box.publisher.kind = UP
     box.publisher.publish()

@@ -24,7 +24,8 @@ def test_while_it_is_dead_commits_alone_have_a_dead_workers_events_taken_over(ma
     assert set(stage.ended()) == {held, *emitter.committed()}
 
 
-def test_after_it_was_dead_all_that_nobody_was_woken_for_is_delivered(stage: Stage) -> None:
+def test_after_it_was_dead_all_that_nobody_was_woken_for_is_delivered(make_stage: MakeStage) -> None:
+    stage = make_stage(sweep_seconds=3600)  # the worker does not look by itself; a scheduler begins with a sweep
     stage.worker()
     stage.scheduler().kill()
     ids = stage.emit(20)  # wakes nobody

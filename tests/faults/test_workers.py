@@ -256,7 +256,8 @@ def assert_still_delivering(stage: Stage) -> None:
     assert set(more) <= set(stage.ended())
 
 
-def test_a_worker_that_was_away_finds_what_is_due_when_it_starts(stage: Stage) -> None:
+def test_a_worker_that_was_away_finds_what_is_due_when_it_starts(make_stage: MakeStage) -> None:
+    stage = make_stage(sweep_seconds=3600)
     ids = stage.emit(10)
     worker = stage.worker()
     stage.wait_until_all("delivered")

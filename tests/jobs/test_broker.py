@@ -16,7 +16,6 @@ from redis.sentinel import Sentinel
 from outbox.dramatiq.broker import (
     DEAD_LETTERS_KEPT,
     InProcessBroker,
-    capped_prefetch,
     check_agreement,
     install_middleware,
     make_broker,
@@ -71,10 +70,6 @@ class TestInProcess:
         worker.stop()
         assert isinstance(broker, InProcessBroker)
         assert len(broker.dead_letters) == DEAD_LETTERS_KEPT
-
-    @pytest.mark.parametrize(("queue", "prefetch"), [("outbox", 2), ("outbox.DQ", 2), ("default", 16)])
-    def test_only_its_own_queue_is_capped(self, queue: str, prefetch: int) -> None:
-        assert capped_prefetch(Settings(drains=2), queue, 16) == prefetch
 
 
 class TestTheApplicationsOwn:

@@ -1,5 +1,6 @@
 """Around every message: a connection that works, and no wake-up fetched that nobody here could answer."""
 
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,7 +12,7 @@ from playhouse.pool import PooledDatabase
 import outbox
 from outbox.connect import open_database
 from outbox.dramatiq.broker import install_middleware, make_broker
-from outbox.dramatiq.middleware import Occupancy, find
+from outbox.dramatiq.middleware import Lifecycle, Occupancy, find
 from outbox.settings import Settings
 from tests.conftest import Configure
 from tests.processes import MakeStage, Stage
@@ -166,7 +167,8 @@ class TestOccupancy:
         assert occupancy.has_idle_thread([])
         assert not occupancy.has_idle_thread(["fetched, and not begun"])
 
-    def test_a_wake_up_goes_past_a_worker_whose_threads_are_busy(self, stage: Stage) -> None:
+    def test_a_wake_up_goes_past_a_worker_whose_threads_are_busy(self, make_stage: MakeStage) -> None:
+        stage = make_stage(sweep_seconds=3600)  # nobody looks without a wake-up
         gate = stage.gate()
         for _ in range(2):
             stage.worker(threads=1)
@@ -181,7 +183,10 @@ class TestOccupancy:
         gate.touch()
         stage.wait_until_all("delivered")
 
-    def test_a_handler_has_only_so_many_calls_in_a_process_and_its_threads_are_free(self, stage: Stage) -> None:
+    def test_a_handler_has_only_so_many_calls_in_a_process_and_its_threads_are_free(
+        self, make_stage: MakeStage
+    ) -> None:
+        stage = make_stage(sweep_seconds=3600)
         stage.worker("tests.apps.actors", threads=4)
         gate = stage.gate()
         slow: list[Any] = []
@@ -197,7 +202,8 @@ class TestOccupancy:
         gate.touch()
         stage.wait_until_all("delivered")
 
-    def test_the_applications_actors_do_not_starve_deliveries(self, stage: Stage) -> None:
+    def test_the_applications_actors_do_not_starve_deliveries(self, make_stage: MakeStage) -> None:
+        stage = make_stage(sweep_seconds=3600)
         stage.worker("tests.apps.actors")
         send_work(stage, 300, seconds=0.02)
         stage.wait_for(lambda: bool(stage.entries("worked")), "the flood is under way")
@@ -228,5 +234,25 @@ def send_work(stage: Stage, number: int, *, seconds: float) -> None:
 
 
 def test_what_is_stopped_with_a_worker_goes_on_after_it(start: Callable[..., Running]) -> None:
-    start().worker.stop()
-    assert not outbox.current().stopping.is_set()
+    running = start(Lifecycle(lambda broker: None))
+    stopping = outbox.current().stopping
+    running.broker.emit_before("worker_shutdown", running.worker)
+    assert stopping.is_set()
+    running.worker.stop()
+    assert not stopping.is_set()
+
+
+def test_an_outbox_worker_has_a_fallback_poller_for_as_long_as_it_runs(start: Callable[..., Running]) -> None:
+    running = start(Lifecycle(lambda broker: None))
+    assert len(pollers()) == 1
+    running.worker.stop()
+    assert pollers() == []
+
+
+def test_an_applications_own_worker_has_no_fallback_poller(start: Callable[..., Running]) -> None:
+    start()
+    assert pollers() == []
+
+
+def pollers() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name == "outbox-fallback-poller"]

@@ -29,8 +29,7 @@ from outbox.dramatiq.flag import (
 from outbox.dramatiq.names import DELIVER
 from outbox.dramatiq.redis_broker import OutboxRedisBroker
 from outbox.dramatiq.wakeup import answer, flag_for, ring_once
-from outbox.settings import Settings
-from tests.processes import Stage
+from tests.processes import MakeStage, Stage
 from tests.servers import wait_until
 
 
@@ -309,7 +308,7 @@ class TestMessages:
         assert waiting(broker) == ENOUGH_WAITING + 1
 
     def test_of_other_actors_in_the_same_queue_of_the_process_neither(self) -> None:
-        broker = InProcessBroker(Settings())
+        broker = InProcessBroker()
         broker.declare_queue("outbox")
         for _ in range(ENOUGH_WAITING):
             broker.enqueue(other_message())
@@ -348,7 +347,8 @@ class TestMessages:
         assert sorted(stage.began()) == sorted(stage.ended()) == sorted(ids)
         assert worker.running
 
-    def test_lost_are_made_up_for_by_a_sweep_whatever_the_flag_says(self, stage: Stage) -> None:
+    def test_lost_are_made_up_for_by_a_sweep_whatever_the_flag_says(self, make_stage: MakeStage) -> None:
+        stage = make_stage(sweep_seconds=3600)  # the worker does not look by itself
         (first,) = stage.emit()
         stage.worker()
         stage.wait_until_all("delivered")  # the worker has had its first look, for which it took the flag down

@@ -12,6 +12,8 @@ ACTIONS = "tests/admin/test_actions.py"
 ENCODING = "tests/test_database_encoding.py"
 AUDIENCE = "tests/invariants/test_i8_audience.py"
 RECORD = "tests/destinations/test_record.py"
+DRAINS = "tests/delivery/test_drain_limit.py"
+POLLER = "tests/dramatiq/test_fallback_poller.py"
 
 MUTANTS = [
     # A forgotten configure(database=db) is told of
@@ -323,7 +325,7 @@ MUTANTS = [
         "outbox/publish.py",
         "json.dumps(storable(details) | ",
         "json.dumps(details | ",
-        ("tests/test_publish.py::test_a_breakers_error_and_a_destinations_name_can_be_any_text",),
+        ("tests/test_publish.py::test_a_breakers_error_can_be_any_text",),
     ),
     Mutant(
         "inbox-row-outlives-a-handler-that-committed",
@@ -875,5 +877,62 @@ MUTANTS = [
         "audience = COALESCE({number}, {audience_of_type})",
         "audience = NULLIF(COALESCE({number}, {audience_of_type}), 1)",
         (f"{AUDIENCE}::test_who_had_an_event_is_written_with_its_end_in_mixed_batches",),
+    ),
+    # Without the broker and without the scheduler: workers look by themselves, and no wake-up is forgotten
+    Mutant(
+        "refused-wake-up-forgotten",
+        "outbox/delivery/drain_limit.py",
+        "                self._asked = True",
+        "                self._asked = False",
+        (f"{DRAINS}::TestSlots", f"{DRAINS}::TestDrains"),
+    ),
+    Mutant(
+        "drain-ends-though-a-wake-up-was-refused",
+        "outbox/delivery/__init__.py",
+        "(batch is None or not batch.full) and slot.release()",
+        "batch is None or not batch.full",
+        (f"{DRAINS}::TestDrains",),
+    ),
+    Mutant(
+        "drains-without-a-limit",
+        "outbox/delivery/drain_limit.py",
+        "            if self._running >= self._most:",
+        "            if self._running < 0:",
+        (f"{DRAINS}::TestSlots", f"{DRAINS}::TestDrains"),
+    ),
+    Mutant(
+        "no-claim-without-a-broker",
+        "outbox/dramatiq/fallback_poller.py",
+        "        return error is not None or self._has_missed_sweeps()",
+        "        return error is None and self._has_missed_sweeps()",
+        (f"{POLLER}::TestWithoutABroker",),
+    ),
+    Mutant(
+        "no-claim-without-sweeps",
+        "outbox/dramatiq/fallback_poller.py",
+        "        return error is not None or self._has_missed_sweeps()",
+        "        return error is not None",
+        (f"{POLLER}::TestWithABroker",),
+    ),
+    Mutant(
+        "a-fleet-claims-as-if-each-were-alone",
+        "outbox/dramatiq/fallback_poller.py",
+        "idle_seconds >= patience * self._live_workers()",
+        "idle_seconds >= patience",
+        (f"{POLLER}::TestWithABroker",),
+    ),
+    Mutant(
+        "a-broker-that-hangs-counts-as-reached",
+        "outbox/dramatiq/broker_probe.py",
+        '            return f"no answer within {PROBE_SECONDS:g} s"',
+        "            return None",
+        ("tests/dramatiq/test_broker_probe.py",),
+    ),
+    Mutant(
+        "a-worker-without-a-poller",
+        "outbox/dramatiq/middleware.py",
+        "        self._poller.start()",
+        "        self._poller.stop()",
+        ("tests/jobs/test_middleware.py::test_an_outbox_worker_has_a_fallback_poller_for_as_long_as_it_runs",),
     ),
 ]

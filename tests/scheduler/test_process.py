@@ -9,8 +9,10 @@ from tests.processes import MakeStage, Program, Stage
 from tests.servers import RedisServer
 
 
-def test_its_sweeps_have_workers_deliver_what_nobody_was_woken_for(stage: Stage) -> None:
-    stage.worker()
+def test_its_sweeps_have_workers_deliver_what_nobody_was_woken_for(make_stage: MakeStage) -> None:
+    stage = make_stage(sweep_seconds=3600)
+    stage.worker()  # it does not look by itself while the test lasts
+    stage.environment["OUTBOX_SWEEP_SECONDS"] = "0.3"
     stage.scheduler()
     for _ in range(2):
         ids = stage.emit(10)
@@ -49,8 +51,9 @@ def test_two_at_once_do_no_harm(stage: Stage) -> None:
 
 def test_without_redis_a_tick_is_logged_and_later_ones_work(make_stage: MakeStage) -> None:
     with RedisServer() as server:
-        stage = make_stage(redis_url=server.url)
-        stage.worker()
+        stage = make_stage(redis_url=server.url, sweep_seconds=3600)
+        stage.worker()  # it does not look by itself while the test lasts
+        stage.environment["OUTBOX_SWEEP_SECONDS"] = "0.3"
         server.stop()
         scheduler = stage.scheduler()
         stage.wait_for(lambda: scheduler.said().count("sweep: nobody could be told") >= 2, "ticks fail, and go on")

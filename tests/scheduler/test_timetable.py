@@ -20,7 +20,7 @@ from tests.servers import wait_until
 @pytest.fixture
 def broker(monkeypatch: pytest.MonkeyPatch) -> InProcessBroker:
     """The broker that ticks send to."""
-    broker = InProcessBroker(Settings())
+    broker = InProcessBroker()
     broker.declare_queue("outbox")
     monkeypatch.setattr(dramatiq.broker, "global_broker", broker)
     return broker

@@ -74,6 +74,14 @@ def test_with_worker_and_scheduler_all_is_well(box: Outbox, browser: Browser) ->
     assert "All is well" in browser.get("/").text
 
 
+def test_a_worker_that_can_not_reach_its_broker_is_told_with_the_error(box: Outbox, browser: Browser) -> None:
+    tell(box, details={"broker_error": "ConnectionError: refused"})
+    tell(box, id="2")
+    page = browser.get("/")
+    assert "1 of 2 workers can't reach their broker (Redis)" in page.text
+    assert "ConnectionError: refused" in page.text
+
+
 def test_a_silent_worker_is_none(box: Outbox, browser: Browser) -> None:
     tell(box, seen_at=now() - timedelta(minutes=5))
     page = browser.get("/")

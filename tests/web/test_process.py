@@ -54,7 +54,8 @@ def ask(port: int, method: str, path: str, body: str = "", **headers: str) -> tu
         connection.close()
 
 
-def test_an_event_is_found_retried_and_delivered_by_a_worker(stage: Stage) -> None:
+def test_an_event_is_found_retried_and_delivered_by_a_worker(make_stage: MakeStage) -> None:
+    stage = make_stage(sweep_seconds=3600)  # the dashboard wakes the worker
     (event,) = stage.emit(1, do="fail", times=1, max_attempts=1)
     stage.worker()
     stage.wake()

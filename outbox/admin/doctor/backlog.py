@@ -31,8 +31,8 @@ def leases(context: Context) -> Iterator[Finding]:
     yield problem(
         f"{len(lost):,}{'+' if len(lost) == COUNT_CAP else ''} events belong to workers that died, the first for "
         f"{longest}, and nobody has taken them over.",
-        "See that workers (`outbox worker your.module`) and a scheduler (`outbox scheduler`) run, on the queue "
-        "OUTBOX_QUEUE and the Redis OUTBOX_REDIS_URL that both share.",
+        "See that workers (`outbox worker your.module`) run and reach the database, and what their log says; a "
+        "scheduler (`outbox scheduler`) and a Redis that both share make it faster.",
     )
 
 

@@ -63,6 +63,7 @@ CHECKS = (
     Check("persistence", redis.persistence, REDIS),
     Check("memory", redis.memory, REDIS),
     Check("workers", processes.workers, TABLES),
+    Check("broker", processes.broker, TABLES),
     Check("scheduler", processes.scheduler, TABLES),
     Check("silent", processes.silent, TABLES),
     Check("calls", processes.calls, TABLES),

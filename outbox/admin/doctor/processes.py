@@ -39,10 +39,25 @@ def scheduler(context: Context) -> Iterator[Finding]:
     else:
         yield _nobody(
             context,
-            "No scheduler is at work: nobody looks for retries that have come due, for events of workers that died, or "
-            "for what is old.",
+            "No scheduler is at work: retries that have come due, and events of workers that died, wait until a worker "
+            "looks for them by itself, and nothing old is deleted.",
             "Start one: `outbox scheduler`, or `outbox up your.module` for everything in one process.",
         )
+
+
+def broker(context: Context) -> Iterator[Finding]:
+    """Wake-ups and sweeps travel through the workers' broker; a worker that can't reach it looks by itself."""
+    cut_off = context.overview.without_broker
+    for process in cut_off[:MOST_TOLD]:
+        yield problem(
+            f"The worker {name_of(process)} can't reach its broker, through which wake-ups and sweeps come: "
+            f"{process.details['broker_error']}. It looks for due events by itself, every "
+            f"{context.box.settings.sweep_seconds:g} s.",
+            f"Start the broker, or see why {process.host} can't reach it: the Redis at OUTBOX_REDIS_URL, unless the "
+            "application has set a broker of its own.",
+        )
+    if not cut_off:
+        yield ok("No worker says that it can't reach its broker.")
 
 
 def silent(context: Context) -> Iterator[Finding]:

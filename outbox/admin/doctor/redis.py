@@ -23,7 +23,8 @@ def reached(context: Context) -> Iterator[Finding]:
         info = _info(context)
     except OutboxError as error:
         yield problem(
-            f"Redis can't be used: {error}. Until it can, events are delivered at the scheduler's sweeps, if at all.",
+            f"Redis can't be used: {error}. Until it can, no wake-up and no sweep reaches a worker; workers look for "
+            f"due events by themselves, every {settings.sweep_seconds:g} s.",
             "Start it, or set OUTBOX_REDIS_URL to where it is.",
         )
         return

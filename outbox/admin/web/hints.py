@@ -44,9 +44,16 @@ def _hints(view: Overview) -> Iterator[Hint]:
         yield Hint(
             WARN,
             "No scheduler is running",
-            "Retries that come due, and events whose worker died, wait for its sweeps; old events are not deleted. "
-            "Start one:",
+            "Retries that come due, and events whose worker died, wait until a worker looks for them by itself; old "
+            "events are not deleted. Start one:",
             command="outbox scheduler",
+        )
+    if view.without_broker:
+        yield Hint(
+            BAD,
+            f"{len(view.without_broker)} of {len(view.workers)} workers can't reach their broker (Redis)",
+            "No wake-up and no sweep reaches them. They look for due events by themselves, every OUTBOX_SWEEP_SECONDS. "
+            f"Last error: {view.without_broker[0].details['broker_error']}",
         )
     for name, breaker in view.breakers.items():
         if breaker["open"]:
