@@ -26,8 +26,18 @@ STAMP = VENV / "stamp"
 LOCK = ROOT / "requirements.lock"
 BROWSER_STAMP = VENV / "stamp-browser"
 BROWSER_LOCK = ROOT / "requirements-browser.lock"
+OLDEST_VENV = ROOT / ".venv-oldest"
+OLDEST_LOCK = ROOT / "requirements-oldest.lock"
 PYPROJECT = ROOT / "pyproject.toml"
 BROWSER = "--browser"
+OLDEST = "--oldest"
+# What touches each dependency: a part of the suite that takes a minute or two.
+OLDEST_TESTS = (
+    "tests/test_emit.py", "tests/test_metrics.py", "tests/test_tracing.py", "tests/consumer/test_effects.py",
+    "tests/delivery/test_deliver.py", "tests/destinations/test_requests.py", "tests/destinations/test_stream.py",
+    "tests/gates/test_store.py", "tests/inbox/test_once.py", "tests/jobs/test_broker.py",
+    "tests/scheduler/test_timetable.py", "tests/web/test_pages.py",
+)  # fmt: skip
 # Folders of tests that need what a bare machine lacks, and are run by a word of their own.
 APART = {f"--{folder}": folder for folder in ("faketime", "pgbouncer", "rabbitmq", "sentinel", "netns")}
 
@@ -38,10 +48,18 @@ def run(args: list[str]) -> None:
 
 
 def test(args: list[str]) -> None:
-    """check, then run every test; with arguments, only pytest with those; --browser, --pgbouncer and such: others"""
+    """check, then run every test; with arguments, only pytest with those; --browser, --oldest and such: others"""
     if BROWSER in args:
         set_up_browser()
         become("-m", "pytest", "tests/browser", *(arg for arg in args if arg != BROWSER))
+    if OLDEST in args:
+        set_up_oldest()
+        # What has been deprecated since is told by the newest versions, not by the oldest.
+        asked = [arg for arg in args if arg != OLDEST] or [
+            f"--numprocesses={max(4, os.cpu_count() or 1)}",
+            *OLDEST_TESTS,
+        ]
+        become("-m", "pytest", "-W", "default", *asked, python=OLDEST_VENV / "bin" / "python")
     for word, folder in APART.items():
         if word in args:
             become("-m", "pytest", f"tests/{folder}", *(arg for arg in args if arg != word))
@@ -75,12 +93,14 @@ def chaos(args: list[str]) -> None:
 
 
 def lock(args: list[str]) -> None:
-    """write both locks from pyproject.toml; --upgrade takes newer versions"""
+    """write the locks from pyproject.toml; --upgrade takes newer versions"""
     form = ["--universal", "--python-version=3.11", "--generate-hashes", "--no-emit-index-url", "-q"]
     form += ["--custom-compile-command=python3 dev.py lock", *args]
     compiling = ["-m", "uv", "pip", "compile", *form, "-o"]
     step(*compiling, LOCK.name, "--all-extras", "--group=dev", PYPROJECT.name)
     step(*compiling, BROWSER_LOCK.name, f"--group={PYPROJECT.name}:browser")
+    oldest = ["--resolution=lowest-direct", "--all-extras", "--group=oldest"]
+    step(*compiling, OLDEST_LOCK.name, *oldest, PYPROJECT.name)
 
 
 COMMANDS = {"run": run, "test": test, "check": check, "chaos": chaos, "bench": bench, "mutants": mutants, "lock": lock}
@@ -95,18 +115,39 @@ def set_up() -> None:
     if Path(sys.prefix) == VENV:
         # Started from the .venv that is about to go: let the Python behind it do this.
         replace_process(os.path.realpath(sys.executable), str(ROOT / "dev.py"), *sys.argv[1:])
+    say("setting up .venv from requirements.lock: a minute or two, this once")
+    make_venv(VENV, LOCK)
+    STAMP.write_text(stamp)
+
+
+def set_up_oldest() -> None:
+    """An environment with the oldest versions that pyproject.toml allows, and the tools of requirements.lock."""
+    source = "\0".join(
+        [sys.version, str(OLDEST_VENV), LOCK.read_text(), OLDEST_LOCK.read_text(), PYPROJECT.read_text()]
+    )
+    stamp = hashlib.sha256(source.encode()).hexdigest()
+    written = OLDEST_VENV / "stamp"
+    if written.exists() and written.read_text() == stamp:
+        return
+    say(f"setting up {OLDEST_VENV.name} from {OLDEST_LOCK.name}: a minute or two, this once")
+    make_venv(OLDEST_VENV, LOCK, OLDEST_LOCK)
+    written.write_text(stamp)
+
+
+def make_venv(folder: Path, *locks: Path) -> None:
+    """Make it anew; what a later lock names takes the place of what an earlier one does."""
     if find_spec("pip") is None:
         fail(f"{sys.executable} has no pip: install it first (Debian and Ubuntu: apt install python3-pip)")
-    say("setting up .venv from requirements.lock: a minute or two, this once")
     try:
         # Without a pip of its own: Debian keeps what that takes in yet another package.
-        venv.create(VENV, clear=True, symlinks=True, with_pip=False)
+        venv.create(folder, clear=True, symlinks=True, with_pip=False)
     except OSError as error:
-        fail(f"cannot make {VENV}: {error.strerror}; remove it as the user who made it")
-    # Wheels only: building from source would fetch tools that the lock doesn't pin.
-    install("--require-hashes", "--only-binary=:all:", f"--requirement={LOCK}")
-    install("--no-build-isolation", f"--editable={ROOT}")
-    STAMP.write_text(stamp)
+        fail(f"cannot make {folder}: {error.strerror}; remove it as the user who made it")
+    python = folder / "bin" / "python"
+    for lock in locks:
+        # Wheels only: building from source would fetch tools that the lock doesn't pin.
+        install("--require-hashes", "--only-binary=:all:", f"--requirement={lock}", python=python)
+    install("--no-build-isolation", f"--editable={ROOT}", python=python)
 
 
 def set_up_browser() -> None:
@@ -119,8 +160,8 @@ def set_up_browser() -> None:
     BROWSER_STAMP.write_text(stamp)
 
 
-def install(*what: str) -> None:
-    pip = [sys.executable, "-m", "pip", f"--python={PYTHON}", "--disable-pip-version-check", "--no-input"]
+def install(*what: str, python: Path = PYTHON) -> None:
+    pip = [sys.executable, "-m", "pip", f"--python={python}", "--disable-pip-version-check", "--no-input"]
     if call(*pip, "install", "--no-deps", *what) != 0:
         fail("the installation failed, for the reason given above; the same command tries again")
 
@@ -144,11 +185,11 @@ def call(*command: str) -> int:
             raise
 
 
-def become(*args: str) -> NoReturn:
+def become(*args: str, python: Path = PYTHON) -> NoReturn:
     """Turn into the environment's Python: signals and the exit code are then its own."""
     say(shlex.join(args[1:]))
     os.chdir(ROOT)
-    replace_process(str(PYTHON), *args)
+    replace_process(str(python), *args)
 
 
 def replace_process(*command: str) -> NoReturn:

@@ -1,8 +1,12 @@
 """The plain test command works on a bare machine: what needs more is run by those who ask for it."""
 
+import re
 import sys
+import tomllib
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.version import Version
 
 from tests.conftest import APART
 from tests.program import ROOT, run
@@ -39,3 +43,19 @@ def test_tests_in_a_browser_are_collected_and_checked_without_what_drives_it() -
 
 def test_ci_runs_the_plain_tests() -> None:
     assert "\npython3 dev.py test\n" in (ROOT / ".ci" / "run").read_text()
+
+
+def test_the_oldest_versions_are_tested_and_are_those_that_the_project_allows() -> None:
+    assert "\npython3 dev.py test --oldest\n" in (ROOT / ".ci" / "run").read_text()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    needed = [
+        *project["dependencies"],
+        *(each for extra in project["optional-dependencies"].values() for each in extra),
+    ]
+    lock = (ROOT / "requirements-oldest.lock").read_text()
+    for requirement in map(Requirement, needed):
+        found = re.search(rf"^{re.escape(requirement.name)}==(\S+)", lock, re.MULTILINE)
+        assert found is not None, requirement.name
+        (floor,) = (each.version for each in requirement.specifier if each.operator == ">=")
+        bound = Version(floor).release
+        assert Version(found[1]).release[: len(bound)] == bound
