@@ -22,6 +22,7 @@ from outbox.sql import POSTGRES
 
 LEASE_SECONDS = 30.0
 STREAM = "bare"
+AUDIENCE = 1  # a number like any other
 
 
 def claim(connection: psycopg.Connection[Any], size: int, lease_id: UUID) -> list[Any]:
@@ -29,7 +30,8 @@ def claim(connection: psycopg.Connection[Any], size: int, lease_id: UUID) -> lis
 
 
 def settle(connection: psycopg.Connection[Any], rows: list[Any], lease_id: UUID) -> None:
-    connection.execute(POSTGRES.delivered.encode(), (f"{{{','.join(row[0] for row in rows)}}}", lease_id))
+    ids = f"{{{','.join(row[0] for row in rows)}}}"
+    connection.execute(POSTGRES.delivered.encode(), (AUDIENCE, None, ids, lease_id))
 
 
 def drain(connection: psycopg.Connection[Any], size: int, client: redis.Redis | None) -> None:
@@ -46,7 +48,7 @@ def drain(connection: psycopg.Connection[Any], size: int, client: redis.Redis | 
 def add(client: redis.Redis, rows: list[Any]) -> None:
     """An entry with what the stream destination's has."""
     with client.pipeline(transaction=False) as pipeline:
-        for id, _, aggregate_type, aggregate_id, event_type, _, payload, *_, created_at, _, _ in rows:
+        for id, _, aggregate_type, aggregate_id, event_type, _, payload, *_, created_at, _, _, _ in rows:
             about = {"aggregate_type": aggregate_type, "aggregate_id": aggregate_id, "time": created_at.isoformat()}
             entry: dict[Any, Any] = {"id": str(id), "type": event_type, **about, "data": payload}
             pipeline.xadd(STREAM, entry)

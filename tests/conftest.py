@@ -1,6 +1,7 @@
 """Fixtures for every test: real servers, and an outbox on each database that we support."""
 
 import os
+import signal
 import threading
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -28,6 +29,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if collection_path.parent != Path(__file__).parent or folder not in APART:
         return None
     return None if any(folder in argument for argument in config.args) else True
+
+
+def pytest_configure() -> None:
+    """Hear SIGINT although a shell that runs this in the background has it ignored: children would inherit that."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_sessionstart() -> None:
