@@ -23,7 +23,7 @@ from outbox.after_commit import AfterCommit
 from outbox.bell import Bell
 from outbox.connect import open_database
 from outbox.counters import Counters
-from outbox.database import Dialect, behind_proxy, dialect_of, is_private_to_a_thread
+from outbox.database import CONNECTION_ERRORS, Dialect, behind_proxy, dialect_of, is_private_to_a_thread
 from outbox.delivery.audience import Audiences
 from outbox.delivery.drain_failures import DrainFailures
 from outbox.delivery.drain_limit import DrainLimit
@@ -160,6 +160,10 @@ class Outbox:
         """
         self.check_registered(modules)
         self.is_worker = True
+        try:
+            self.recorder.keep_current()
+        except CONNECTION_ERRORS as error:
+            logger.warning("The destinations will be recorded before the first claim: %s", str(error).strip())
 
     def check_registered(self, modules: Sequence[str] = ()) -> None:
         """Raise NothingRegistered unless a destination is registered here, or an event type is ignored."""

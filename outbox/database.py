@@ -107,6 +107,8 @@ class Dialect(ABC):
 
         Peewee's own count misses a plain BEGIN and counts a `manual_commit` block that has not begun one.
         """
+        if self.database.is_closed():
+            return False  # asking would connect, and on SQLite make the file
         return self._driver_in_transaction(self.database.connection())
 
     @property

@@ -24,8 +24,8 @@ LONGEST_WAIT = timedelta(days=3_650)
 # Jitter only lengthens a wait: nothing is tried before its backoff is over.
 JITTER = 0.25
 # An event that waits for a worker with a destination that this one lacks is claimed again after so long: such a worker
-# may be the one that claims it. With none running, claiming it often would only cost: then less and less often.
-ABSENT_SECONDS, MOST_ABSENT_SECONDS = 2.0, 60.0
+# may be the one that claims it. Less and less often, in the end after so long; later still while none runs that has it.
+ABSENT_SECONDS, MOST_ABSENT_SECONDS, MOST_ABSENT_SECONDS_WITHOUT = 2.0, 10.0, 60.0
 WAITING = "waiting"
 # The destination was retired before it had the event: it ends, and has not failed.
 RETIRED = "retired"
@@ -45,7 +45,8 @@ class Standing:
     # How often a worker had the event that did not have this destination.
     absences: int = 0
     since: datetime | None = None
-    # Of the time since then, how much a RetryLater, or a receiver, has asked for: it does not count towards the age.
+    # Of the time since then, how much a RetryLater or a receiver has asked for, or no worker was there for: it does not
+    # count towards the age.
     asked_seconds: float = 0.0
     not_before: datetime | None = None
     error: str | None = None
@@ -67,19 +68,30 @@ class Standing:
 
     def left_to_another_worker(self, now: datetime, *, is_running: bool) -> Self:
         """Wait for a worker that has the destination, at no cost: neither an attempt nor age."""
-        seconds = ABSENT_SECONDS if is_running else ABSENT_SECONDS * 2.0 ** min(self.absences, 10)
-        seconds = min(seconds, MOST_ABSENT_SECONDS)
+        most = MOST_ABSENT_SECONDS if is_running else MOST_ABSENT_SECONDS_WITHOUT
+        seconds = min(ABSENT_SECONDS * 2.0 ** min(self.absences, 10), most)
         seconds *= 1 + random.uniform(0, JITTER)  # noqa: S311  (spreads load, guards nothing)
         return replace(
             self,
             absences=self.absences + 1,
+            asked_seconds=self.asked_seconds + (0.0 if self.since is None else self._late(now) + seconds),
             not_before=now + timedelta(seconds=seconds),
             error="waits for a worker that has this destination",
         )
 
+    def _late(self, now: datetime) -> float:
+        """Return for how long it has been due, since it was left to another worker."""
+        if not self.absences or self.not_before is None:
+            return 0.0
+        return max(0.0, (now - self.not_before).total_seconds())
+
     def retired(self) -> Self:
         """End without delivering: the destination is gone for good."""
         return replace(self, state=RETIRED, not_before=None, error=None)
+
+    def reopened(self) -> Self:
+        """Wait again, if it had ended because the destination was retired: it is back."""
+        return replace(self, state=WAITING) if self.state == RETIRED else self
 
     def to_json(self) -> dict[str, Any]:
         fields = {

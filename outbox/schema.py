@@ -229,6 +229,7 @@ CREATE TABLE {destination_table} (
     checked_at      timestamptz NOT NULL,
     absent_seconds  double precision NOT NULL DEFAULT 0,
     retired_at      timestamptz,
+    retired_by      varchar(255),
     replaced_by     varchar(255),
     PRIMARY KEY (name, pattern)
 )
@@ -260,6 +261,7 @@ CREATE TABLE {destination_table} (
     checked_at      TEXT NOT NULL,
     absent_seconds  REAL NOT NULL DEFAULT 0,
     retired_at      TEXT,
+    retired_by      TEXT,
     replaced_by     TEXT,
     PRIMARY KEY (name, pattern)
 )

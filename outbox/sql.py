@@ -223,7 +223,7 @@ SELECT type FROM step WHERE type IS NOT NULL
 # after another. The version changes when the answer to "which names want this type?" may have changed.
 DESTINATIONS = """
 SELECT control.version, destination.name, destination.pattern, destination.retired_at IS NOT NULL,
-    destination.replaced_by, destination.seen_at >= {before}
+    destination.retired_by, destination.replaced_by, destination.seen_at >= {before}
 FROM {control_table} AS control LEFT JOIN {destination_table} AS destination ON true
 WHERE control.name = 'destinations'
 ORDER BY destination.name, destination.pattern
@@ -232,12 +232,16 @@ ORDER BY destination.name, destination.pattern
 DESTINATIONS_LOCK_POSTGRES = "SELECT version FROM {control_table} WHERE name = 'destinations' FOR UPDATE"
 DESTINATIONS_LOCK_SQLITE = "UPDATE {control_table} SET version = version WHERE name = 'destinations'"
 DESTINATIONS_CHANGED = """
-UPDATE {control_table} SET version = version + 1, updated_at = {now} WHERE name = 'destinations'
+UPDATE {control_table} SET version = {next_version}, updated_at = {now} WHERE name = 'destinations'
 """
 DESTINATION_RECORD = """
 INSERT INTO {destination_table} (name, pattern, recorded_at, seen_at, checked_at) VALUES (?, ?, {now}, {now}, {now})
 ON CONFLICT (name, pattern) DO UPDATE
-SET seen_at = EXCLUDED.seen_at, absent_seconds = 0, retired_at = NULL, replaced_by = NULL
+SET seen_at = EXCLUDED.seen_at, absent_seconds = 0, retired_at = NULL, retired_by = NULL, replaced_by = NULL
+"""
+# A worker that ends has its names count as absent soon, unless another one refreshes them meanwhile.
+DESTINATION_LEAVE = """
+UPDATE {destination_table} SET seen_at = {before} WHERE name = ? AND retired_at IS NULL
 """
 # Workers have the name, and for a while none of them has had this pattern.
 DESTINATION_NARROW = """
@@ -245,12 +249,25 @@ DELETE FROM {destination_table}
 WHERE name = ? AND retired_at IS NULL AND seen_at < {before}
 """
 DESTINATION_RETIRE = """
-UPDATE {destination_table} SET retired_at = {now}, replaced_by = ? WHERE name = ? AND retired_at IS NULL
+UPDATE {destination_table} SET retired_at = {now}, retired_by = ?, replaced_by = ?
+WHERE name = ? AND retired_at IS NULL
 """
-# Time during which nothing was checked, since no worker ran, does not count: at most the second parameter.
+# A name that is gone, and was never recorded: events from before there was this table may wait for it.
+DESTINATION_RETIRE_UNRECORDED = """
+INSERT INTO {destination_table}
+    (name, pattern, recorded_at, seen_at, checked_at, retired_at, retired_by, replaced_by)
+VALUES (?, '*', {now}, {now}, {now}, {now}, ?, ?)
+"""
+DESTINATION_LINK = "UPDATE {destination_table} SET replaced_by = ? WHERE name = ? AND retired_at IS NOT NULL"
+# Time during which no worker ran does not count: only if a worker has refreshed anything since the last check, and not
+# more than the parameter.
 DESTINATION_ABSENT = """
 UPDATE {destination_table}
-SET absent_seconds = CASE WHEN seen_at >= checked_at THEN 0 ELSE absent_seconds + {checked_ago} END,
+SET absent_seconds = CASE
+        WHEN seen_at >= checked_at THEN 0
+        WHEN EXISTS (SELECT 1 FROM {destination_table} AS other WHERE other.seen_at > other.checked_at)
+        THEN absent_seconds + {checked_ago}
+        ELSE absent_seconds END,
     checked_at = {now}
 WHERE retired_at IS NULL
 """
@@ -330,8 +347,11 @@ class Statements:
     destinations_lock: str
     destinations_changed: str
     destination_record: str
+    destination_leave: str
     destination_narrow: str
     destination_retire: str
+    destination_retire_unrecorded: str
+    destination_link: str
     destination_absent: str
     destinations_expired: str
     audience_find: str
@@ -381,8 +401,11 @@ def _write_out(parts: dict[str, str], tables: Tables, mark: str, **given: str) -
         "destinations": DESTINATIONS,
         "destinations_changed": DESTINATIONS_CHANGED,
         "destination_record": DESTINATION_RECORD,
+        "destination_leave": DESTINATION_LEAVE,
         "destination_narrow": DESTINATION_NARROW,
         "destination_retire": DESTINATION_RETIRE,
+        "destination_retire_unrecorded": DESTINATION_RETIRE_UNRECORDED,
+        "destination_link": DESTINATION_LINK,
         "destination_absent": DESTINATION_ABSENT,
         "destinations_expired": DESTINATIONS_EXPIRED,
         "audience_find": AUDIENCE_FIND,
@@ -435,6 +458,8 @@ _on_postgres = partial(
         "number": "?::integer",
         # As a subquery the object is parsed once, not for every row.
         "audience_of_type": "((SELECT ?::jsonb) ->> event_type)::integer",
+        # By the clock, so that a number never comes again: after a failover, or when the row was restored by hand.
+        "next_version": "GREATEST(version + 1, (EXTRACT(EPOCH FROM statement_timestamp()) * 1000000)::bigint)",
         "checked_ago": "LEAST(EXTRACT(EPOCH FROM statement_timestamp() - checked_at), ?)",
         "skip_locked": "FOR UPDATE SKIP LOCKED",
         "among": "= ANY (ARRAY",
@@ -477,6 +502,7 @@ _on_sqlite = partial(
         "minute": "strftime('%Y-%m-%d %H:%M:00.000000+00:00', 'now')",
         "number": "?",
         "audience_of_type": "(SELECT entry.value FROM json_each(?) AS entry WHERE entry.key = event_type)",
+        "next_version": "MAX(version + 1, CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER))",
         "checked_ago": "MIN((julianday('now') - julianday(checked_at)) * 86400, ?)",
         "skip_locked": "",
         "among": "IN ",

@@ -16,6 +16,7 @@ from outbox.admin.queries import COUNT_CAP, Count, count
 from outbox.admin.records import Minute, Process
 from outbox.admin.story import duration
 from outbox.counters import BOUNDS, BUCKETS
+from outbox.destinations.recorded import absent_names, read
 from outbox.models import DELIVERED, FAILED, PENDING, SENDING, OutboxEvent
 from outbox.publish import MISSED_TURNS, SCHEDULER, UP, WORKER, labels_from_text
 
@@ -98,6 +99,8 @@ class Overview:
     latency: dict[float, float]
     breakers: dict[str, dict[str, Any]]
     processes: list[Process]
+    # Recorded destinations that no running worker has: events wait for them.
+    absent: list[str]
 
     @property
     def alive(self) -> list[Process]:
@@ -155,6 +158,7 @@ def overview(box: Outbox) -> Overview:
             latency=_quantiles(minutes),
             breakers=breakers(seen),
             processes=seen,
+            absent=absent_names(read(box.dialect)[1], ()),
         )
 
 

@@ -43,7 +43,9 @@ def retire(name: str, force: bool, yes: bool) -> None:
     """
     box = outbox.current()
     box.check_schema()
-    if not yes:
+    with box.dialect.connection():
+        is_known = name in read(box.dialect)[1]
+    if is_known and not yes:
         click.confirm(f"Events that wait for {name} will not be delivered to it. Go on?", abort=True, err=True)
     retire_destination(box, name, who=operator(), force=force)
     click.echo(f"{name} is retired.")

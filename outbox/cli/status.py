@@ -35,6 +35,7 @@ def status(as_json: bool) -> None:
     _echo_stuck(view)
     _echo_processes(view)
     _echo_brokers(view)
+    _echo_absent(view)
 
 
 def as_data(view: Overview) -> dict[str, Any]:
@@ -48,6 +49,7 @@ def as_data(view: Overview) -> dict[str, Any]:
         "activity": [asdict(minute) for minute in view.activity],
         "latency_seconds": {f"p{quantile * 100:g}": seconds for quantile, seconds in view.latency.items()},
         "breakers": view.breakers,
+        "absent_destinations": view.absent,
         "processes": [
             {
                 "kind": process.kind,
@@ -154,3 +156,9 @@ def _echo_brokers(view: Overview) -> None:
 
 def _time(seconds: float) -> str:
     return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
+
+
+def _echo_absent(view: Overview) -> None:
+    if view.absent:
+        names = ", ".join(one_line(name) for name in view.absent)
+        click.echo(f"\nno running worker has: {names} (events wait for them; `outbox retire NAME` if gone for good)")

@@ -32,6 +32,16 @@ class Audience(NamedTuple):
     absent: tuple[str, ...]
     # The number of `names` in the table outbox_audience.
     id: int
+    # What it was looked up by.
+    recorded: Snapshot
+
+
+class Lookups(NamedTuple):
+    """The audiences so far, and what they were looked up by: they are replaced together."""
+
+    destinations: object
+    recorded: Snapshot
+    by_type: dict[str, Audience]
 
 
 class Audiences:
@@ -41,9 +51,8 @@ class Audiences:
         self._dialect = dialect
         self._registry = registry
         self._recorded = recorded
-        self._source: tuple[object, object] = (None, None)
+        self._lookups = Lookups(None, recorded.latest, {})
         self._told: set[str] = set()
-        self._by_type: dict[str, Audience] = {}
         self._ids: dict[tuple[str, ...], int] = {}
 
     def look_up(self, versions: Collection[int | None], event_types: Iterable[str]) -> Mapping[str, Audience]:
@@ -51,21 +60,19 @@ class Audiences:
 
         It reads the database when the copy is of another version, or when a set of names has no number yet.
         """
-        snapshot = self._recorded.at(versions)
-        by_type = self._lookups(snapshot)
+        lookups = self._current(self._recorded.at(versions))
         for event_type in event_types:
-            if event_type not in by_type:
-                by_type[event_type] = self._audience_of(event_type, snapshot)
-        return by_type
+            if event_type not in lookups.by_type:
+                lookups.by_type[event_type] = self._audience_of(event_type, lookups.recorded)
+        return lookups.by_type
 
-    def _lookups(self, snapshot: Snapshot) -> dict[str, Audience]:
-        """Return the lookups so far, unless what they were made from has changed."""
-        destinations, recorded = self._source
-        if destinations is not self._registry.destinations or recorded is not snapshot:
-            self._source, self._by_type = (self._registry.destinations, snapshot), {}
-        elif len(self._by_type) > MOST_LOOKUPS:
-            self._by_type = {}
-        return self._by_type
+    def _current(self, snapshot: Snapshot) -> Lookups:
+        """Return the lookups so far, or new ones if what they were made from has changed."""
+        lookups, destinations = self._lookups, self._registry.destinations
+        is_current = lookups.destinations is destinations and lookups.recorded is snapshot
+        if not is_current or len(lookups.by_type) > MOST_LOOKUPS:
+            self._lookups = lookups = Lookups(destinations, snapshot, {})
+        return lookups
 
     def id_of(self, names: Iterable[str]) -> int:
         """Return the number of a set of names, which the table outbox_audience gets if it lacks it."""
@@ -82,7 +89,7 @@ class Audiences:
         self._tell_of_retired({each.name for each in wanting} - {each.name for each in here})
         names = tuple(each.name for each in here)
         absent = tuple(name for name in snapshot.wanting(event_type) if name not in names)
-        return Audience(here, names, absent, self.id_of(names))
+        return Audience(here, names, absent, self.id_of(names), snapshot)
 
     def _tell_of_retired(self, names: Collection[str]) -> None:
         for name in sorted(set(names) - self._told):

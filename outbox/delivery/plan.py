@@ -26,14 +26,14 @@ logger = logging.getLogger("outbox")
 
 def plan(box: Outbox, event: Event, audience: Audience, now: datetime) -> tuple[Delivery, Sequence[Destination]]:
     """Return the event with its standings so far, and the destinations to call now."""
-    destinations, names, absent, id = audience
+    destinations, names, absent, id, recorded = audience
     if destinations and not absent and not event.suspect and not event.has_progress:
         # The usual: no destination has had it yet, and all that want it are registered here.
         return Delivery(event, dict.fromkeys(names, NEW), names, audience=id), destinations
     standings = {name: Standing.from_json(entry) for name, entry in event.progress.items()}
     if destinations or absent:
         standings.pop(NOBODY, None)
-    _hand_over(box.recorded.latest, standings, (*names, *absent))
+    _hand_over(recorded, standings, (*names, *absent))
     delivery = Delivery(event, standings)
     # The first claim was shared with a batch, and says nothing about a single event; only one alone does.
     if event.suspect and event.claims > max(event.max_attempts, 2):
@@ -41,7 +41,7 @@ def plan(box: Outbox, event: Event, audience: Audience, now: datetime) -> tuple[
         return delivery, []
     for name in (*names, *absent):
         standings.setdefault(name, standings.get(retry.OTHERS, NEW))
-    _leave_to_others(box, delivery, absent, now)
+    _leave_to_others(box, delivery, audience, now)
     _decide_for_the_missing(box, delivery, (*names, *absent), now)
     if standings.keys() - {NOBODY} == set(names):
         delivery.audience = id
@@ -51,23 +51,38 @@ def plan(box: Outbox, event: Event, audience: Audience, now: datetime) -> tuple[
 
 
 def _hand_over(recorded: Snapshot, standings: dict[str, Standing], wanted: Collection[str]) -> None:
-    """End what is open for retired destinations. A successor goes on where the one that it replaces stopped."""
-    for name in [name for name in standings if recorded.is_retired(name)]:
-        successor = recorded.successor(name)
-        if successor is not None and successor in wanted and successor not in standings:
-            standings[successor] = standings.pop(name)
-        elif standings[name].open:
+    """Bring what earlier plans have written to the destinations of today.
+
+    A successor goes on where the one that it replaces stopped. What is open for a destination that is retired, or that
+    no longer wants the type, ends. What had ended so, for one that is back, is open again.
+    """
+    handed_over: set[str] = set()
+    # What is open comes first: one that replaces several makes up for those that had not ended.
+    for name in sorted(standings, key=lambda name: not standings[name].open):
+        if name in wanted:
+            standings[name] = standings[name].reopened()
+            continue
+        heir = recorded.heir(name)
+        if heir in wanted:
+            before = standings.pop(name).reopened()
+            if heir not in handed_over and _is_untried(standings.get(heir)):
+                standings[heir] = before
+                handed_over.add(heir)
+        elif standings[name].open and name in recorded.by_name:
             standings[name] = standings[name].retired()
 
 
-def _leave_to_others(box: Outbox, delivery: Delivery, absent: Collection[str], now: datetime) -> None:
+def _is_untried(standing: Standing | None) -> bool:
+    return standing is None or (standing.open and standing.attempts == standing.waits == 0)
+
+
+def _leave_to_others(box: Outbox, delivery: Delivery, audience: Audience, now: datetime) -> None:
     """Put off what this worker lacks and others have recorded: another worker delivers it."""
-    for name in absent:
+    for name in audience.absent:
         standing = delivery.standings[name]
         if standing.is_due(now):
-            delivery.standings[name] = standing.left_to_another_worker(
-                now, is_running=box.recorded.latest.is_running(name)
-            )
+            is_running = audience.recorded.is_running(name)
+            delivery.standings[name] = standing.left_to_another_worker(now, is_running=is_running)
             delivery.deferred = True
             box.warn_once(
                 f"Events wait for the destination {name}, which other workers have recorded and this process does not "

@@ -31,6 +31,7 @@ class RecordedDestination:
     # By pattern: whether a worker that is running has it.
     patterns: dict[str, bool] = field(default_factory=dict)
     retired: bool = False
+    retired_by: str | None = None
     replaced_by: str | None = None
 
     @property
@@ -62,10 +63,15 @@ class Snapshot:
         found = self.by_name.get(name)
         return found is not None and found.retired
 
-    def successor(self, name: str) -> str | None:
-        """Return the name that has replaced this one, if any."""
-        found = self.by_name.get(name)
-        return found.replaced_by if found is not None and found.retired else None
+    def heir(self, name: str) -> str:
+        """Return the name that has replaced this one, or its successor, and so on; itself if none has."""
+        seen = set()
+        while (found := self.by_name.get(name)) is not None and found.retired and found.replaced_by is not None:
+            if found.replaced_by in seen:
+                break  # two that have replaced each other
+            seen.add(name)
+            name = found.replaced_by
+        return name
 
 
 class RecordedDestinations:
@@ -100,9 +106,10 @@ def read(dialect: Dialect) -> tuple[int, dict[str, RecordedDestination]]:
         )
     by_name: dict[str, RecordedDestination] = {}
     # Those that count come first: a name that came back with fewer patterns counts with these alone.
-    for _, name, pattern, retired, replaced_by, alive in sorted(rows, key=lambda row: bool(row[3])):
+    for _, name, pattern, retired, retired_by, replaced_by, alive in sorted(rows, key=lambda row: bool(row[3])):
         if name is not None:
-            each = by_name.setdefault(name, RecordedDestination(name, retired=bool(retired), replaced_by=replaced_by))
+            new = RecordedDestination(name, {}, bool(retired), retired_by, replaced_by)
+            each = by_name.setdefault(name, new)
             if each.retired == bool(retired):
                 each.patterns[pattern] = bool(alive)
     return int(rows[0][0]), by_name

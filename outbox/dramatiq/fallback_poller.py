@@ -9,7 +9,8 @@ OUTBOX_SWEEP_SECONDS, whether a claim has been started here since its last look.
   live workers each gets one every n × OUTBOX_SWEEP_SECONDS. After twice that time without a claim the thread
   claims once. This covers a scheduler that is gone, a queue that nobody sends to, and threads that are all busy.
 
-In a fleet where sweeps arrive the thread claims nothing, and runs no SQL.
+In a fleet where sweeps arrive the thread claims nothing. It runs SQL once a minute, to refresh the record of this
+worker's destinations.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import peewee
 
 from outbox.core import Outbox
 from outbox.delivery import DRAIN_SECONDS
+from outbox.destinations.recorded import REFRESH_SECONDS
 from outbox.dramatiq.broker_probe import BrokerProbe
 from outbox.publish import MISSED_TURNS
 
@@ -72,9 +74,22 @@ class FallbackPoller:
                 self._failed(error)
 
     def _wait(self) -> bool:
-        """Wait until it is time for the next look; return True if the worker stops."""
-        every = self._box.settings.sweep_seconds
-        return self._stopped.wait(every * random.uniform(EARLIEST, 1.0))  # noqa: S311
+        """Wait until it is time for the next look; return True if the worker stops.
+
+        Meanwhile refresh what this worker has recorded: one that has had no reason to claim still counts as running.
+        """
+        ends_at = time.monotonic() + self._box.settings.sweep_seconds * random.uniform(EARLIEST, 1.0)  # noqa: S311
+        while (left := ends_at - time.monotonic()) > 0:
+            if self._stopped.wait(min(left, REFRESH_SECONDS)):
+                return True
+            self._refresh_records()
+        return self._stopped.is_set()
+
+    def _refresh_records(self) -> None:
+        try:
+            self._box.recorder.keep_current()
+        except Exception as error:  # the thread must outlive whatever it is
+            logger.debug("could not record the destinations: %s", error)
 
     def _is_needed(self) -> bool:
         """Return whether this worker must claim without having been told to."""

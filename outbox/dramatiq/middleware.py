@@ -196,5 +196,6 @@ class Lifecycle(Middleware):
             self._poller.join(box.settings.max_run_seconds)
         box.solitude.wait_until_empty(box.settings.max_run_seconds)
         box.bell.flush()
+        box.recorder.leave()
         box.publisher.stop()
         box.stopping.clear()

@@ -21,8 +21,9 @@ def check_ready(box: Outbox, broker: dramatiq.Broker) -> None:
     """Raise an OutboxError that says what is missing, and what to do about it."""
     if under_dramatiq_cli() and isinstance(broker, StubBroker):
         raise SettingsError(
-            "OUTBOX_REDIS_URL is not set, and no broker is, so these workers would hear nothing from other processes. "
-            "Set it, or run everything in one process: outbox up your.module"
+            "OUTBOX_REDIS_URL is not set, and no module named here sets a broker, so these workers would hear nothing "
+            "from other processes. Set it, or name the module that sets your broker, `outbox worker your.broker "
+            "your.module`, or run everything in one process: outbox up your.module"
         )
     if under_dramatiq_cli() and dramatiq.broker.global_broker is not broker:
         raise SettingsError(

@@ -8,8 +8,10 @@ worker when Dramatiq's worker starts: by then every module is imported, and has 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import shlex
+import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
 
@@ -24,8 +26,27 @@ from outbox.dramatiq.readiness import check_ready, under_dramatiq_cli
 from outbox.errors import OutboxError
 from outbox.modules import import_modules
 
+logger = logging.getLogger("outbox")
+
 # What `outbox worker` hands on to the processes that Dramatiq starts. They may be forked or spawned.
 MODULES_VARIABLE = "_OUTBOX_WORKER_MODULES"
+
+
+def is_meant(module: str) -> bool:
+    """Return whether this process is to become a worker because it imports `module`, and warn if it is not.
+
+    An application may have a package of the same name, and get this library's instead, since it is installed later.
+    """
+    if not under_dramatiq_cli() or module in sys.argv[1:]:
+        return True
+    logger.warning(
+        "This process imports the package `%s` of dramatiq-outbox, but was not started with it (`dramatiq %s "
+        "your.module`): it does not become an outbox worker. If it means a package of its own of that name, that one "
+        "is hidden by dramatiq-outbox's: run it from the folder that holds yours, or give yours another name.",
+        module,
+        module,
+    )
+    return False
 
 
 def boot() -> None:

@@ -56,6 +56,12 @@ def run(settings: Settings) -> None:
     publishes = settings.names_database or outbox._current is not None  # a module may have configured it
     if publishes:
         outbox.current().publisher.start(SCHEDULER)
+    else:
+        logger.warning(
+            "This scheduler does not know the outbox's database, so `outbox status` and `outbox doctor` can't see it. "
+            "It works all the same. Set OUTBOX_DATABASE_URL, or name the module that calls outbox.configure as well: "
+            "`outbox scheduler your.broker your.models`."
+        )
     logger.info(
         "scheduler started: a sweep every %g s, a clean-up every %g min",
         settings.sweep_seconds,

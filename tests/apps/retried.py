@@ -19,6 +19,7 @@ import redis
 from dramatiq.brokers.redis import RedisBroker
 
 import outbox
+from outbox.dramatiq.worker import prepare_worker
 
 logging.getLogger("outbox").setLevel(logging.DEBUG)  # it says then what it skips
 settings = outbox.loaded_settings()
@@ -31,7 +32,7 @@ broker = RedisBroker(
 )
 dramatiq.set_broker(broker)
 
-import jobs  # noqa: E402, F401  - after set_broker, which it heeds
+prepare_worker()
 
 
 class Effect(peewee.Model):

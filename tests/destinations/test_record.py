@@ -1,9 +1,9 @@
 """Recording destinations in the database: kept current, narrowed, retired, and never by two at once."""
 
-from datetime import timedelta
 from functools import partial
 from typing import Any
 
+import peewee
 import psycopg
 import pytest
 
@@ -13,32 +13,17 @@ from outbox.admin import audit
 from outbox.core import Outbox
 from outbox.destinations import record
 from outbox.destinations.record import retire, retire_absent
-from outbox.destinations.recorded import RecordedDestination, read
+from outbox.destinations.recorded import read
 from outbox.errors import RegistrationError, SchemaError
 from tests.conftest import Configure
 from tests.crowd import at_once
-from tests.table import emit_one, on_postgres, other_worker, statements, statuses
-
-
-def recorded(box: Outbox) -> dict[str, RecordedDestination]:
-    with box.dialect.connection():
-        return read(box.dialect)[1]
+from tests.recorded import let_records_age, recorded
+from tests.table import becomes_true, emit_one, on_postgres, other_worker, statements, statuses
 
 
 def version(box: Outbox) -> int:
     with box.dialect.connection():
         return read(box.dialect)[0]
-
-
-def let_pass(box: Outbox, **time: float) -> None:
-    """As if that much time had passed since the destinations were seen and checked."""
-    seconds = timedelta(**time).total_seconds()
-    moved = {
-        "postgres": f"{{0}} = {{0}} - interval '{seconds} seconds'",
-        "sqlite": f"{{0}} = strftime('%Y-%m-%d %H:%M:%f000+00:00', {{0}}, '-{seconds} seconds')",
-    }[box.dialect.name]
-    columns = ", ".join(moved.format(column) for column in ("seen_at", "checked_at"))
-    box.database.execute_sql(f"UPDATE outbox_destination SET {columns}")  # noqa: S608  (the test's own words)
 
 
 def refresh(worker: Outbox) -> None:
@@ -80,6 +65,44 @@ class TestTheVersion:
         assert statuses() == {"pending": 1}
 
 
+class TestAWorker:
+    def test_has_recorded_its_destinations_when_it_is_ready_and_has_claimed_nothing(self, box: Outbox) -> None:
+        outbox.handler("order.*", name="mailer")(lambda _: None)
+        emit_one()
+        box.become_worker()
+        assert recorded(box)["mailer"].alive
+        assert statuses() == {"pending": 1}
+
+    def test_that_starts_while_the_database_is_away_records_before_it_claims(
+        self, box: Outbox, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        def fail(*_: object, **__: object) -> None:
+            raise peewee.OperationalError("away")
+
+        outbox.handler("order.*", name="mailer")(lambda _: None)
+        with monkeypatch.context() as patch:
+            patch.setattr(record, "record", fail)
+            box.become_worker()
+        assert "will be recorded before the first claim: away" in caplog.text
+        assert recorded(box) == {}
+        box.drain()
+        assert recorded(box)["mailer"].alive
+
+    def test_that_ends_is_absent_after_a_minute_not_after_three(self, box: Outbox) -> None:
+        other_worker(box, crm="*").recorder.leave()
+        assert recorded(box)["crm"].alive
+        let_records_age(box, seconds=75)
+        assert not recorded(box)["crm"].alive
+
+    def test_that_ends_beside_another_that_has_the_same_is_not_missed(self, box: Outbox) -> None:
+        stays = other_worker(box, crm="*")
+        other_worker(box, crm="*").recorder.leave()
+        let_records_age(box, seconds=60)
+        refresh(stays)
+        let_records_age(box, seconds=60)
+        assert recorded(box)["crm"].alive
+
+
 class TestPatterns:
     def test_of_workers_that_differ_count_together(self, box: Outbox) -> None:
         other_worker(box, mailer="order.*")
@@ -89,11 +112,11 @@ class TestPatterns:
     def test_that_no_worker_has_any_more_go_after_ten_minutes(self, box: Outbox) -> None:
         other_worker(box, mailer="order.* user.*")
         narrower = other_worker(box, mailer="order.*")
-        let_pass(box, minutes=9)
+        let_records_age(box, minutes=9)
         refresh(narrower)
         assert set(recorded(box)["mailer"].patterns) == {"order.*", "user.*"}
         before = version(box)
-        let_pass(box, minutes=2)
+        let_records_age(box, minutes=2)
         refresh(narrower)
         assert set(recorded(box)["mailer"].patterns) == {"order.*"}
         assert version(box) > before
@@ -101,7 +124,7 @@ class TestPatterns:
     def test_stay_when_no_worker_has_the_name(self, box: Outbox) -> None:
         other_worker(box, mailer="order.*")
         other = other_worker(box, crm="order.*")
-        let_pass(box, hours=1)
+        let_records_age(box, hours=1)
         refresh(other)
         assert set(recorded(box)["mailer"].patterns) == {"order.*"}
 
@@ -109,13 +132,13 @@ class TestPatterns:
 class TestAbsence:
     def test_is_logged_when_a_worker_starts(self, box: Outbox, caplog: pytest.LogCaptureFixture) -> None:
         other_worker(box, crm="*")
-        let_pass(box, minutes=4)
+        let_records_age(box, minutes=4)
         other_worker(box, mailer="*")
         assert "No running worker has the recorded destinations crm" in caplog.text
 
     def test_is_not_logged_for_what_a_running_worker_has(self, box: Outbox, caplog: pytest.LogCaptureFixture) -> None:
         other_worker(box, crm="*")
-        let_pass(box, minutes=2)
+        let_records_age(box, minutes=2)
         other_worker(box, mailer="*")
         assert "No running worker" not in caplog.text
 
@@ -125,15 +148,15 @@ class TestAbsence:
         mailer = other_worker(box, mailer="*")
         retired: list[list[str]] = []
         for _ in range(12):
-            let_pass(box, hours=1)
+            let_records_age(box, hours=1)
             refresh(mailer)
             retired.append(retire_absent(box))
         assert retired == [[]] * 10 + [["crm"], []]  # the first hour it may have been there
         assert recorded(box)["crm"].retired
         assert not recorded(box)["mailer"].retired
-        assert "The destination crm is retired (absent)" in caplog.text
+        assert "The destination crm was retired by OUTBOX_MAX_AGE_HOURS" in caplog.text
         assert [(entry.who, entry.action, entry.filters["destination"]) for entry in audit.latest(box)] == [
-            ("(absent)", "retire", "crm")
+            ("OUTBOX_MAX_AGE_HOURS", "retire", "crm")
         ]
 
     def test_while_no_worker_runs_at_all_does_not_count(self, configure: Configure) -> None:
@@ -142,7 +165,7 @@ class TestAbsence:
         other_worker(box, crm="*")
         mailer = other_worker(box, mailer="*")
         retire_absent(box)
-        let_pass(box, days=30)
+        let_records_age(box, days=30)
         refresh(mailer)
         assert retire_absent(box) == []
         assert not recorded(box)["crm"].retired
@@ -151,16 +174,18 @@ class TestAbsence:
         box = configure(max_age_hours=2, cleanup_minutes=60)
         crm = other_worker(box, crm="*")
         for _ in range(5):
-            let_pass(box, hours=1)
+            let_records_age(box, hours=1)
             retire_absent(box)
             refresh(crm)
         assert not recorded(box)["crm"].retired
 
     def test_is_looked_for_by_the_clean_up(self, configure: Configure) -> None:
-        box = configure(max_age_hours=1, cleanup_minutes=60)
+        box = configure(max_age_hours=1, cleanup_minutes=6)
         other_worker(box, crm="*")
-        for _ in range(3):
-            let_pass(box, hours=1)
+        mailer = other_worker(box, mailer="*")
+        for _ in range(11):
+            let_records_age(box, minutes=6)
+            refresh(mailer)
             retention.forget_records(box)
         assert recorded(box)["crm"].retired
 
@@ -175,7 +200,7 @@ class TestRetiring:
 
     def test_is_written_down(self, box: Outbox) -> None:
         other_worker(box, crm="*")
-        let_pass(box, minutes=4)
+        let_records_age(box, minutes=4)
         retire(box, "crm", who="ada")
         (entry,) = audit.latest(box)
         assert (entry.who, entry.action, entry.filters) == (
@@ -222,7 +247,7 @@ class TestRetiring:
         new.become_worker()
         new.recorder.keep_current()
         assert recorded(box)["mailer"].replaced_by == "mailer-v2"
-        let_pass(box, minutes=4)
+        let_records_age(box, minutes=4)
         other_worker(box, mailer="*")
         assert not recorded(box)["mailer"].retired
 
@@ -277,3 +302,21 @@ def test_a_process_that_is_frozen_while_it_records_does_not_keep_others_from_ref
         frozen.execute("SELECT FROM outbox_control FOR UPDATE")
         worker.drain()
     assert "could not be recorded again" in caplog.text
+
+
+@on_postgres
+def test_a_process_that_is_frozen_while_it_changes_the_destinations_is_ended_by_the_server(
+    box: Outbox, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record, "LOCK_SECONDS", 0.2)
+    sessions = "SELECT count(*) FROM pg_stat_activity WHERE state = 'idle in transaction'"
+    with psycopg.connect(postgres_url, autocommit=True) as other:
+
+        def freeze() -> None:
+            with record._changing(box.dialect):
+                becomes_true(lambda: other.execute(sessions).fetchone() == (0,))
+
+        with pytest.raises(peewee.PeeweeException):
+            freeze()
+    other_worker(box, mailer="*")
+    assert recorded(box)["mailer"].alive

@@ -1,5 +1,6 @@
 """The poller claims when nothing else does, and only then; it outlives the database and stops with its worker."""
 
+import dataclasses
 import signal
 import threading
 from typing import Any
@@ -9,6 +10,7 @@ from dramatiq.brokers.stub import StubBroker
 
 import outbox
 from outbox.core import Outbox
+from outbox.destinations.recorded import REFRESH_SECONDS
 from outbox.dramatiq import fallback_poller
 from outbox.dramatiq.fallback_poller import FallbackPoller
 from outbox.publish import APPLICATION, UP, WORKER
@@ -70,6 +72,32 @@ class Looking:
 @pytest.fixture
 def looking(box: Outbox, monkeypatch: pytest.MonkeyPatch) -> Looking:
     return Looking(box, monkeypatch)
+
+
+def test_a_worker_without_any_claim_refreshes_its_destinations_while_it_waits(
+    box: Outbox, clock: Clock, looking: Looking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that sweeps seldom reach still counts as running: the others keep waiting for what it has."""
+    refreshed: list[float] = []
+    monkeypatch.setattr(box.recorder, "keep_current", lambda: refreshed.append(clock.now))
+    waited: list[float] = []
+
+    def wait(seconds: float) -> bool:
+        waited.append(seconds)
+        clock.now += seconds
+        return False
+
+    box = configured_with(box, sweep_seconds=600.0)
+    looking.poller._box = box
+    monkeypatch.setattr(looking.poller._stopped, "wait", wait)
+    assert not looking.poller._wait()
+    assert max(waited) <= REFRESH_SECONDS
+    assert len(refreshed) >= 7
+
+
+def configured_with(box: Outbox, **settings: Any) -> Outbox:
+    box.settings = dataclasses.replace(box.settings, **settings)
+    return box
 
 
 def publish(box: Outbox, *kinds: str) -> None:

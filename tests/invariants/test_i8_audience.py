@@ -76,7 +76,9 @@ class TestAWorkerThatLacksADestination:
 
     def test_looks_again_after_some_seconds_while_a_running_worker_has_it(self, box: Outbox) -> None:
         worker(box, "crm").drain()
-        assert all(1 < wait < 4 for wait in self.waits(box, worker(box, "mailer")))
+        waits = self.waits(box, worker(box, "mailer"))
+        assert 1 < waits[0] < 4
+        assert max(waits) < 14
 
     def test_looks_less_and_less_often_while_no_running_worker_has_it(self, box: Outbox) -> None:
         crm = worker(box, "crm")
@@ -87,7 +89,7 @@ class TestAWorkerThatLacksADestination:
         assert 1 < waits[0] < 4
         assert 30 < waits[-1] < 76
         record.record(crm)
-        assert all(1 < wait < 4 for wait in self.waits(box, poor))
+        assert max(self.waits(box, poor)) < 14
 
     def test_learns_of_a_destination_that_was_recorded_while_it_ran(self, box: Outbox) -> None:
         poor = worker(box, "mailer")

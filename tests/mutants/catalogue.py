@@ -12,6 +12,7 @@ ACTIONS = "tests/admin/test_actions.py"
 ENCODING = "tests/test_database_encoding.py"
 AUDIENCE = "tests/invariants/test_i8_audience.py"
 RECORD = "tests/destinations/test_record.py"
+RENAMES = "tests/invariants/test_i8_renames.py"
 DRAINS = "tests/delivery/test_drain_limit.py"
 POLLER = "tests/dramatiq/test_fallback_poller.py"
 
@@ -853,15 +854,15 @@ MUTANTS = [
     Mutant(
         "the-replaced-and-its-successor-both-deliver",
         "outbox/destinations/record.py",
-        "    if successor is None or successor.retired or not successor.alive:",
+        "    if successor is None or successor.retired or not successor.alive or successor.name in replaced:",
         "    if True:",
         (f"{AUDIENCE}::TestASuccessor::test_keeps_the_old_one_out_while_both_are_running",),
     ),
     Mutant(
         "a-successor-begins-anew",
         "outbox/delivery/plan.py",
-        "            standings[successor] = standings.pop(name)",
-        "            standings.pop(name)",
+        "                standings[heir] = before",
+        "                pass",
         (f"{AUDIENCE}::TestASuccessor::test_goes_on_where_the_one_that_it_replaces_stopped",),
     ),
     Mutant(
@@ -934,5 +935,40 @@ MUTANTS = [
         "        self._poller.start()",
         "        self._poller.stop()",
         ("tests/jobs/test_middleware.py::test_an_outbox_worker_has_a_fallback_poller_for_as_long_as_it_runs",),
+    ),
+    Mutant(
+        "a-plan-by-two-snapshots",
+        "outbox/delivery/plan.py",
+        "    _hand_over(recorded, standings,",
+        "    _hand_over(box.recorded.latest, standings,",
+        (f"{RENAMES}::test_threads_that_read_the_table_meanwhile_change_no_plan",),
+    ),
+    Mutant(
+        "ready-before-it-is-recorded",
+        "outbox/core.py",
+        "            self.recorder.keep_current()\n",
+        "            pass\n",
+        (f"{RECORD}::TestAWorker::test_has_recorded_its_destinations_when_it_is_ready_and_has_claimed_nothing",),
+    ),
+    Mutant(
+        "retired-once-retired-for-ever",
+        "outbox/destinations/record.py",
+        "    if there.retired_by not in (BY_SUCCESSOR, BY_DECLARATION, BY_AGE):",
+        "    if True:",
+        (f"{RENAMES}::TestARetiredName", f"{RENAMES}::TestARollback"),
+    ),
+    Mutant(
+        "a-share-that-was-retired-stays-so",
+        "outbox/retry.py",
+        "        return replace(self, state=WAITING) if self.state == RETIRED else self",
+        "        return self",
+        (f"{RENAMES}::TestARetiredName::test_that_is_back_gets_what_still_waits_for_another",),
+    ),
+    Mutant(
+        "idle-workers-are-absent",
+        "outbox/dramatiq/fallback_poller.py",
+        "            self._refresh_records()\n",
+        "            pass\n",
+        ("tests/dramatiq/test_fallback_poller.py",),
     ),
 ]

@@ -14,7 +14,8 @@ from outbox.core import Outbox
 from outbox.identifier import first_uuid7_of
 from outbox.publish import WORKER
 from tests.conftest import Configure
-from tests.table import change, emit_one, on_postgres, statements
+from tests.recorded import let_records_age
+from tests.table import change, emit_one, on_postgres, other_worker, statements
 from tests.web.browser import Browser, Document
 from tests.web.client import Client, anybody
 from tests.web.sample import delivered, failed, many_delivered, now, sending, waiting
@@ -80,6 +81,18 @@ def test_a_worker_that_can_not_reach_its_broker_is_told_with_the_error(box: Outb
     page = browser.get("/")
     assert "1 of 2 workers can't reach their broker (Redis)" in page.text
     assert "ConnectionError: refused" in page.text
+
+
+def test_a_destination_that_no_running_worker_has_is_told_with_what_to_do(box: Outbox, browser: Browser) -> None:
+    tell(box)
+    tell(box, id="2", kind="scheduler")
+    other_worker(box, crm="*")
+    assert "All is well" in browser.get("/").text
+    let_records_age(box, minutes=4)
+    page = browser.get("/")
+    assert "No running worker has the destination crm" in page.text
+    assert "outbox retire crm" in page.text
+    assert "All is well" not in page.text
 
 
 def test_a_silent_worker_is_none(box: Outbox, browser: Browser) -> None:

@@ -44,6 +44,9 @@ def recorded(context: Context) -> Iterator[Finding]:
             f"No running worker has the destination {name}, which one has recorded: events that it wants wait for it.",
             f"Start a worker with the module that registers it; if it is gone for good: `outbox retire {name}`.",
         )
+    if len(absent) > MOST_TOLD:
+        more = len(absent) - MOST_TOLD
+        yield problem(f"So it is with {more} more.", "`outbox destinations` lists them all.")
     if not absent:
         yield ok(f"Running workers have all that are recorded: {', '.join(running) or 'none is'}.")
 

@@ -64,6 +64,15 @@ def _hints(view: Overview) -> Iterator[Hint]:
                 f"Last error: {breaker['error']}",
                 events={"destination": name},
             )
+    for name in view.absent if view.workers else ():
+        yield Hint(
+            WARN,
+            f"No running worker has the destination {name}",
+            "Events that it wants wait for it. Start a worker with the module that registers it or, if it is gone for "
+            "good, say so:",
+            command=f"outbox retire {name}",
+            events={"destination": name},
+        )
     yield from _late(view)
     yield from _disagreement(view)
 
