@@ -937,13 +937,6 @@ MUTANTS = [
         ("tests/jobs/test_middleware.py::test_an_outbox_worker_has_a_fallback_poller_for_as_long_as_it_runs",),
     ),
     Mutant(
-        "a-plan-by-two-snapshots",
-        "outbox/delivery/plan.py",
-        "    _hand_over(recorded, standings,",
-        "    _hand_over(box.recorded.latest, standings,",
-        (f"{RENAMES}::test_threads_that_read_the_table_meanwhile_change_no_plan",),
-    ),
-    Mutant(
         "ready-before-it-is-recorded",
         "outbox/core.py",
         "            self.recorder.keep_current()\n",
@@ -955,7 +948,7 @@ MUTANTS = [
         "outbox/destinations/record.py",
         "    if there.retired_by not in (BY_SUCCESSOR, BY_DECLARATION, BY_AGE):",
         "    if True:",
-        (f"{RENAMES}::TestARetiredName", f"{RENAMES}::TestARollback"),
+        (f"{RENAMES}::TestARetiredName",),
     ),
     Mutant(
         "a-share-that-was-retired-stays-so",
