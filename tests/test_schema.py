@@ -3,6 +3,7 @@
 import logging
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -253,6 +254,14 @@ def test_without_tables_everything_says_what_to_run(empty: Outbox) -> None:
     for call in calls:
         with pytest.raises(outbox.SchemaError, match="outbox init"):
             call()
+
+
+def test_emitting_where_there_is_no_database_makes_no_file(tmp_path: Path) -> None:
+    file = tmp_path / "none.sqlite3"
+    box = Outbox(Settings(dispatch="off", database_url=f"sqlite:///{file}"))
+    with pytest.raises(outbox.SchemaError, match="outbox init"):
+        box.emit("Note", 1, "note.written")
+    assert not file.exists()
 
 
 # Their shape

@@ -1,5 +1,11 @@
 """A worker that could do nothing refuses to start, in one clear line."""
 
+import sys
+import types
+
+import pytest
+
+from outbox.dramatiq.worker import is_meant
 from tests.processes import BIN, HANDLERS, MakeStage, Program, Stage
 
 
@@ -56,3 +62,23 @@ def test_a_database_that_is_down_is_waited_for(stage: Stage) -> None:
     worker = stage.worker()
     stage.wait_for(lambda: "the database can't be used yet" in worker.said(), "it says so")
     assert worker.running
+
+
+class TestImportingJobs:
+    """An installed application with a package `jobs` of its own may get this library's instead."""
+
+    @pytest.fixture(autouse=True)
+    def _under_dramatiq(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "dramatiq.cli", types.ModuleType("dramatiq.cli"))
+
+    def test_makes_a_dramatiq_process_no_worker_unless_it_was_started_with_it(
+        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        monkeypatch.setattr(sys, "argv", ["dramatiq", "shop.tasks", "-p", "2"])
+        assert not is_meant("jobs")
+        assert "was not started with it (`dramatiq jobs your.module`)" in caplog.text
+
+    @pytest.mark.parametrize("arguments", [["jobs", "shop.handlers"], ["shop.broker", "jobs", "shop.handlers"]])
+    def test_is_meant_where_it_is_named(self, monkeypatch: pytest.MonkeyPatch, arguments: list[str]) -> None:
+        monkeypatch.setattr(sys, "argv", ["dramatiq", *arguments])
+        assert is_meant("jobs")
