@@ -29,7 +29,7 @@ from outbox.schema import VERSIONS
 from outbox.settings import Settings
 from outbox.tables import KINDS, PREFIX_LENGTH, Tables
 from tests.program import BIN, ROOT, run
-from tests.table import on_postgres
+from tests.table import becomes_true, on_postgres
 
 NAMES: list[dict[str, str]] = [
     {"table_prefix": "billing_"},
@@ -162,7 +162,7 @@ def test_all_that_an_outbox_does_is_done_in_tables_of_other_names(
         assert new
     with box.inbox.claim("7", "ledger") as new:
         assert not new
-    assert box.inbox.cleanup(0)["deleted"] == 1
+    becomes_true(lambda: box.inbox.cleanup(0)["deleted"] == 1)  # once the clock has moved on
     assert box.cleanup_delivered_events(0)["deleted"] == 2
     assert_the_doctor_accepts(box)
 
