@@ -59,7 +59,6 @@ class TestWhatIsForgotten:
 
     def test_nothing_at_all_forgets_everything(self, box: Outbox) -> None:
         remember(2, timedelta(seconds=1))
-        box.database.execute_sql("UPDATE inbox SET processed_at = '2020-01-01 00:00:00.000000+00:00'")
         assert box.inbox.cleanup(0) == {"deleted": 2, "remaining": 0}
 
     def test_a_negative_one_is_refused(self, box: Outbox) -> None:
