@@ -131,7 +131,7 @@ def test_the_dashboard_is_for_this_machine_and_has_a_password() -> None:
     web = service("web")
     assert all(port.startswith("127.0.0.1:") for port in web["ports"])
     assert web["environment"]["OUTBOX_DASHBOARD_USER"] == "${DASHBOARD_USER:-outbox}"
-    assert web["environment"]["OUTBOX_DASHBOARD_PASSWORD"] == "${DASHBOARD_PASSWORD:-outbox}"
+    assert web["environment"]["OUTBOX_DASHBOARD_PASSWORD"] == "${DASHBOARD_PASSWORD:-localonly}"
 
 
 def test_the_image_has_every_extra_since_settings_ask_for_them_at_run_time() -> None:
