@@ -15,16 +15,8 @@ class Choice:
         if isinstance(events, str):  # which is iterable as well, letter by letter
             raise RegistrationError(f"events must be a list of event types, such as [{events!r}], not {events!r}.")
         try:
-            self._patterns = [Pattern(text) for text in events]
+            self.texts = tuple(Pattern(text).text for text in events)
         except TypeError:
             raise RegistrationError(f"events must be a list of event types, not {events!r}.") from None
-        if not self._patterns:
+        if not self.texts:
             raise RegistrationError("events names no event type; all of them are ['*'].")
-
-    @property
-    def texts(self) -> tuple[str, ...]:
-        """Return the patterns as they were written."""
-        return tuple(pattern.text for pattern in self._patterns)
-
-    def includes(self, event_type: str) -> bool:
-        return any(pattern.matches(event_type) for pattern in self._patterns)
