@@ -21,7 +21,8 @@ from tests.conftest import Configure
 from tests.doctor.crew import appears
 from tests.processes import Program
 from tests.program import BIN, environment, run
-from tests.table import becomes_true, change, claimed, emit, emit_one, ids, let_pass, statuses, stored
+from tests.recorded import let_records_age
+from tests.table import becomes_true, change, claimed, emit, emit_one, ids, let_pass, other_worker, statuses, stored
 
 
 def fail_all(box: Outbox, count: int = 1, event_type: str = "order.placed", **fields: Any) -> list[OutboxEvent]:
@@ -373,6 +374,14 @@ def test_version_tells_what_a_bug_report_needs(command: Outbox_) -> None:
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_prints_a_script_for_the_shell(shell: str, command: Outbox_) -> None:
     assert "_OUTBOX_COMPLETE" in command("completion", shell).output
+
+
+def test_status_names_the_destinations_that_no_running_worker_has(box: Outbox, command: Outbox_) -> None:
+    other_worker(box, crm="*")
+    assert "no running worker has" not in command("status").output
+    let_records_age(box, minutes=4)
+    assert "no running worker has: crm" in command("status").output
+    assert json.loads(command("status", "--json").output)["absent_destinations"] == ["crm"]
 
 
 def test_a_shell_completes_commands(url: str) -> None:
