@@ -18,7 +18,7 @@ from uuid import UUID, uuid4
 import psycopg
 import redis
 
-from outbox.sql import POSTGRES
+from outbox.storage.statements import POSTGRES
 
 LEASE_SECONDS = 30.0
 STREAM = "bare"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import outbox
-from outbox.event import Event
+from outbox.events.event import Event
 
 
 @outbox.handler("*", name="nothing")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from benchmarks.site import EVENT_TYPE, Site
-from outbox.identifier import uuid7
+from outbox.storage.ids import uuid7
 
 COLUMNS = (
     "id, aggregate_type, aggregate_id, event_type, payload, headers, idempotency_key, max_attempts, status, attempts, "

@@ -21,13 +21,13 @@ from typing import Any
 from uuid import UUID
 
 import outbox
-from outbox import timestamp
 from outbox.admin import overview, queries
-from outbox.admin.filters import Filter
-from outbox.connect import open_database
 from outbox.core import Outbox
-from outbox.identifier import first_uuid7_of
+from outbox.operations.filters import Filter
 from outbox.settings import Settings
+from outbox.storage import timestamp
+from outbox.storage.connect import open_database
+from outbox.storage.ids import first_uuid7_of
 from tests.servers import find_postgres
 
 EVENTS = 1_000_000

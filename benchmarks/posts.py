@@ -16,8 +16,8 @@ import httpcore
 
 from benchmarks.hook import SECRET
 from benchmarks.site import EVENT_TYPE, PAYLOAD
-from outbox.identifier import uuid7
-from outbox.signature import Key
+from outbox.storage.ids import uuid7
+from outbox.webhooks.signature import Key
 
 NO_CONTENT = 204
 

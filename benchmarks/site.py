@@ -19,9 +19,9 @@ import redis
 from psycopg import sql
 
 from benchmarks.guard import Guard
-from outbox.connect import open_database
 from outbox.core import Outbox
 from outbox.settings import Settings
+from outbox.storage.connect import open_database
 from tests.servers import PostgresServer, RedisServer, wait_until
 
 PATIENCE_SECONDS = 600.0

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import outbox
-from outbox.event import Event
+from outbox.events.event import Event
 
 LEDGER = "BENCH_LEDGER"
 

@@ -14,8 +14,8 @@ import pycurl
 
 from benchmarks.hook import SECRET
 from benchmarks.site import EVENT_TYPE, PAYLOAD
-from outbox.identifier import uuid7
-from outbox.signature import Key
+from outbox.storage.ids import uuid7
+from outbox.webhooks.signature import Key
 
 NO_CONTENT = 204
 PATIENCE_SECONDS = 1.0

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from outbox.destinations.stream import RedisStream
-from outbox.destinations.webhook import Webhook
 from outbox.errors import RegistrationError, SettingsError
 from outbox.settings import Settings
+from outbox.webhooks.webhook import Webhook
 
 if TYPE_CHECKING:
     from outbox.core import Outbox

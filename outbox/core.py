@@ -17,31 +17,32 @@ from uuid import UUID
 import peewee
 from playhouse.pool import PooledDatabase
 
-from outbox import delivery, retention, schema
-from outbox.admin import actions
-from outbox.after_commit import AfterCommit
-from outbox.bell import Bell
-from outbox.connect import open_database
-from outbox.counters import Counters
-from outbox.database import CONNECTION_ERRORS, Dialect, behind_proxy, dialect_of, is_private_to_a_thread
+from outbox.configured_destinations import declare
+from outbox.delivery import deliver as delivery
 from outbox.delivery.audience import Audiences
+from outbox.delivery.batch_size import Pace
 from outbox.delivery.drain_failures import DrainFailures
 from outbox.delivery.drain_limit import DrainLimit
-from outbox.delivery.front import Front
 from outbox.delivery.lease import LeaseKeeper
-from outbox.delivery.pace import Pace
-from outbox.delivery.solitude import Solitude
-from outbox.destinations.declared import declare
+from outbox.delivery.quarantine import Solitude
+from outbox.delivery.scan_position import Front
 from outbox.destinations.record import Recorder
 from outbox.destinations.recorded import RecordedDestinations
-from outbox.emit import NewEvent, OnDuplicate, Unique, as_new_event, emit, emit_many
+from outbox.destinations.registry import Registry
 from outbox.errors import NothingRegistered, SettingsError
-from outbox.gates import Gates
-from outbox.inbox import Inbox
-from outbox.models import OutboxEvent
-from outbox.publish import Publisher
-from outbox.registry import Registry
+from outbox.events.emit import NewEvent, OnDuplicate, Unique, as_new_event, emit, emit_many
+from outbox.inbox.inbox import Inbox
+from outbox.notify.after_commit import AfterCommit
+from outbox.notify.notifier import Bell
+from outbox.operations import actions
 from outbox.settings import Settings
+from outbox.storage import retention, schema
+from outbox.storage.connect import open_database
+from outbox.storage.dialect import CONNECTION_ERRORS, Dialect, behind_proxy, dialect_of, is_private_to_a_thread
+from outbox.storage.models import OutboxEvent
+from outbox.telemetry.counters import Counters
+from outbox.telemetry.process_reports import Publisher
+from outbox.throttle.gates import Gates
 
 logger = logging.getLogger("outbox")
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from outbox.errors import SettingsError
-from outbox.tables import DEFAULT_PREFIX, Tables, parse_prefix, parse_schema
+from outbox.table_names import DEFAULT_PREFIX, Tables, parse_prefix, parse_schema
 
 logger = logging.getLogger("outbox")
 

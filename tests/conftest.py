@@ -14,9 +14,10 @@ import pytest
 from psycopg.sql import SQL, Identifier
 
 import outbox
-from outbox.connect import open_database
+from outbox import current_outbox
 from outbox.core import Outbox
 from outbox.settings import Settings
+from outbox.storage.connect import open_database
 from tests.servers import Postgres, Redis, ServerError, find_postgres, find_redis
 
 # Folders whose tests need what a bare machine lacks. Only those who name one get it: `dev.py test --browser`.
@@ -138,10 +139,10 @@ def configure(database: peewee.Database) -> Iterator[Configure]:
     for thread in threading.enumerate():
         if thread.name.startswith(("outbox-to-", "outbox-closing")):
             thread.join()  # it may be using the database that is about to be closed
-    if outbox._current is not None:
-        outbox._current.bell.flush()
-    outbox._registry.clear()
-    outbox._current = None
+    if current_outbox.is_configured():
+        outbox.current().bell.flush()
+    current_outbox.registry.clear()
+    current_outbox.forget()
 
 
 @pytest.fixture

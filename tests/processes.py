@@ -25,13 +25,13 @@ import redis
 from playhouse.pool import PooledDatabase
 
 import outbox
-from outbox.connect import open_database
 from outbox.core import Outbox
 from outbox.dramatiq import wakeup
 from outbox.dramatiq.names import DELIVER
 from outbox.dramatiq.redis_broker import OutboxRedisBroker
-from outbox.emit import NewEvent
+from outbox.events.emit import NewEvent
 from outbox.settings import PREFIX, Settings
+from outbox.storage.connect import open_database
 from tests.servers import GUARD, PATIENCE_SECONDS, Redis, alive, send, wait_until
 
 ROOT = Path(__file__).parents[1]

@@ -14,11 +14,11 @@ import psycopg
 import pytest
 
 import outbox
-from outbox import timestamp
 from outbox.core import Outbox
 from outbox.delivery.batch import Batch
 from outbox.delivery.claim import claim
-from outbox.models import OutboxEvent
+from outbox.storage import timestamp
+from outbox.storage.models import OutboxEvent
 from tests.servers import wait_until
 
 on_postgres = pytest.mark.parametrize("url", ["postgres"], indirect=True)

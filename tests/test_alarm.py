@@ -6,8 +6,8 @@ from queue import Empty, SimpleQueue
 
 import pytest
 
-from outbox.alarm import GRAIN_SECONDS, Alarm
-from outbox.bell import Bell
+from outbox.notify.notifier import Bell
+from outbox.notify.timer import GRAIN_SECONDS, Alarm
 from tests.program import run_python
 from tests.table import PATIENCE_SECONDS, becomes_true
 
@@ -146,7 +146,7 @@ def test_one_that_wakes_nobody_sets_no_alarm(silent: Bell) -> None:
 
 FORKING = """
 import os
-from outbox.bell import Bell
+from outbox.notify.notifier import Bell
 
 rung = []
 bell = Bell(lambda: rung.append(1))

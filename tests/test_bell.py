@@ -10,12 +10,13 @@ import pytest
 import redis
 
 import outbox
-from outbox import OutboxEvent, bell
-from outbox.bell import Bell
+from outbox import OutboxEvent
 from outbox.core import Outbox
 from outbox.dramatiq.names import DELIVER
 from outbox.dramatiq.redis_broker import OutboxRedisBroker
 from outbox.dramatiq.wakeup import ring_on
+from outbox.notify import notifier as bell
+from outbox.notify.notifier import Bell
 from outbox.settings import Settings
 from tests.program import run_python
 from tests.servers import PATIENCE_SECONDS, Redis, RedisServer, wait_until
@@ -226,7 +227,7 @@ def test_a_full_redis_is_said_once_and_harms_no_commit(ringing: Ringing) -> None
 
 FORKING = """
 import os, sys, threading
-from outbox.bell import Bell
+from outbox.notify.notifier import Bell
 
 parent = os.getpid()
 begun, go_on = threading.Event(), threading.Event()
@@ -291,7 +292,7 @@ def test_a_process_that_emits_without_redis_ends_well_and_says_so_once(database:
 
 WITHOUT_THREADS = """
 import resource, sys, threading
-from outbox.bell import Bell
+from outbox.notify.notifier import Bell
 
 woken = []
 bell = Bell(lambda: woken.append(1))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from outbox.connect import open_database
+from outbox.storage.connect import open_database
 from tests.processes import Program, Stage
 from tests.program import run
 from tests.serving import at_the_same_moment, port_of, post, serve

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from outbox.counters import BOUNDS, BUCKETS, Counters, Series
+from outbox.telemetry.counters import BOUNDS, BUCKETS, Counters, Series
 
 THREADS = 8
 TIMES = 2_000

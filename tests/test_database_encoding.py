@@ -9,11 +9,11 @@ import pytest
 from playhouse.pool import PooledPostgresqlDatabase
 
 import outbox
-from outbox.admin.doctor import PROBLEM
-from outbox.connect import open_database
+from outbox.admin.doctor.check import PROBLEM
 from outbox.core import Outbox
-from outbox.database import Postgres as PostgresDialect
 from outbox.settings import Settings
+from outbox.storage.connect import open_database
+from outbox.storage.dialect import Postgres as PostgresDialect
 from tests.doctor.consultation import advice_of, finding_of
 from tests.program import BIN, run
 from tests.servers import Postgres, Redis

@@ -16,10 +16,10 @@ import pytest
 
 import outbox
 from outbox import OutboxEvent
-from outbox.connect import open_database
 from outbox.core import Outbox
 from outbox.settings import Settings
-from outbox.timestamp import EARLIEST
+from outbox.storage.connect import open_database
+from outbox.storage.timestamp import EARLIEST
 from tests.conftest import Configure, Note
 from tests.crowd import PATIENCE_SECONDS, at_once, elsewhere
 from tests.servers import wait_until

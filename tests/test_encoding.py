@@ -16,8 +16,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import outbox
+from outbox import current_outbox
 from outbox.core import Outbox
-from outbox.encoding import DEEPEST, encode_object
+from outbox.events.encoding import DEEPEST, encode_object
 from tests.conftest import Configure
 
 PLENTY = 1_000_000
@@ -276,7 +277,7 @@ def test_a_handler_gets_payload_and_headers_decoded(box: Outbox) -> None:
 @given(payload=st.dictionaries(TEXT, JSON, max_size=5))
 def test_whatever_is_emitted_is_delivered_to_the_byte(box: Outbox, payload: dict[str, Any]) -> None:
     got: list[bytes] = []
-    outbox._registry.clear()
+    current_outbox.registry.clear()
     outbox.handler("*")(lambda event: got.append(event.body))
     event = outbox.emit("Note", 1, "note.written", payload, idempotency_key=outbox.UNIQUE)
     outbox.process_pending_events()

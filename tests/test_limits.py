@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from outbox.destinations.limits import OPEN_AFTER, Limits
 from outbox.errors import RegistrationError
-from outbox.limits import OPEN_AFTER, Limits
 
 WHOLE = st.none() | st.integers(1)
 RATE = st.none() | st.integers(1, 10**9) | st.floats(1e-9, 1e9)

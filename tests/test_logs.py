@@ -11,10 +11,10 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 import outbox
-from outbox import logs
 from outbox.core import Outbox
-from outbox.logs import JsonFormatter
-from outbox.webhooks import new_secret
+from outbox.telemetry import logs
+from outbox.telemetry.logs import JsonFormatter
+from outbox.webhooks.verify import new_secret
 from tests.conftest import Configure
 from tests.processes import BIN, MakeStage, Program, make_stage
 from tests.program import run

@@ -16,13 +16,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from ruamel.yaml import YAML
 
 import outbox
+from outbox.admin.metrics import COUNTERS, Collector, exposition
 from outbox.admin.queries import COUNT_CAP
 from outbox.core import Outbox
-from outbox.counters import BUCKETS
-from outbox.database import Dialect
 from outbox.delivery.settle import give_back
-from outbox.metrics import COUNTERS, Collector, exposition
-from outbox.publish import SCHEDULER, WORKER
+from outbox.storage.dialect import Dialect
+from outbox.telemetry.counters import BUCKETS
+from outbox.telemetry.process_reports import SCHEDULER, WORKER
 from tests.conftest import Configure
 from tests.processes import MakeStage, make_stage
 from tests.program import BIN, ROOT, run, run_python
@@ -238,7 +238,7 @@ def test_without_the_extra_the_error_says_what_to_install(sqlite_url: str) -> No
 import sys
 sys.modules["prometheus_client"] = None
 import outbox
-assert "outbox.metrics" not in sys.modules
+assert "outbox.admin.metrics" not in sys.modules
 from outbox.cli import main
 sys.argv = ["outbox", "metrics"]
 main()

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import outbox
-from outbox import OutboxEvent, timestamp
+from outbox import OutboxEvent
 from outbox.core import Outbox
-from outbox.models import STATUSES
+from outbox.storage import timestamp
+from outbox.storage.models import STATUSES
 from tests.conftest import is_postgres
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)

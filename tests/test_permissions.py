@@ -14,17 +14,18 @@ from psycopg.sql import SQL, Identifier
 
 import outbox
 from outbox import OutboxEvent
-from outbox.admin import actions, queries
+from outbox.admin import queries
 from outbox.admin.doctor.examine import examine
-from outbox.admin.filters import Filter
+from outbox.admin.metrics import families
 from outbox.admin.overview import overview
-from outbox.connect import open_database
 from outbox.core import Outbox
 from outbox.destinations.record import retire
-from outbox.metrics import families
-from outbox.registry import Registry
-from outbox.retention import forget_records
+from outbox.destinations.registry import Registry
+from outbox.operations import actions
+from outbox.operations.filters import Filter
 from outbox.settings import Settings
+from outbox.storage.connect import open_database
+from outbox.storage.retention import forget_records
 from tests.program import BIN, ROOT, run
 
 PAGE = (ROOT / "docs" / "permissions.md").read_text()

@@ -18,15 +18,15 @@ import pytest
 from playhouse.pool import PooledDatabase
 
 import outbox
-from outbox import publish
-from outbox.admin.records import Process, Total
-from outbox.connect import open_database
 from outbox.core import Outbox
+from outbox.delivery.retry import ERROR_LENGTH
 from outbox.destinations.handler import Handler
-from outbox.private_connection import can_have_one
-from outbox.publish import SCHEDULER, WORKER, labels_as_text, labels_from_text
-from outbox.retry import ERROR_LENGTH
 from outbox.settings import Settings
+from outbox.storage.connect import open_database
+from outbox.storage.private_connection import can_have_one
+from outbox.storage.records import Process, Total
+from outbox.telemetry import process_reports as publish
+from outbox.telemetry.process_reports import SCHEDULER, WORKER, labels_as_text, labels_from_text
 from tests.conftest import Configure, Note
 from tests.crowd import at_once
 from tests.processes import MakeStage, Stage, make_stage, stage

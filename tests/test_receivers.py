@@ -12,8 +12,8 @@ import standardwebhooks
 
 import outbox
 from outbox import OutboxEvent, webhooks
-from outbox.connect import open_database
 from outbox.core import Outbox
+from outbox.storage.connect import open_database
 from tests.conftest import is_postgres
 from tests.processes import Stage
 from tests.serving import at_the_same_moment, port_of, post, serve

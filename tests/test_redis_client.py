@@ -4,7 +4,7 @@ import pytest
 import redis
 
 from outbox.errors import SettingsError
-from outbox.redis_client import ANSWER_TIMEOUT, CONNECT_TIMEOUT, make_client
+from outbox.storage.redis_client import ANSWER_TIMEOUT, CONNECT_TIMEOUT, make_client
 from tests.servers import Redis, wait_until
 
 ADDRESS = "redis://127.0.0.1:1/0"

@@ -7,11 +7,11 @@ import psycopg
 import pytest
 
 import outbox
-from outbox import retention
 from outbox.core import Outbox
 from outbox.errors import SettingsError
-from outbox.identifier import first_uuid7_of, uuid7
-from outbox.models import DELIVERED, FAILED, PENDING, SENDING, OutboxEvent
+from outbox.storage import retention
+from outbox.storage.ids import first_uuid7_of, uuid7
+from outbox.storage.models import DELIVERED, FAILED, PENDING, SENDING, OutboxEvent
 from tests.table import change, claimed, emit, emit_one, impatient, locking, on_postgres, statements, statuses
 
 RETENTION = timedelta(hours=168)

@@ -8,12 +8,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from outbox.delivery.retry import (
+    ERROR_LENGTH,
+    JITTER,
+    LONGEST_WAIT,
+    WAITING,
+    Standing,
+    Verdict,
+    after,
+    backoff,
+    clean,
+    verdict,
+)
+from outbox.destinations.outcome import Delivered, Failed, Outcome, Retry
 from outbox.errors import Unavailable
-from outbox.models import DELIVERED, FAILED, PENDING
-from outbox.outcome import Delivered, Failed, Outcome, Retry
-from outbox.retry import ERROR_LENGTH, JITTER, LONGEST_WAIT, WAITING, Standing, Verdict, after, backoff, clean, verdict
 from outbox.settings import Settings
-from outbox.timestamp import EARLIEST
+from outbox.storage.models import DELIVERED, FAILED, PENDING
+from outbox.storage.timestamp import EARLIEST
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 EXACT = Settings(backoff_jitter=False)

@@ -12,13 +12,14 @@ import psycopg
 import pytest
 
 import outbox
-from outbox import OutboxEvent, schema
-from outbox.connect import open_database
+from outbox import OutboxEvent
 from outbox.core import Outbox
-from outbox.database import Postgres, place_of
 from outbox.delivery.claim import claim
-from outbox.schema import VERSIONS, Version
 from outbox.settings import Settings
+from outbox.storage import schema
+from outbox.storage.connect import open_database
+from outbox.storage.dialect import Postgres, place_of
+from outbox.storage.schema import VERSIONS, Version
 from tests.crowd import at_once, processes_at_once
 from tests.program import BIN, run
 from tests.servers import wait_until

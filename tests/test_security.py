@@ -10,9 +10,9 @@ import pytest
 import redis
 
 import outbox
-from outbox.identifier import uuid7
 from outbox.settings import PREFIX
-from outbox.webhooks import new_secret
+from outbox.storage.ids import uuid7
+from outbox.webhooks.verify import new_secret
 from tests.processes import BIN, MakeStage, Stage, make_stage
 from tests.program import run
 from tests.receiver import Exchange, Receiver, Reply, answers

@@ -15,9 +15,9 @@ import pytest
 
 import outbox
 from outbox import settings as settings_module
-from outbox.connect import open_database
 from outbox.core import Outbox
 from outbox.settings import PREFIX, Settings
+from outbox.storage.connect import open_database
 from tests.program import BIN, run
 
 # Each setting's default, a value that an environment variable may have, and what it means.

@@ -13,21 +13,23 @@ import psycopg
 import pytest
 
 import outbox
-from outbox import InboxMessage, OutboxEvent, schema
-from outbox.admin import actions, audit, queries
+from outbox import InboxMessage, OutboxEvent, current_outbox
+from outbox.admin import queries
 from outbox.admin.doctor.examine import examine
-from outbox.admin.filters import Filter
+from outbox.admin.metrics import families
 from outbox.admin.overview import overview
-from outbox.connect import open_database
 from outbox.core import Outbox
 from outbox.destinations.record import retire
+from outbox.destinations.registry import Registry
 from outbox.errors import Reject
-from outbox.metrics import families
-from outbox.registry import Registry
-from outbox.retention import forget_records
-from outbox.schema import VERSIONS
+from outbox.operations import actions, audit
+from outbox.operations.filters import Filter
 from outbox.settings import Settings
-from outbox.tables import KINDS, PREFIX_LENGTH, Tables
+from outbox.storage import schema
+from outbox.storage.connect import open_database
+from outbox.storage.retention import forget_records
+from outbox.storage.schema import VERSIONS
+from outbox.table_names import KINDS, PREFIX_LENGTH, Tables
 from tests.program import BIN, ROOT, run
 from tests.table import becomes_true, on_postgres
 
@@ -232,7 +234,7 @@ def test_the_models_read_the_tables_that_configure_was_told(opened: Any, make: C
         box.database.close()
     finally:
         outbox.configure(database=opened, dispatch="off", publish_seconds=0)
-        outbox._current = None
+        current_outbox.forget()
     assert '"outbox_event"' in OutboxEvent.select().sql()[0]
 
 
@@ -245,7 +247,7 @@ def test_the_models_read_the_schema_that_configure_was_told(opened: Any, make: C
         assert [each.id for each in OutboxEvent.select()] == [event.id]
     finally:
         outbox.configure(database=opened, dispatch="off", publish_seconds=0)
-        outbox._current = None
+        current_outbox.forget()
 
 
 # Errors

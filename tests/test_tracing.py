@@ -13,11 +13,11 @@ from opentelemetry.sdk.trace.sampling import Sampler
 from opentelemetry.trace import SpanKind, StatusCode
 
 import outbox
-from outbox import tracing
 from outbox.core import Outbox
-from outbox.destinations import Lease
-from outbox.event import Event
-from outbox.outcome import Outcome
+from outbox.destinations.outcome import Outcome
+from outbox.destinations.protocol import Lease
+from outbox.events.event import Event
+from outbox.telemetry import tracing
 from tests.conftest import Configure
 from tests.consumer.conftest import make_consumer, stream
 from tests.consumer.sample import MakeConsumer, Stream, consume
@@ -321,5 +321,5 @@ def test_without_an_sdk_nothing_is_stored_and_nothing_traced(sqlite_url: str) ->
 from opentelemetry import trace
 with trace.get_tracer("app").start_as_current_span("request"):
 """ + "".join(f"    {line}\n" for line in DELIVER.splitlines())
-    code += "print(event.headers, outbox.tracing.tracer(), 'opentelemetry.sdk' in sys.modules)"
+    code += "print(event.headers, outbox.telemetry.tracing.tracer(), 'opentelemetry.sdk' in sys.modules)"
     assert run_python(code, database_url=sqlite_url, dispatch="inline") == "{} None False\n"

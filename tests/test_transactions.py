@@ -18,11 +18,11 @@ import pytest
 
 import outbox
 from outbox import OutboxEvent
-from outbox.bell import Bell
-from outbox.connect import open_database
 from outbox.core import Outbox
-from outbox.database import place_of
+from outbox.notify.notifier import Bell
 from outbox.settings import Settings
+from outbox.storage.connect import open_database
+from outbox.storage.dialect import place_of
 from tests.conftest import Configure, Note
 from tests.crowd import elsewhere
 

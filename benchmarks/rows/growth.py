@@ -12,7 +12,7 @@ from benchmarks.row import Row, Sample, at_most
 from benchmarks.site import EVENT_TYPE, PAYLOAD, Site
 from outbox.delivery.batch import Batch
 from outbox.delivery.claim import claim
-from outbox.sql import POSTGRES
+from outbox.storage.statements import POSTGRES
 
 BATCH = 100
 BLOCKS = 20

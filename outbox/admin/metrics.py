@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 
 from outbox.admin.overview import Overview, overview
 from outbox.admin.queries import COUNT_CAP
-from outbox.admin.records import Process, Total
-from outbox.counters import BUCKETS, Labels
-from outbox.database import CONNECTION_ERRORS
 from outbox.destinations.recorded import RecordedDestination, read
 from outbox.errors import SchemaError, SettingsError
-from outbox.models import FAILED, PENDING, SENDING
-from outbox.publish import APPLICATION, CONSUMER, SCHEDULER, UP, WORKER, labels_from_text, plain
+from outbox.storage.dialect import CONNECTION_ERRORS
+from outbox.storage.models import FAILED, PENDING, SENDING
+from outbox.storage.records import Process, Total
+from outbox.telemetry.counters import BUCKETS, Labels
+from outbox.telemetry.process_reports import APPLICATION, CONSUMER, SCHEDULER, UP, WORKER, labels_from_text, plain
 
 
 class MissingPackage(SettingsError, ImportError):
@@ -75,7 +75,7 @@ def exposition(box: Outbox) -> tuple[bytes, str]:
 
 
 class Collector:
-    """For an application's own registry: `REGISTRY.register(outbox.metrics.Collector(outbox.current()))`.
+    """For an application's own registry: `REGISTRY.register(outbox.admin.metrics.Collector(outbox.current()))`.
 
     While the database can't be asked, it says `outbox_up 0` and nothing else, and leaves the other metrics alone.
     """

@@ -10,15 +10,15 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from outbox import timestamp
-from outbox.admin.filters import Filter
 from outbox.admin.queries import COUNT_CAP, Count, count
-from outbox.admin.records import Minute, Process
 from outbox.admin.story import duration
-from outbox.counters import BOUNDS, BUCKETS
 from outbox.destinations.recorded import absent_names, read
-from outbox.models import DELIVERED, FAILED, PENDING, SENDING, OutboxEvent
-from outbox.publish import MISSED_TURNS, SCHEDULER, UP, WORKER, labels_from_text
+from outbox.operations.filters import Filter
+from outbox.storage import timestamp
+from outbox.storage.models import DELIVERED, FAILED, PENDING, SENDING, OutboxEvent
+from outbox.storage.records import Minute, Process
+from outbox.telemetry.counters import BOUNDS, BUCKETS
+from outbox.telemetry.process_reports import MISSED_TURNS, SCHEDULER, UP, WORKER, labels_from_text
 
 if TYPE_CHECKING:
     from outbox.core import Outbox

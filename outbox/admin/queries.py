@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from outbox.admin.filters import Condition, Filter
 from outbox.delivery.audience import names_of
 from outbox.destinations.recorded import read
-from outbox.encoding import is_storable
-from outbox.identifier import as_uuid
-from outbox.models import DELIVERED, FAILED, OutboxEvent
+from outbox.events.encoding import is_storable
+from outbox.operations.filters import Condition, Filter
+from outbox.storage.ids import as_uuid
+from outbox.storage.models import DELIVERED, FAILED, OutboxEvent
 
 if TYPE_CHECKING:
     from outbox.core import Outbox

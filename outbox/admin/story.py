@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from outbox import timestamp
-from outbox.models import DELIVERED, FAILED, OutboxEvent
-from outbox.retry import OTHERS
+from outbox.delivery.retry import OTHERS
 from outbox.settings import Settings
+from outbox.storage import timestamp
+from outbox.storage.models import DELIVERED, FAILED, OutboxEvent
 
 # A unit, its seconds, and the next smaller one.
 UNITS = (("d", 86_400, "h", 3_600), ("h", 3_600, "min", 60), ("min", 60, "s", 1), ("s", 1, "ms", 1))

@@ -6,7 +6,6 @@ import sys
 
 import click
 
-import outbox
 from outbox.cli.change import delete, fail, replay, retry
 from outbox.cli.cleanup import cleanup
 from outbox.cli.completion import completion
@@ -25,12 +24,13 @@ from outbox.cli.status import status
 from outbox.cli.up import up
 from outbox.cli.version import version_
 from outbox.cli.worker import worker
-from outbox.database import CONNECTION_ERRORS
 from outbox.errors import OutboxError
+from outbox.storage.dialect import CONNECTION_ERRORS
+from outbox.version import __version__
 
 
 @click.group()
-@click.version_option(outbox.__version__, prog_name="outbox")
+@click.version_option(__version__, prog_name="outbox")
 def cli() -> None:
     """A transactional outbox for Peewee and Dramatiq."""
 

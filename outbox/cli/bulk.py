@@ -11,12 +11,12 @@ from uuid import UUID
 
 import click
 
-import outbox
-from outbox.admin import actions
-from outbox.admin.actions import Action
-from outbox.admin.filters import Filter
 from outbox.cli.options import event_id, filter_options, modules_option
+from outbox.current_outbox import current
 from outbox.errors import SettingsError
+from outbox.operations import actions
+from outbox.operations.actions import Action
+from outbox.operations.filters import Filter
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -57,7 +57,7 @@ def run(
         which = which.with_(ids=ids)
     if which.is_empty and not everything:
         raise click.UsageError("Which events? Give ids or filters, or --all.")
-    box = outbox.current()
+    box = current()
     box.check_schema()
     matching = actions.total(box, action, which)
     matching = matching if limit is None else min(limit, matching)

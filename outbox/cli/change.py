@@ -6,10 +6,10 @@ from typing import Any
 
 import click
 
-import outbox
-from outbox.admin import actions
 from outbox.cli import bulk
 from outbox.cli.bulk import bulk_options
+from outbox.current_outbox import current
+from outbox.operations import actions
 
 
 @click.command(short_help="Put failed events back.")
@@ -54,5 +54,5 @@ def replay(to: str | None, **choice: Any) -> None:
 
     Failed events are retried instead: outbox retry.
     """
-    action = actions.replaying(outbox.current(), to)
+    action = actions.replaying(current(), to)
     bulk.run(action, f"put back{f' for {to}' if to else ''}", **choice)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-import outbox
-from outbox import retention
 from outbox.cli.options import modules_option
+from outbox.current_outbox import current
+from outbox.storage import retention
 
 
 @click.command(short_help="Delete what ended long ago.")
@@ -19,7 +19,7 @@ def cleanup(retention_hours: float | None, yes: bool, dry_run: bool) -> None:
 
     The scheduler does that by itself.
     """
-    box = outbox.current()
+    box = current()
     box.check_schema()
     old = retention.count_ended(box, retention_hours)
     if dry_run or (old and not yes):

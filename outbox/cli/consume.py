@@ -7,10 +7,11 @@ from typing import Any
 
 import click
 
-import outbox
-from outbox import logs
-from outbox.modules import import_modules
-from outbox.publish import CONSUMER
+from outbox.application_modules import import_modules
+from outbox.consumer.consumer import Consumer
+from outbox.current_outbox import current, loaded_settings
+from outbox.telemetry import logs
+from outbox.telemetry.process_reports import CONSUMER
 
 logger = logging.getLogger("outbox")
 
@@ -47,10 +48,10 @@ def consume(stream: str, modules: tuple[str, ...], **options: Any) -> None:
     """
     from outbox.scheduler.process import stop_signal
 
-    logs.set_up(outbox.loaded_settings().log_format, "%(asctime)s %(levelname)s %(message)s")
+    logs.set_up(loaded_settings().log_format, "%(asctime)s %(levelname)s %(message)s")
     import_modules(modules)
-    consumer = outbox.Consumer(stream, **options)
-    outbox.current().publisher.start(CONSUMER)
+    consumer = Consumer(stream, **options)
+    current().publisher.start(CONSUMER)
     consumer.run(stop_signal())
-    outbox.current().publisher.stop()
+    current().publisher.stop()
     logger.info("stopped")

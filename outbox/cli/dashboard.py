@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-import outbox
-from outbox import logs
 from outbox.cli.options import modules_option
+from outbox.current_outbox import current, loaded_settings
 from outbox.errors import SettingsError
 from outbox.settings import Settings
+from outbox.telemetry import logs
 
 if TYPE_CHECKING:
     from outbox.admin.web.access import Authenticate
@@ -44,7 +44,7 @@ def dashboard(host: str | None, port: int | None, read_only: bool) -> None:
     from outbox.admin.web.login_link import LoginLink
     from outbox.scheduler.process import stop_signal
 
-    settings = outbox.loaded_settings()
+    settings = loaded_settings()
     logs.set_up(settings.log_format, "%(asctime)s %(levelname)s %(message)s")
     host = settings.dashboard_host if host is None else host
     authenticate = doorkeeper(host, settings)
@@ -59,7 +59,7 @@ def dashboard(host: str | None, port: int | None, read_only: bool) -> None:
         timeout_graceful_shutdown=STOP_SECONDS,
     )
     with _listen(host, settings.dashboard_port if port is None else port) as listening:
-        outbox.current()  # an address of a database that can't be right is said now, not with the first page
+        current()  # an address of a database that can't be right is said now, not with the first page
         stop_signal()  # uvicorn ends by itself, and hands the signal on: it must not kill
         address = _address(listening)
         click.echo(f"The dashboard is running on {address}")

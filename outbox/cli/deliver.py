@@ -6,9 +6,9 @@ import sys
 
 import click
 
-import outbox
-from outbox import logs
-from outbox.modules import import_modules
+from outbox.application_modules import import_modules
+from outbox.current_outbox import current, loaded_settings
+from outbox.telemetry import logs
 
 COUNTED = ("delivered", "retried", "failed", "released")
 
@@ -21,9 +21,9 @@ def deliver(modules: tuple[str, ...], batch_size: int | None) -> None:
 
     Workers may run at the same time: nothing is delivered twice. The exit code is 1 if an event failed.
     """
-    logs.set_up(outbox.loaded_settings().log_format, "%(asctime)s %(levelname)s %(message)s")
+    logs.set_up(loaded_settings().log_format, "%(asctime)s %(levelname)s %(message)s")
     import_modules(modules)
-    box = outbox.current()
+    box = current()
     box.check_registered(modules)
     box.check_schema()
     size = box.settings.batch_size if batch_size is None else batch_size

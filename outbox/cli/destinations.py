@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-import outbox
 from outbox.cli.bulk import operator
 from outbox.cli.options import json_option, modules_option
 from outbox.cli.table import echo_json, echo_table
+from outbox.current_outbox import current
 from outbox.destinations.record import retire as retire_destination
 from outbox.destinations.recorded import RecordedDestination, read
 
@@ -17,7 +17,7 @@ from outbox.destinations.recorded import RecordedDestination, read
 @modules_option
 def destinations(as_json: bool) -> None:
     """List the destinations that workers have recorded: an event goes to all of them that want its type."""
-    box = outbox.current()
+    box = current()
     box.check_schema()
     with box.dialect.connection():
         found = sorted(read(box.dialect)[1].values(), key=lambda each: each.name)
@@ -41,7 +41,7 @@ def retire(name: str, force: bool, yes: bool) -> None:
 
     A worker that starts with a destination of this name brings it back.
     """
-    box = outbox.current()
+    box = current()
     box.check_schema()
     with box.dialect.connection():
         is_known = name in read(box.dialect)[1]

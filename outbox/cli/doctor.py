@@ -11,11 +11,11 @@ from dataclasses import asdict
 
 import click
 
-import outbox
-from outbox.admin.doctor import LEVELS, NOTE, OK, PROBLEM, WARNING, Finding
+from outbox.admin.doctor.check import LEVELS, NOTE, OK, PROBLEM, WARNING, Finding
 from outbox.admin.doctor.examine import CHECKS, examine, worst
 from outbox.cli.options import json_option, modules_option
 from outbox.cli.table import echo_json, one_line
+from outbox.current_outbox import current
 
 EXIT_CODES = {OK: 0, NOTE: 0, WARNING: 1, PROBLEM: 2}
 COLOURS = {OK: "green", NOTE: "cyan", WARNING: "yellow", PROBLEM: "red"}
@@ -37,7 +37,7 @@ def doctor(thorough: bool, as_json: bool) -> None:
     from outbox.dramatiq.doctor import SWEEP
 
     checks = (*CHECKS, SWEEP)
-    findings = examine(outbox.current(), thorough=thorough, checks=checks, has_own_broker=is_set())
+    findings = examine(current(), thorough=thorough, checks=checks, has_own_broker=is_set())
     if as_json:
         echo_json({"level": worst(findings), "findings": [asdict(each) for each in findings]})
     else:

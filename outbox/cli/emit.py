@@ -9,8 +9,9 @@ from typing import Any
 
 import click
 
-import outbox
 from outbox.cli.options import age, modules_option
+from outbox.current_outbox import current
+from outbox.events.emit import UNIQUE
 
 
 @click.command(short_help="Emit an event by hand.")
@@ -43,7 +44,7 @@ def emit(
     """Emit an event by hand; prints its id. PAYLOAD is JSON, or - to read it from standard input."""
     if unique and key is not None:
         raise click.UsageError("--key and --unique contradict each other: give one of them.")
-    box = outbox.current()
+    box = current()
     what = _parsed(sys.stdin.read() if payload == "-" else payload)
     pairs = dict(_pair(header) for header in headers)
     with box.dialect.connection(), box.database.atomic():  # OUTBOX_REQUIRE_TRANSACTION holds here too
@@ -52,7 +53,7 @@ def emit(
             aggregate_id,
             event_type,
             what,
-            idempotency_key=outbox.UNIQUE if unique else key,
+            idempotency_key=UNIQUE if unique else key,
             headers=pairs,
             correlation_id=correlation,
             tenant_id=tenant,

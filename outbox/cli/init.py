@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import click
 
-import outbox
-from outbox import schema
-from outbox.modules import import_modules
+from outbox.application_modules import import_modules
+from outbox.core import Outbox
+from outbox.current_outbox import current
+from outbox.storage import schema
 
 
 @click.command()
@@ -30,7 +31,7 @@ def init(modules: tuple[str, ...], as_sql: bool, after: int | None, no_transacti
     if not as_sql and (after is not None or no_transaction):
         raise click.UsageError("--from and --no-transaction need --sql.")
     import_modules(modules)
-    box = outbox.current()
+    box = current()
     if as_sql:
         _print(box, 0 if after is None else after, transaction=not no_transaction)
         return
@@ -39,7 +40,7 @@ def init(modules: tuple[str, ...], as_sql: bool, after: int | None, no_transacti
     click.echo(f"The tables are ready in {box.dialect.place}")
 
 
-def _print(box: outbox.Outbox, after: int, *, transaction: bool) -> None:
+def _print(box: Outbox, after: int, *, transaction: bool) -> None:
     statements = schema.definition(box.dialect.name, box.dialect.tables, after=after)
     if transaction and statements:
         statements = ["BEGIN", *box.dialect.schema_timeout(), *statements, "COMMIT"]

@@ -6,12 +6,12 @@ from uuid import UUID
 
 import click
 
-import outbox
 from outbox.admin import queries
-from outbox.admin.filters import Filter
 from outbox.admin.queries import Page
 from outbox.cli.options import event_id, filter_options, json_option, modules_option
 from outbox.cli.table import echo_json, echo_table, event_as_json, seconds
+from outbox.current_outbox import current
+from outbox.operations.filters import Filter
 
 
 @click.command(name="list", short_help="List events, newest first.")
@@ -22,7 +22,7 @@ from outbox.cli.table import echo_json, echo_table, event_as_json, seconds
 @modules_option
 def list_(which: Filter, after: UUID | None, limit: int, as_json: bool) -> None:
     """List events, newest first: all, or those that match every filter."""
-    box = outbox.current()
+    box = current()
     box.check_schema()
     page = queries.page(box, which, after=after, size=limit)
     if as_json:

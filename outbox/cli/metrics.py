@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-import outbox
 from outbox.cli.options import modules_option
+from outbox.current_outbox import current
 
 
 @click.command(short_help="Print metrics for Prometheus.")
@@ -23,9 +23,9 @@ def metrics(output: Path | None) -> None:
 
     For node_exporter's textfile collector: outbox metrics --output /var/lib/node_exporter/outbox.prom
     """
-    from outbox.metrics import exposition  # prometheus-client is an extra
+    from outbox.admin.metrics import exposition  # prometheus-client is an extra
 
-    body, _ = exposition(outbox.current())
+    body, _ = exposition(current())
     if output is None:
         click.echo(body.decode(), nl=False)
         return

@@ -11,9 +11,9 @@ from uuid import UUID
 
 import click
 
-from outbox.admin.filters import Filter
-from outbox.models import STATUSES
-from outbox.modules import import_modules
+from outbox.application_modules import import_modules
+from outbox.operations.filters import Filter
+from outbox.storage.models import STATUSES
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -9,12 +9,12 @@ from uuid import UUID
 
 import click
 
-import outbox
 from outbox.admin import queries, story
 from outbox.admin.overview import database_now
 from outbox.cli.options import event_id, json_option, modules_option
 from outbox.cli.table import echo_json, echo_table, event_as_json, one_line
-from outbox.models import OutboxEvent
+from outbox.current_outbox import current
+from outbox.storage.models import OutboxEvent
 
 NOT_FOUND = 1
 
@@ -25,7 +25,7 @@ NOT_FOUND = 1
 @modules_option
 def show(id: UUID, as_json: bool) -> None:
     """Show everything about one event: its state, its destinations, headers and payload, and what happens next."""
-    box = outbox.current()
+    box = current()
     box.check_schema()
     event = queries.find(box, id)
     if event is None:

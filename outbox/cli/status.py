@@ -7,11 +7,11 @@ from typing import Any
 
 import click
 
-import outbox
 from outbox.admin.overview import Overview, overview
 from outbox.admin.story import duration
 from outbox.cli.options import json_option, modules_option
 from outbox.cli.table import echo_json, echo_table, one_line
+from outbox.current_outbox import current
 
 LATELY_MINUTES = 5
 COUNTED = ("emitted", "delivered", "retried", "failed")
@@ -22,7 +22,7 @@ COUNTED = ("emitted", "delivered", "retried", "failed")
 @modules_option
 def status(as_json: bool) -> None:
     """Tell how things stand: what waits, what failed and why, how fast it goes, and who is at work."""
-    box = outbox.current()
+    box = current()
     box.check_schema()
     view = overview(box)
     if as_json:

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from outbox.models import OutboxEvent
+from outbox.storage.models import OutboxEvent
 
 GAP = "  "
 # A column is never cut to less than this.

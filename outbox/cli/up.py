@@ -9,9 +9,9 @@ from contextlib import contextmanager
 import click
 import dramatiq
 
-import outbox
-from outbox import logs
-from outbox.publish import UP
+from outbox.current_outbox import create_tables, current, loaded_settings
+from outbox.telemetry import logs
+from outbox.telemetry.process_reports import UP
 
 logger = logging.getLogger("outbox")
 
@@ -29,16 +29,16 @@ def up(modules: tuple[str, ...], threads: int) -> None:
     from outbox.dramatiq.worker import load_application
     from outbox.scheduler.process import stop_signal
 
-    logs.set_up(outbox.loaded_settings().log_format, "%(asctime)s %(levelname)s %(message)s")
+    logs.set_up(loaded_settings().log_format, "%(asctime)s %(levelname)s %(message)s")
     for noisy in ("apscheduler", "dramatiq", "pika"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     load_application(modules, embedded=True)
-    outbox.current().check_registered(modules)
-    outbox.create_tables()
+    current().check_registered(modules)
+    create_tables()
     stopped = stop_signal()
-    outbox.current().publisher.start(UP)  # before the worker in it does
+    current().publisher.start(UP)  # before the worker in it does
     with running(threads):
-        logger.info("up: %d threads, delivering to %s", threads, ", ".join(outbox.current().registry.destinations))
+        logger.info("up: %d threads, delivering to %s", threads, ", ".join(current().registry.destinations))
         stopped.wait()
         logger.info("stopping")
     logger.info("stopped")
@@ -55,7 +55,7 @@ def running(threads: int) -> Iterator[None]:
     broker.emit_after("process_boot")
     worker = dramatiq.Worker(broker, worker_threads=threads)
     worker.start()
-    scheduler = make_scheduler(outbox.loaded_settings())
+    scheduler = make_scheduler(loaded_settings())
     scheduler.start()
     try:
         yield
@@ -63,4 +63,4 @@ def running(threads: int) -> Iterator[None]:
         scheduler.shutdown(wait=True)
         worker.stop(timeout=STOP_MILLISECONDS)
         broker.close()
-        outbox.current().close()
+        current().close()

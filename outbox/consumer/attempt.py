@@ -5,18 +5,18 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from outbox import tracing
+from outbox.consumer.counts import Tally
 from outbox.consumer.entry import Entry, event_of
-from outbox.consumer.fate import Again, Done, Fate, Parked
+from outbox.consumer.entry_outcome import Again, Done, Fate, Parked
 from outbox.consumer.outage import is_outage
 from outbox.consumer.session import Server, Session
-from outbox.consumer.tally import Tally
 from outbox.destinations.handler import RAISED, Handler, describe
+from outbox.destinations.outcome import DELIVERED, Delivered, Failed, Outcome, Retry
+from outbox.destinations.registry import Registry
 from outbox.errors import InvalidMessage, SchemaError, Unavailable
-from outbox.event import Event
-from outbox.inbox import MARK
-from outbox.outcome import DELIVERED, Delivered, Failed, Outcome, Retry
-from outbox.registry import Registry
+from outbox.events.event import Event
+from outbox.inbox.inbox import MARK
+from outbox.telemetry import tracing
 
 if TYPE_CHECKING:
     from outbox.core import Outbox

@@ -8,19 +8,19 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 
-import outbox
 from outbox.consumer import outage
 from outbox.consumer.attempt import Attempts
+from outbox.consumer.counts import Tally
 from outbox.consumer.entry import Entry
-from outbox.consumer.fate import Again, Fate
+from outbox.consumer.entry_outcome import Again, Fate
 from outbox.consumer.options import Options, unique_name
 from outbox.consumer.settle import settle
 from outbox.consumer.source import find
-from outbox.consumer.tally import Tally
-from outbox.database import CONNECTION_ERRORS
+from outbox.current_outbox import current
 from outbox.destinations.handler import Handler
+from outbox.destinations.registry import Registry
 from outbox.errors import RegistrationError, SettingsError, Unavailable
-from outbox.registry import Registry
+from outbox.storage.dialect import CONNECTION_ERRORS
 
 logger = logging.getLogger("outbox")
 
@@ -61,7 +61,7 @@ class Consumer:
     ) -> None:
         from outbox.consumer.group import Group  # redis is an extra
 
-        self._box = box = outbox.current()
+        self._box = box = current()
         self._registry = box.registry if registry is None else registry
         source = find(stream, url, self._registry, box.settings.redis_url)
         self._options = options = Options(

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from uuid import UUID
 
-from outbox.encoding import EMPTY
 from outbox.errors import InvalidMessage
-from outbox.event import Event
+from outbox.events.encoding import EMPTY
+from outbox.events.event import Event
 
 
 @dataclass(frozen=True, slots=True)

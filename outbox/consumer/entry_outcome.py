@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from outbox.event import Event
+from outbox.events.event import Event
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from outbox.consumer.entry import Entry
 from outbox.errors import SettingsError
-from outbox.redis_client import Refused, as_ours, make_client
+from outbox.storage.redis_client import Refused, as_ours, make_client
 
 logger = logging.getLogger("outbox")
 

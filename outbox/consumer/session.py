@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from outbox.database import CONNECTION_ERRORS, Dialect
+from outbox.storage.dialect import CONNECTION_ERRORS, Dialect
 
 # idle_in_transaction_session_timeout and transaction_timeout.
 TIMEOUTS = frozenset({"25P03", "25P04"})

@@ -9,9 +9,9 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from outbox.consumer.counts import Tally
 from outbox.consumer.entry import Entry
-from outbox.consumer.fate import Again, Done, Fate, Parked
-from outbox.consumer.tally import Tally
+from outbox.consumer.entry_outcome import Again, Done, Fate, Parked
 
 if TYPE_CHECKING:
     from outbox.consumer.group import Group

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from outbox.destinations.handler import Handler
+from outbox.destinations.registry import Registry
 from outbox.destinations.stream import RedisStream
 from outbox.errors import RegistrationError, SettingsError
-from outbox.registry import Registry
 
 
 class Source(NamedTuple):

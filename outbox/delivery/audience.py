@@ -11,10 +11,10 @@ import logging
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from outbox.database import Dialect
-from outbox.destinations import Destination
+from outbox.destinations.protocol import Destination
 from outbox.destinations.recorded import RecordedDestinations, Snapshot
-from outbox.registry import Registry
+from outbox.destinations.registry import Registry
+from outbox.storage.dialect import Dialect
 
 logger = logging.getLogger("outbox")
 

@@ -19,9 +19,9 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from uuid import UUID
 
-from outbox.event import Event
-from outbox.retry import Standing
-from outbox.timestamp import DatabaseClock
+from outbox.delivery.retry import Standing
+from outbox.events.event import Event
+from outbox.storage.timestamp import DatabaseClock
 
 
 @dataclass(slots=True)

@@ -7,13 +7,13 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
 
-from outbox import crash
+from outbox import crash_points
 from outbox.delivery.batch import Batch
-from outbox.event import Event
+from outbox.events.event import Event
 
 if TYPE_CHECKING:
     from outbox.core import Outbox
-    from outbox.database import Row
+    from outbox.storage.dialect import Row
 
 # Oldest due first, and in the order of emission among equals.
 ORDER = attrgetter("due_at", "seq")
@@ -27,7 +27,7 @@ def claim(box: Outbox, size: int, *, suspects: bool = True) -> Batch | None:
         rows = _lease(box, size, lease_id, suspects=suspects)
     if not rows:
         return None
-    crash.point(crash.AFTER_CLAIM)
+    crash_points.point(crash_points.AFTER_CLAIM)
     events = [Event(row) for row in rows]
     events.sort(key=ORDER)
     suspect = bool(events[0].suspect)

@@ -11,12 +11,12 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from outbox import logs
 from outbox.delivery.batch import Batch
 from outbox.delivery.claim import claim
 from outbox.delivery.dispatch import dispatch
 from outbox.delivery.settle import close
 from outbox.errors import TransactionOpen
+from outbox.telemetry import logs
 
 if TYPE_CHECKING:
     from outbox.core import Outbox

@@ -14,8 +14,8 @@ import time
 from typing import TYPE_CHECKING
 
 from outbox.delivery.batch import Batch
+from outbox.delivery.completion import Landing
 from outbox.delivery.group import Group
-from outbox.delivery.landing import Landing
 from outbox.delivery.plan import plan, unplannable
 from outbox.delivery.settle import settle
 from outbox.destinations.handler import describe

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from outbox.counters import Counters
+from outbox.delivery.retry import clean
 from outbox.errors import describe
-from outbox.retry import clean
+from outbox.telemetry.counters import Counters
 
 ERROR_LENGTH = 200
 

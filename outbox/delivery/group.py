@@ -14,18 +14,20 @@ from typing import TYPE_CHECKING
 
 from playhouse.pool import PooledDatabase
 
-from outbox import crash, retry, tracing
-from outbox.counters import Labels
-from outbox.database import CONNECTION_ERRORS
+from outbox import crash_points
+from outbox.delivery import retry
 from outbox.delivery.batch import Batch, Delivery
 from outbox.delivery.interrupt import interrupt
 from outbox.delivery.settle import settle
-from outbox.destinations import Destination, Lease
 from outbox.destinations.handler import NO_CONNECTION, NO_CONNECTION_WAIT, RAISED, describe
+from outbox.destinations.outcome import Delivered, Outcome, Retry
+from outbox.destinations.protocol import Destination, Lease
 from outbox.errors import Unavailable
-from outbox.event import Event
-from outbox.gates import Permit
-from outbox.outcome import Delivered, Outcome, Retry
+from outbox.events.event import Event
+from outbox.storage.dialect import CONNECTION_ERRORS
+from outbox.telemetry import tracing
+from outbox.telemetry.counters import Labels
+from outbox.throttle.gates import Permit
 
 if TYPE_CHECKING:
     from outbox.core import Outbox
@@ -88,7 +90,7 @@ class Group:
         heard_by: Permit | None = permit
         try:
             for event, outcome in self._destination.deliver(events, self._lease(permit)):
-                crash.point(crash.AFTER_SEND)
+                crash_points.point(crash_points.AFTER_SEND)
                 delivery, begun_at = self._taken(event)
                 self._record(delivery, begun_at, self._checked(outcome), permit)
                 del self._begun[event.position]

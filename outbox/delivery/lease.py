@@ -20,11 +20,11 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
-from outbox.database import is_private_to_a_thread
 from outbox.delivery.batch import Batch
 from outbox.delivery.settle import close
-from outbox.identifier import as_uuid
-from outbox.private_connection import can_have_one, private_connection
+from outbox.storage.dialect import is_private_to_a_thread
+from outbox.storage.ids import as_uuid
+from outbox.storage.private_connection import can_have_one, private_connection
 
 if TYPE_CHECKING:
     from outbox.core import Outbox

@@ -7,16 +7,16 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from outbox import retry
+from outbox.delivery import retry
 from outbox.delivery.audience import Audience
 from outbox.delivery.batch import Delivery
-from outbox.destinations import Destination
+from outbox.delivery.retry import NEW, NOBODY, Standing
+from outbox.destinations.outcome import DELIVERED, Failed, Outcome, Retry
+from outbox.destinations.protocol import Destination
 from outbox.destinations.recorded import Snapshot
 from outbox.errors import Unavailable
-from outbox.event import Event
-from outbox.models import FAILED
-from outbox.outcome import DELIVERED, Failed, Outcome, Retry
-from outbox.retry import NEW, NOBODY, Standing
+from outbox.events.event import Event
+from outbox.storage.models import FAILED
 
 if TYPE_CHECKING:
     from outbox.core import Outbox

@@ -13,11 +13,11 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any, Self, assert_never
 
-from outbox import timestamp
+from outbox.destinations.outcome import Delivered, Failed, Outcome, Retry
 from outbox.errors import Unavailable
-from outbox.models import DELIVERED, FAILED, PENDING
-from outbox.outcome import Delivered, Failed, Outcome, Retry
 from outbox.settings import Settings
+from outbox.storage import timestamp
+from outbox.storage.models import DELIVERED, FAILED, PENDING
 
 ERROR_LENGTH = 2_000
 LONGEST_WAIT = timedelta(days=3_650)

@@ -13,15 +13,18 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from outbox import crash, logs, retry, timestamp
-from outbox.database import CONNECTION_ERRORS
+from outbox import crash_points
+from outbox.delivery import retry
 from outbox.delivery.batch import Batch, Delivery
-from outbox.event import Event
-from outbox.models import DELIVERED, FAILED, PENDING
+from outbox.events.event import Event
+from outbox.storage import timestamp
+from outbox.storage.dialect import CONNECTION_ERRORS
+from outbox.storage.models import DELIVERED, FAILED, PENDING
+from outbox.telemetry import logs
 
 if TYPE_CHECKING:
     from outbox.core import Outbox
-    from outbox.database import Row
+    from outbox.storage.dialect import Row
 
 logger = logging.getLogger("outbox")
 
@@ -48,7 +51,7 @@ def _write(box: Outbox, batch: Batch) -> None:
     finished = batch.take_finished()
     if not finished:
         return
-    crash.point(crash.BEFORE_SETTLE)
+    crash_points.point(crash_points.BEFORE_SETTLE)
     plain: list[Delivery] = []
     others: list[Settled] = []
     for delivery in finished:
@@ -69,7 +72,7 @@ def _write(box: Outbox, batch: Batch) -> None:
         _account(box, batch, len(others), delivered, retried=statuses[PENDING], failed=statuses[FAILED])
         _tell(others)
         _remember(box, batch, others)
-    crash.point(crash.AFTER_SETTLE)
+    crash_points.point(crash_points.AFTER_SETTLE)
 
 
 def _write_delivered(box: Outbox, batch: Batch, plain: list[Delivery]) -> int:

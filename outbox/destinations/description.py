@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from outbox.destinations import Destination
+from outbox.destinations.protocol import Destination
 
 
 def description(destination: Destination) -> dict[str, Any]:

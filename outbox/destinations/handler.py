@@ -9,16 +9,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
-from outbox import tracing
-from outbox.context import context
-from outbox.deferred_work import refuse_deferred_work
-from outbox.destinations import Lease
+from outbox.destinations.deferred_work import refuse_deferred_work
+from outbox.destinations.limits import Limits
+from outbox.destinations.outcome import DELIVERED, Failed, Outcome, Retry
 from outbox.destinations.pattern import Pattern
+from outbox.destinations.protocol import Lease
 from outbox.errors import RegistrationError, Reject, RetryLater, Unavailable, describe
-from outbox.event import Event
-from outbox.limits import Limits
-from outbox.outcome import DELIVERED, Failed, Outcome, Retry
-from outbox.pool_exhausted import is_exhausted
+from outbox.events.context import context
+from outbox.events.event import Event
+from outbox.storage.pool_exhausted import is_exhausted
+from outbox.telemetry import tracing
 
 logger = logging.getLogger("outbox")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from outbox.errors import RegistrationError
-from outbox.models import NAME_LENGTH
+from outbox.storage.models import NAME_LENGTH
 
 
 class Pattern:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Protocol, Self
 
-from outbox.event import Event
-from outbox.outcome import Outcome
-from outbox.timestamp import DatabaseClock
+from outbox.destinations.outcome import Outcome
+from outbox.events.event import Event
+from outbox.storage.timestamp import DatabaseClock
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING
 
 import peewee
 
-from outbox.database import CONNECTION_ERRORS
-from outbox.destinations import Destination
+from outbox.destinations.protocol import Destination
 from outbox.destinations.recorded import ALIVE_SECONDS, REFRESH_SECONDS, RecordedDestination, absent_names, read
+from outbox.destinations.registry import names_replaced
 from outbox.errors import RegistrationError
-from outbox.identifier import uuid7
-from outbox.registry import names_replaced
+from outbox.storage.dialect import CONNECTION_ERRORS
+from outbox.storage.ids import uuid7
 
 if TYPE_CHECKING:
     from outbox.core import Outbox
-    from outbox.database import Dialect
+    from outbox.storage.dialect import Dialect
 
 logger = logging.getLogger("outbox")
 

@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from outbox.database import Dialect
 from outbox.destinations.pattern import Pattern
 from outbox.errors import SchemaError
+from outbox.storage.dialect import Dialect
 
 # Workers refresh their records this often; a name that was not refreshed for three times as long counts as absent.
 REFRESH_SECONDS = 60.0

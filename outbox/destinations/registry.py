@@ -10,14 +10,14 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from outbox.destinations import Destination
-from outbox.destinations.choice import Choice
+from outbox.destinations.event_filter import Choice
 from outbox.destinations.handler import Function, Handler
+from outbox.destinations.limits import Limits
 from outbox.destinations.pattern import Pattern
-from outbox.encoding import is_storable
+from outbox.destinations.protocol import Destination
 from outbox.errors import RegistrationError
-from outbox.limits import Limits
-from outbox.models import KEY_LENGTH
+from outbox.events.encoding import is_storable
+from outbox.storage.models import KEY_LENGTH
 
 F = TypeVar("F", bound=Function)
 

@@ -21,15 +21,15 @@ from contextlib import contextmanager
 from itertools import chain
 from typing import Any
 
-from outbox.destinations import Lease
-from outbox.destinations.choice import Choice
+from outbox.destinations.event_filter import Choice
 from outbox.destinations.handler import describe
+from outbox.destinations.limits import Limits
+from outbox.destinations.outcome import Outcome, Retry
+from outbox.destinations.protocol import Lease
 from outbox.destinations.template import Template
-from outbox.envelope import attributes
 from outbox.errors import RegistrationError, SettingsError
-from outbox.event import Event
-from outbox.limits import Limits
-from outbox.outcome import Outcome, Retry
+from outbox.events.envelope import attributes
+from outbox.events.event import Event
 
 TIMEOUT = 5.0
 # A socket's timeout of 0 would mean something else.
@@ -75,7 +75,7 @@ class RedisStream:
         return self._choice.texts
 
     def deliver(self, events: Iterable[Event], lease: Lease) -> Iterator[tuple[Event, Outcome]]:
-        from outbox.redis_client import outcomes
+        from outbox.storage.redis_client import outcomes
 
         batch = list(events)
         with self._client_within(lease) as client, client.pipeline(transaction=False) as pipeline:
@@ -114,7 +114,7 @@ def _make_client(url: str, timeout: float) -> Any:
     if not isinstance(url, str):
         raise RegistrationError(f"The url of a RedisStream must be text, not {type(url).__name__}.")
     try:
-        from outbox.redis_client import make_client  # redis is an extra
+        from outbox.storage.redis_client import make_client  # redis is an extra
 
         return make_client(url, answer_timeout=timeout, source="url")
     except SettingsError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from string import Formatter
 
 from outbox.errors import RegistrationError
-from outbox.event import Event
+from outbox.events.event import Event
 
 FIELDS = ("aggregate_type", "aggregate_id", "event_type", "tenant_id")
 # For what an event does not have.

@@ -16,14 +16,14 @@ from typing import Any
 
 import dramatiq
 
-import outbox
-from outbox import retention
 from outbox.core import Outbox
-from outbox.database import CONNECTION_ERRORS
-from outbox.delivery import DRAIN_SECONDS
+from outbox.current_outbox import current
+from outbox.delivery.deliver import DRAIN_SECONDS
 from outbox.dramatiq import wakeup
 from outbox.dramatiq.names import CLEANUP, DELIVER
 from outbox.settings import Settings
+from outbox.storage import retention
+from outbox.storage.dialect import CONNECTION_ERRORS
 
 logger = logging.getLogger("outbox")
 
@@ -62,7 +62,7 @@ def _declare(
 
 def deliver(broker: dramatiq.Broker) -> None:
     """Deliver what is due."""
-    box = outbox.current()
+    box = current()
     look = box.drain if _is_worker(box) else _do_nothing
     with _database_may_be_down():
         wakeup.answer(wakeup.flag_for(broker, box.settings.queue), look)
@@ -70,7 +70,7 @@ def deliver(broker: dramatiq.Broker) -> None:
 
 def clean_up() -> None:
     """Delete what ended longer ago than the retention, and forget what was received longer ago than that."""
-    box = outbox.current()
+    box = current()
     if not _is_worker(box):
         return
     with _database_may_be_down():
@@ -100,5 +100,5 @@ def _database_may_be_down() -> Iterator[None]:
     try:
         yield
     except CONNECTION_ERRORS as error:
-        outbox.current().dialect.discard_connection()
+        current().dialect.discard_connection()
         logger.warning("the database can't be used, the next sweep tries again: %s", str(error).strip())

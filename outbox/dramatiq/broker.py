@@ -15,7 +15,7 @@ import dramatiq
 import dramatiq.broker
 from dramatiq.brokers.stub import StubBroker
 
-import outbox
+from outbox.current_outbox import loaded_settings
 from outbox.dramatiq.middleware import Connections, Occupancy, Skips
 from outbox.dramatiq.rabbitmq import is_rabbitmq, is_the_default
 from outbox.errors import SettingsError
@@ -76,7 +76,7 @@ def set_up_broker() -> dramatiq.Broker:
     Dramatiq makes a broker on localhost.
     """
     broker = dramatiq.broker.global_broker
-    return set_up(make_broker(outbox.loaded_settings()) if broker is None else broker)
+    return set_up(make_broker(loaded_settings()) if broker is None else broker)
 
 
 def set_up(broker: dramatiq.Broker) -> dramatiq.Broker:
@@ -158,7 +158,7 @@ ADVICE = (
 
 
 def _check_redis(broker: Any, settings: Settings) -> None:
-    from outbox.redis_client import address_of, make_client  # redis is an extra
+    from outbox.storage.redis_client import address_of, make_client  # redis is an extra
 
     assert settings.redis_url is not None  # noqa: S101  (for the type checker)
     theirs, ours = address_of(broker.client), address_of(make_client(settings.redis_url))

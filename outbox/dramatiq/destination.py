@@ -8,15 +8,15 @@ from typing import Any
 
 import dramatiq
 
-from outbox.destinations import Lease
-from outbox.destinations.choice import Choice
+from outbox.destinations.event_filter import Choice
 from outbox.destinations.handler import describe
+from outbox.destinations.limits import Limits
+from outbox.destinations.outcome import Outcome, Retry
+from outbox.destinations.protocol import Lease
 from outbox.dramatiq.enqueue import enqueue_all
-from outbox.envelope import as_dict
 from outbox.errors import RegistrationError
-from outbox.event import Event
-from outbox.limits import Limits
-from outbox.outcome import Outcome, Retry
+from outbox.events.envelope import as_dict
+from outbox.events.event import Event
 
 
 class ActorDestination:

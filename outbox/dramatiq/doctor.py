@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import dramatiq
 
-from outbox.admin.doctor import Check, Context, Finding, ok, problem
+from outbox.admin.doctor.check import Check, Context, Finding, ok, problem
 from outbox.core import INLINE
 from outbox.destinations.handler import describe
 from outbox.dramatiq import wakeup

@@ -9,9 +9,9 @@ import dramatiq
 from dramatiq.errors import BrokerConnectionError
 
 from outbox.destinations.handler import describe
+from outbox.destinations.outcome import DELIVERED, Outcome, Retry
 from outbox.dramatiq.rabbitmq import Sender, is_rabbitmq, sender_for
 from outbox.errors import Unavailable
-from outbox.outcome import DELIVERED, Outcome, Retry
 
 Messages = Sequence[dramatiq.Message[Any]]
 

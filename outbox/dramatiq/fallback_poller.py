@@ -24,10 +24,10 @@ from typing import Any
 import peewee
 
 from outbox.core import Outbox
-from outbox.delivery import DRAIN_SECONDS
+from outbox.delivery.deliver import DRAIN_SECONDS
 from outbox.destinations.recorded import REFRESH_SECONDS
 from outbox.dramatiq.broker_probe import BrokerProbe
-from outbox.publish import MISSED_TURNS
+from outbox.telemetry.process_reports import MISSED_TURNS
 
 logger = logging.getLogger("outbox")
 

@@ -12,16 +12,16 @@ from typing import Any, TypeVar
 import dramatiq
 from dramatiq.middleware import Middleware
 
-import outbox
-from outbox import logs
-from outbox.database import CONNECTION_ERRORS
+from outbox.current_outbox import current, loaded_settings
+from outbox.delivery.pool_size import check_pool
 from outbox.dramatiq import stopping
 from outbox.dramatiq.fallback_poller import FallbackPoller
 from outbox.dramatiq.names import DELIVER
 from outbox.errors import OutboxError
-from outbox.inbox import MARK, SKIPPED
-from outbox.pool_size import check_pool
-from outbox.publish import WORKER
+from outbox.inbox.inbox import MARK, SKIPPED
+from outbox.storage.dialect import CONNECTION_ERRORS
+from outbox.telemetry import logs
+from outbox.telemetry.process_reports import WORKER
 
 M = TypeVar("M", bound=Middleware)
 
@@ -46,12 +46,12 @@ class Connections(Middleware):
     def before_process_message(self, broker: dramatiq.Broker, message: Any) -> None:
         # The actor will try for itself, and say in its own words that it can't.
         with contextlib.suppress(*CONNECTION_ERRORS):
-            outbox.current().database.connect(reuse_if_open=True)
+            current().database.connect(reuse_if_open=True)
 
     def after_process_message(
         self, broker: dramatiq.Broker, message: Any, *, result: Any = None, exception: BaseException | None = None
     ) -> None:
-        box = outbox.current()
+        box = current()
         if box.database.is_closed():
             return
         interrupted = exception is not None and not isinstance(exception, Exception)
@@ -160,7 +160,7 @@ class Lifecycle(Middleware):
         """Once. If another module brings the broker, Dramatiq tells that the process boots before it imports `jobs`."""
         if not self._is_prepared:
             self._is_prepared = True
-            logs.rewrite(outbox.loaded_settings().log_format)
+            logs.rewrite(loaded_settings().log_format)
             stopping.prepare()
 
     def before_worker_boot(self, broker: dramatiq.Broker, worker: dramatiq.Worker) -> None:
@@ -176,7 +176,7 @@ class Lifecycle(Middleware):
         gc.collect()
         gc.freeze()
         # Whatever was due while nobody was here.
-        box = outbox.current()
+        box = current()
         box.bell.ring()
         check_pool(box, worker.worker_threads)
         box.publisher.start(WORKER)
@@ -184,14 +184,14 @@ class Lifecycle(Middleware):
         self._poller.start()
 
     def before_worker_shutdown(self, broker: dramatiq.Broker, worker: dramatiq.Worker) -> None:
-        outbox.current().stopping.set()
+        current().stopping.set()
         if self._poller is not None:
             self._poller.stop()
 
     def after_worker_shutdown(self, broker: dramatiq.Broker, worker: dramatiq.Worker) -> None:
         # Its threads are done, but calls that take long go on by themselves. And Dramatiq's processes end without
         # running exit handlers. In one that goes on, deliveries by hand do too.
-        box = outbox.current()
+        box = current()
         if self._poller is not None:
             self._poller.join(box.settings.max_run_seconds)
         box.solitude.wait_until_empty(box.settings.max_run_seconds)

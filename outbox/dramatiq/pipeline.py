@@ -11,10 +11,10 @@ import dramatiq
 from dramatiq.brokers.redis import RedisBroker
 
 from outbox.destinations.handler import describe
+from outbox.destinations.outcome import DELIVERED, Outcome, Retry
 from outbox.dramatiq.enqueue import Messages, enqueue_each
 from outbox.errors import Unavailable
-from outbox.outcome import DELIVERED, Outcome, Retry
-from outbox.redis_client import OUT_OF_ORDER, outcomes
+from outbox.storage.redis_client import OUT_OF_ORDER, outcomes
 
 
 def enqueue_on_redis(broker: Any, messages: Messages) -> list[Outcome]:

@@ -17,8 +17,8 @@ from dramatiq.common import q_name
 from dramatiq.errors import ConnectionClosed
 
 from outbox.dramatiq.middleware import Occupancy, find
-from outbox.redis_client import ANSWER_TIMEOUT, make_client
 from outbox.settings import Settings
+from outbox.storage.redis_client import ANSWER_TIMEOUT, make_client
 
 # Well under Dramatiq's heartbeat, which every fetch renews; and how long a stop may take at most.
 BLOCK_SECONDS = 1

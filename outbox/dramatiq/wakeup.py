@@ -17,8 +17,8 @@ from weakref import WeakKeyDictionary
 import dramatiq
 from dramatiq.brokers.stub import StubBroker
 
-import outbox
 from outbox.core import Outbox
+from outbox.current_outbox import loaded_settings
 from outbox.dramatiq.broker import broker_in_use, is_redis
 from outbox.dramatiq.flag import Flag, Interval, LocalFlag, RedisFlag
 from outbox.dramatiq.middleware import has_worker
@@ -93,7 +93,7 @@ def clean_up() -> None:
 
 
 def _send_by_settings(actor_name: str) -> None:
-    settings = outbox.loaded_settings()
+    settings = loaded_settings()
     send(broker_in_use(settings), settings.queue, actor_name)
 
 

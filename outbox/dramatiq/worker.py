@@ -18,13 +18,13 @@ from functools import partial
 import dramatiq
 import dramatiq.broker
 
-import outbox
+from outbox.application_modules import import_modules
+from outbox.current_outbox import current, loaded_settings
 from outbox.dramatiq.actors import declare_actors
 from outbox.dramatiq.broker import add_once, adopt_queue, adopt_settings, broker_in_use, set_up_broker
 from outbox.dramatiq.middleware import Lifecycle
 from outbox.dramatiq.readiness import check_ready, under_dramatiq_cli
 from outbox.errors import OutboxError
-from outbox.modules import import_modules
 
 logger = logging.getLogger("outbox")
 
@@ -64,10 +64,10 @@ def load_application(modules: Sequence[str], *, embedded: bool = False) -> drama
     one from the environment instead of Dramatiq's on localhost: on Redis, or, if `embedded`, inside the process.
     """
     provisional: dramatiq.Broker | None = None
-    if dramatiq.broker.global_broker is None and (embedded or outbox.loaded_settings().redis_url is not None):
+    if dramatiq.broker.global_broker is None and (embedded or loaded_settings().redis_url is not None):
         provisional = set_up_broker()
     import_modules(modules)
-    settings = outbox.loaded_settings()
+    settings = loaded_settings()
     if provisional is not None and dramatiq.broker.global_broker is provisional:
         adopt_settings(provisional, settings)
     return broker_in_use(settings)
@@ -82,7 +82,7 @@ def prepare_worker(modules: Sequence[str] = ()) -> dramatiq.Broker:
 
 def start_worker(broker: dramatiq.Broker, modules: Sequence[str] = ()) -> None:
     """Check that all is in place, declare the actors, and become a worker."""
-    box = outbox.current()
+    box = current()
     box.stopping.clear()
     adopt_queue(broker, box.settings)
     check_ready(box, broker)

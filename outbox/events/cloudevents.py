@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import quote
 
-from outbox.envelope import with_data
-from outbox.event import Event
+from outbox.events.envelope import with_data
+from outbox.events.event import Event
 
 CONTENT_TYPE = "application/cloudevents+json; charset=utf-8"
 DATA_CONTENT_TYPE = "application/json"

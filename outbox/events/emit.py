@@ -12,17 +12,18 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 from uuid import UUID
 
-from outbox import timestamp, tracing
-from outbox.context import in_force
-from outbox.database import AT_ONCE
-from outbox.encoding import check_text, encode_object
 from outbox.errors import DuplicateEvent, EventNotStored, InvalidEvent, TransactionRequired
-from outbox.identifier import uuid7
-from outbox.models import CONTEXT_LENGTH, EVENT, KEY_LENGTH, NAME_LENGTH, PENDING, Encoded, OutboxEvent
+from outbox.events.context import in_force
+from outbox.events.encoding import check_text, encode_object
+from outbox.storage import timestamp
+from outbox.storage.dialect import AT_ONCE
+from outbox.storage.ids import uuid7
+from outbox.storage.models import CONTEXT_LENGTH, EVENT, KEY_LENGTH, NAME_LENGTH, PENDING, Encoded, OutboxEvent
+from outbox.telemetry import tracing
 
 if TYPE_CHECKING:
     from outbox.core import Outbox
-    from outbox.database import Row
+    from outbox.storage.dialect import Row
 
 logger = logging.getLogger("outbox")
 

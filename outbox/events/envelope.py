@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from outbox.event import Event
+from outbox.events.event import Event
 
 # Made once: `json.dumps` would make it anew for every event.
 _ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)

@@ -7,9 +7,10 @@ from datetime import datetime
 from typing import Any, Self
 from uuid import UUID
 
-from outbox import retry, timestamp
-from outbox.database import Row
-from outbox.identifier import as_uuid
+from outbox.delivery import retry
+from outbox.storage import timestamp
+from outbox.storage.dialect import Row
+from outbox.storage.ids import as_uuid
 
 UUID_LENGTH = 36  # with its hyphens
 

@@ -7,8 +7,6 @@
 A row that says "the ledger has dealt with this message" is inserted first, in the same transaction as the handler's
 own writes. Of two that try at the same time, one waits for the other's commit and then finds the row: it skips. A
 handler that raises, or a process that dies, leaves neither its effect nor the row. There is no look before the leap.
-
-The functions of this module work on the current outbox's inbox (`outbox.current().inbox`).
 """
 
 from __future__ import annotations
@@ -17,20 +15,19 @@ import functools
 import inspect
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any, Final, NoReturn, ParamSpec, Protocol, TypeVar
 from uuid import UUID
 
 import peewee
 
-import outbox
-from outbox import retention, schema
-from outbox.counters import Counters
-from outbox.database import Dialect
-from outbox.deferred_work import refuse_deferred_work
-from outbox.encoding import check_text
+from outbox.destinations.deferred_work import refuse_deferred_work
 from outbox.errors import InvalidEvent, InvalidMessage, RegistrationError, Signal, TransactionRequired
-from outbox.models import KEY_LENGTH
+from outbox.events.encoding import check_text
+from outbox.storage import retention, schema
+from outbox.storage.dialect import Dialect
+from outbox.storage.models import KEY_LENGTH
+from outbox.telemetry.counters import Counters
 
 logger = logging.getLogger("outbox")
 
@@ -107,7 +104,7 @@ class Inbox:
         `key` finds the id elsewhere: the name of an argument or of a field of the first one, or a function of all
         arguments.
         """
-        return _once(lambda: self, handler_name, key)
+        return once_in(lambda: self, handler_name, key)
 
     def create_tables(self) -> None:
         """Make the inbox's table alone, where there is no outbox; safe from many processes at once."""
@@ -168,27 +165,7 @@ def _raise_half_done(key: tuple[str, str], raised: BaseException) -> NoReturn:
     raise TransactionRequired(text) from raised
 
 
-def claim(message_id: object, handler_name: str) -> AbstractContextManager[bool]:
-    """`with outbox.inbox.claim(command_id, "start-workflow") as first:`"""
-    return outbox.current().inbox.claim(message_id, handler_name)
-
-
-def once(handler_name: str, *, key: Key | None = None) -> Decorator:
-    """`@outbox.inbox.once("ledger")`"""
-    return _once(lambda: outbox.current().inbox, handler_name, key)
-
-
-def create_tables() -> None:
-    """Make the inbox's table, where there is no outbox."""
-    outbox.current().inbox.create_tables()
-
-
-def cleanup(retention_hours: float | None = None, *, seconds: float | None = None) -> dict[str, int]:
-    """Forget messages of longer ago than the retention."""
-    return outbox.current().inbox.cleanup(retention_hours, seconds=seconds)
-
-
-def _once(inbox: Callable[[], Inbox], handler_name: str, key: Key | None) -> Decorator:
+def once_in(inbox: Callable[[], Inbox], handler_name: str, key: Key | None) -> Decorator:
     """The inbox is looked up at each call: a decorator runs before `configure` does."""
     _text("handler_name", handler_name)
 

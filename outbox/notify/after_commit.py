@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from outbox.database import Dialect
+from outbox.storage.dialect import Dialect
 
 Then = Callable[[Dialect, int], None]
 

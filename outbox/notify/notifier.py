@@ -17,9 +17,9 @@ import threading
 import weakref
 from collections.abc import Callable
 
-from outbox.after_commit import AfterCommit
-from outbox.alarm import Alarm
-from outbox.database import Dialect
+from outbox.notify.after_commit import AfterCommit
+from outbox.notify.timer import Alarm
+from outbox.storage.dialect import Dialect
 
 logger = logging.getLogger("outbox")
 

@@ -18,16 +18,16 @@ from uuid import UUID
 
 import peewee
 
-from outbox.admin import audit
-from outbox.admin.filters import Condition, Filter
 from outbox.admin.queries import COUNT_CAP, Count
 from outbox.delivery.audience import names_of
+from outbox.delivery.retry import OTHERS, WAITING, clean
 from outbox.destinations.pattern import Pattern
 from outbox.destinations.recorded import read
 from outbox.errors import RegistrationError
-from outbox.identifier import as_uuid
-from outbox.models import DELIVERED, OutboxEvent
-from outbox.retry import OTHERS, WAITING, clean
+from outbox.operations import audit
+from outbox.operations.filters import Condition, Filter
+from outbox.storage.ids import as_uuid
+from outbox.storage.models import DELIVERED, OutboxEvent
 
 if TYPE_CHECKING:
     from outbox.core import Outbox

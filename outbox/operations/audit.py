@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from outbox.admin.filters import Filter
-from outbox.admin.records import Audit
-from outbox.identifier import uuid7
+from outbox.operations.filters import Filter
+from outbox.storage.ids import uuid7
+from outbox.storage.records import Audit
 
 if TYPE_CHECKING:
     from outbox.core import Outbox

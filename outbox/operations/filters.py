@@ -9,11 +9,11 @@ from uuid import UUID
 
 import peewee
 
-from outbox import timestamp
-from outbox.encoding import is_storable
 from outbox.errors import SettingsError
-from outbox.identifier import first_uuid7_of
-from outbox.models import DELIVERED, FAILED, PENDING, SENDING, STATUSES, OutboxEvent
+from outbox.events.encoding import is_storable
+from outbox.storage import timestamp
+from outbox.storage.ids import first_uuid7_of
+from outbox.storage.models import DELIVERED, FAILED, PENDING, SENDING, STATUSES, OutboxEvent
 
 # Ids are made by the emitters' clocks, and times of creation by the database's: so far may they be apart. (Further, and
 # a filter by time misses the event; nothing else does.)

@@ -8,14 +8,14 @@ import threading
 from collections.abc import Sequence
 from types import FrameType
 
-import outbox
-from outbox import logs
+from outbox.current_outbox import current, is_configured, loaded_settings
 from outbox.dramatiq.broker import is_in_process
 from outbox.dramatiq.worker import load_application
 from outbox.errors import SettingsError
-from outbox.publish import SCHEDULER
 from outbox.scheduler.timetable import make_scheduler
 from outbox.settings import Settings
+from outbox.telemetry import logs
+from outbox.telemetry.process_reports import SCHEDULER
 
 logger = logging.getLogger("outbox")
 
@@ -37,7 +37,7 @@ def main(modules: Sequence[str]) -> None:
     # They log lines for each tick that begins and ends, and for each connection.
     for noisy in ("apscheduler", "pika"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
-    logs.set_up(outbox.loaded_settings().log_format, "%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logs.set_up(loaded_settings().log_format, "%(asctime)s %(levelname)s %(name)s: %(message)s")
     broker = load_application(modules)
     if is_in_process(broker):
         raise SettingsError(
@@ -45,7 +45,7 @@ def main(modules: Sequence[str]) -> None:
             "worker. Set it, or name the module that sets your broker, `outbox scheduler your.broker`, or run "
             "everything in one process: outbox up your.module"
         )
-    run(outbox.loaded_settings())
+    run(loaded_settings())
 
 
 def run(settings: Settings) -> None:
@@ -53,9 +53,9 @@ def run(settings: Settings) -> None:
     stopped = stop_signal()
     scheduler = make_scheduler(settings)
     scheduler.start()
-    publishes = settings.names_database or outbox._current is not None  # a module may have configured it
+    publishes = settings.names_database or is_configured()  # a module may have configured it
     if publishes:
-        outbox.current().publisher.start(SCHEDULER)
+        current().publisher.start(SCHEDULER)
     else:
         logger.warning(
             "This scheduler does not know the outbox's database, so `outbox status` and `outbox doctor` can't see it. "
@@ -70,5 +70,5 @@ def run(settings: Settings) -> None:
     stopped.wait()
     scheduler.shutdown(wait=True)
     if publishes:
-        outbox.current().publisher.stop()
+        current().publisher.stop()
     logger.info("scheduler stopped")

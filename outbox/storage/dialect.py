@@ -21,11 +21,12 @@ from uuid import UUID
 import peewee
 from playhouse import pool
 
-from outbox import sql, timestamp
-from outbox.array_literal import array_of_ids, array_of_moments, array_of_numbers, array_of_texts
 from outbox.errors import NotPermitted, SchemaError, SettingsError, TransactionRequired
-from outbox.models import tables_in_use
-from outbox.tables import Tables
+from outbox.storage import statements as sql
+from outbox.storage import timestamp
+from outbox.storage.array_literal import array_of_ids, array_of_moments, array_of_numbers, array_of_texts
+from outbox.storage.models import tables_in_use
+from outbox.table_names import Tables
 
 logger = logging.getLogger("outbox")
 PEEWEE_LOG = logging.getLogger("peewee")

@@ -18,8 +18,8 @@ from typing import Any
 
 import peewee
 
-from outbox import timestamp
-from outbox.tables import Tables
+from outbox.storage import timestamp
+from outbox.table_names import Tables
 
 PENDING, SENDING, DELIVERED, FAILED = STATUSES = ("pending", "sending", "delivered", "failed")
 

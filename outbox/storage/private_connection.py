@@ -13,7 +13,7 @@ from typing import Any
 import peewee
 from playhouse.pool import PooledDatabase
 
-from outbox.database import is_absent, is_private_to_a_thread
+from outbox.storage.dialect import is_absent, is_private_to_a_thread
 
 
 def can_have_one(database: Any) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import peewee
 
-from outbox.models import JsonField, NamedBySettings, UtcDateTimeField
+from outbox.storage.models import JsonField, NamedBySettings, UtcDateTimeField
 
 
 class Process(peewee.Model):

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from outbox.destinations.handler import describe
+from outbox.destinations.outcome import DELIVERED, Outcome, Retry
 from outbox.errors import SettingsError, Unavailable
-from outbox.outcome import DELIVERED, Outcome, Retry
 
 try:
     import redis

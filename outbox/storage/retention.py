@@ -7,12 +7,12 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from outbox import timestamp
-from outbox.database import Dialect
 from outbox.destinations.record import retire_absent
 from outbox.errors import SettingsError
-from outbox.identifier import as_uuid, first_uuid7_of
-from outbox.schema import explaining
+from outbox.storage import timestamp
+from outbox.storage.dialect import Dialect
+from outbox.storage.ids import as_uuid, first_uuid7_of
+from outbox.storage.schema import explaining
 
 if TYPE_CHECKING:
     from outbox.core import Outbox

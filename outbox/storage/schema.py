@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 import peewee
 
-from outbox.database import Dialect, place_of
 from outbox.errors import SchemaError
-from outbox.tables import Tables
+from outbox.storage.dialect import Dialect, place_of
+from outbox.table_names import Tables
 
 logger = logging.getLogger("outbox")
 

@@ -23,8 +23,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache, partial
 
-from outbox import timestamp
-from outbox.tables import Tables
+from outbox.storage import timestamp
+from outbox.table_names import Tables
 
 INSERT_COLUMNS = """id, aggregate_type, aggregate_id, event_type, payload, headers, correlation_id, tenant_id,
     idempotency_key, max_attempts, status, attempts, next_attempt_at, created_at, updated_at"""

@@ -25,16 +25,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-import outbox
-from outbox.counters import Labels, Series
-from outbox.database import CONNECTION_ERRORS
+from outbox.delivery.pool_size import PoolSize
+from outbox.delivery.retry import clean
 from outbox.destinations.description import description
-from outbox.gates import Gates
-from outbox.pool_size import PoolSize
-from outbox.private_connection import can_have_one, private_connection
-from outbox.registry import Registry
-from outbox.retry import clean
+from outbox.destinations.registry import Registry
 from outbox.settings import Settings
+from outbox.storage.dialect import CONNECTION_ERRORS
+from outbox.storage.private_connection import can_have_one, private_connection
+from outbox.telemetry.counters import Labels, Series
+from outbox.throttle.gates import Gates
+from outbox.version import __version__
 
 if TYPE_CHECKING:
     from outbox.core import Outbox
@@ -208,7 +208,7 @@ def details_of(settings: Settings, registry: Registry, gates: Gates) -> dict[str
     """What a process knows that others may want to compare."""
     stuck = gates.stuck()
     return {
-        "version": outbox.__version__,
+        "version": __version__,
         "destinations": {name: description(each) for name, each in registry.destinations.items()},
         "ignored": [pattern.text for pattern in registry._ignored],
         "publish_seconds": settings.publish_seconds,

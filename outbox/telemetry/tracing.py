@@ -14,15 +14,15 @@ from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-import outbox
-from outbox.outcome import Delivered, Outcome
+from outbox.destinations.outcome import Delivered, Outcome
+from outbox.version import __version__
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.trace import Span, Tracer
 
-    from outbox.destinations import Destination
-    from outbox.event import Event
+    from outbox.destinations.protocol import Destination
+    from outbox.events.event import Event
 
 logger = logging.getLogger("outbox")
 
@@ -60,7 +60,7 @@ def tracer() -> Tracer | None:
     provider = trace.get_tracer_provider()
     if isinstance(provider, trace.ProxyTracerProvider | trace.NoOpTracerProvider):
         return None
-    return provider.get_tracer("outbox", outbox.__version__)
+    return provider.get_tracer("outbox", __version__)
 
 
 def begin(tracer: Tracer, event: Event, destination: Destination) -> None:

@@ -15,13 +15,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from uuid import uuid4
 
-from outbox.destinations import Destination
+from outbox.destinations.limits import Limits
+from outbox.destinations.outcome import Outcome
+from outbox.destinations.protocol import Destination
 from outbox.errors import Unavailable
-from outbox.gates import state as states
-from outbox.gates.state import Answer, Place, Request, State
-from outbox.gates.store import LocalStore, Store
-from outbox.limits import Limits
-from outbox.outcome import Outcome
+from outbox.throttle import state as states
+from outbox.throttle.state import Answer, Place, Request, State
+from outbox.throttle.store import LocalStore, Store
 
 logger = logging.getLogger("outbox")
 

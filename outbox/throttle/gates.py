@@ -14,11 +14,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from outbox.destinations import Destination
-from outbox.gates.gate import Gate, Permit
-from outbox.gates.state import State
-from outbox.gates.store import FallbackStore, LocalStore, RedisStore, Store
+from outbox.destinations.protocol import Destination
 from outbox.settings import Settings
+from outbox.throttle.gate import Gate, Permit
+from outbox.throttle.state import State
+from outbox.throttle.store import FallbackStore, LocalStore, RedisStore, Store
 
 __all__ = ["Gate", "Gates", "Permit"]
 
@@ -101,7 +101,7 @@ class Gates:
 def _make_store(settings: Settings, clock: Callable[[], float]) -> Store:
     if settings.redis_url is None:
         return LocalStore(clock)
-    from outbox.redis_client import make_client  # an extra
+    from outbox.storage.redis_client import make_client  # an extra
 
     client = make_client(settings.redis_url, answer_timeout=ANSWER_TIMEOUT)
     return FallbackStore(RedisStore(client, f"{settings.namespace}:{settings.queue}.gate:"))

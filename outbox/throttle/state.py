@@ -16,7 +16,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
-from outbox.limits import Limits
+from outbox.destinations.limits import Limits
 
 # Left alone for this long at first, twice as long each time, up to the cap: a probe costs little.
 OPEN_SECONDS = 5.0

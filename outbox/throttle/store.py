@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
-from outbox.gates.state import State
+from outbox.throttle.state import State
 
 logger = logging.getLogger("outbox")
 

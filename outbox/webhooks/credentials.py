@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from urllib.parse import unquote_plus
 
 from outbox.errors import RegistrationError
-from outbox.transport import header
-from outbox.transport.url import Url
+from outbox.webhooks.transport import header
+from outbox.webhooks.transport.url import Url
 
 
 def with_authorization(headers: dict[str, str], url: Url, token: object) -> dict[str, str]:

@@ -9,14 +9,15 @@ import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
 
-import outbox
-from outbox import cloudevents, envelope, tracing
 from outbox.errors import RegistrationError
-from outbox.event import Event
-from outbox.signature import Key
-from outbox.transport import Request
-from outbox.transport.header import is_value
-from outbox.transport.url import Url
+from outbox.events import cloudevents, envelope
+from outbox.events.event import Event
+from outbox.telemetry import tracing
+from outbox.version import __version__
+from outbox.webhooks.signature import Key
+from outbox.webhooks.transport.header import is_value
+from outbox.webhooks.transport.protocol import Request
+from outbox.webhooks.transport.url import Url
 
 Headers = list[tuple[str, str]]
 Form = Callable[[Event, str], tuple[Headers, bytes]]
@@ -39,7 +40,7 @@ class Writer:
         self._source = source
         self._keys = keys
         # Nothing that would have to be unpacked is wanted back.
-        ours = {"user-agent": f"dramatiq-outbox/{outbox.__version__}", "accept-encoding": "identity", "accept": "*/*"}
+        ours = {"user-agent": f"dramatiq-outbox/{__version__}", "accept-encoding": "identity", "accept": "*/*"}
         self._headers = tuple((ours | dict(headers)).items())
 
     def write(self, event: Event, now: datetime, ends_at: float) -> Request:

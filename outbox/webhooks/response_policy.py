@@ -8,11 +8,11 @@ from http import HTTPStatus
 from typing import assert_never
 from urllib.parse import urlsplit
 
-from outbox import retry_after
-from outbox.confidential import Confidential
+from outbox.destinations.outcome import DELIVERED, Failed, Outcome, Retry
 from outbox.errors import RegistrationError, Unavailable
-from outbox.outcome import DELIVERED, Failed, Outcome, Retry
-from outbox.transport import Answer, NotReached, Refused, Response
+from outbox.webhooks import retry_after
+from outbox.webhooks.redaction import Confidential
+from outbox.webhooks.transport.protocol import Answer, NotReached, Refused, Response
 
 EXCERPT_LENGTH = 200
 REASON_LENGTH = 60

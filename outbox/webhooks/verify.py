@@ -20,7 +20,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from outbox.errors import VerificationError
-from outbox.signature import PREFIX, Key, read_keys
+from outbox.webhooks.signature import PREFIX, Key, read_keys
 
 __all__ = ["VerificationError", "new_secret", "verify"]
 

@@ -10,21 +10,22 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 
-from outbox.confidential import Confidential
-from outbox.destinations import Lease
-from outbox.destinations.choice import Choice
-from outbox.destinations.credentials import confidential, with_authorization
+from outbox.destinations.event_filter import Choice
 from outbox.destinations.handler import describe
-from outbox.destinations.judge import Judge
-from outbox.destinations.writer import Writer
+from outbox.destinations.limits import Limits
+from outbox.destinations.outcome import Outcome, Retry
+from outbox.destinations.protocol import Lease
 from outbox.errors import RegistrationError
-from outbox.event import Event
-from outbox.limits import Limits
-from outbox.outcome import Outcome, Retry
-from outbox.signature import Key, read_keys
-from outbox.transport import Request, Transport, header
-from outbox.transport.proxy import choose_proxy
-from outbox.transport.url import Url
+from outbox.events.event import Event
+from outbox.webhooks.credentials import confidential, with_authorization
+from outbox.webhooks.redaction import Confidential
+from outbox.webhooks.request_builder import Writer
+from outbox.webhooks.response_policy import Judge
+from outbox.webhooks.signature import Key, read_keys
+from outbox.webhooks.transport import header
+from outbox.webhooks.transport.protocol import Request, Transport
+from outbox.webhooks.transport.proxy import choose_proxy
+from outbox.webhooks.transport.url import Url
 
 HTTPX, CURL = "httpx", "curl"
 # Beyond one request's time: for what its answer leads to.
@@ -116,10 +117,10 @@ class Webhook:
 
     def _own_transport(self) -> Transport:
         if self._client == CURL:
-            from outbox.transport.curl import CurlTransport
+            from outbox.webhooks.transport.curl import CurlTransport
 
             return CurlTransport(public_only=self._public_only, proxy=self._proxy)
-        from outbox.transport.http import HttpTransport
+        from outbox.webhooks.transport.http import HttpTransport
 
         return HttpTransport(self.name, public_only=self._public_only, proxy=self._proxy, ssl_context=self._ssl_context)
 

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 import outbox
-from outbox.admin import actions, audit, queries
-from outbox.admin.actions import DELETE, RETRY, Action, apply, failing, replaying, total
-from outbox.admin.filters import Filter
+from outbox.admin import queries
 from outbox.core import Outbox
-from outbox.models import DELIVERED, FAILED, PENDING, SENDING, OutboxEvent
+from outbox.operations import actions, audit
+from outbox.operations.actions import DELETE, RETRY, Action, apply, failing, replaying, total
+from outbox.operations.filters import Filter
+from outbox.storage.models import DELIVERED, FAILED, PENDING, SENDING, OutboxEvent
 from tests.table import (
     LONG_AGO,
     change,
@@ -226,7 +227,7 @@ class TestInBatches:
 
     def test_a_rate_is_kept_by_small_batches_and_pauses(self, box: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
         slept: list[float] = []
-        monkeypatch.setattr("outbox.admin.actions.time.sleep", slept.append)
+        monkeypatch.setattr("outbox.operations.actions.time.sleep", slept.append)
         emit(5)
         assert list(apply(box, failing(""), Filter(), per_second=2.5)) == [2, 4, 5]
         assert len(slept) == 2
@@ -270,8 +271,8 @@ class TestTheAudit:
         assert (entry.affected, entry.ended_at, statuses()) == (0, None, Counter({FAILED: 2}))
 
     def test_is_forgotten_after_a_while(self, box: Outbox) -> None:
-        from outbox import retention
-        from outbox.admin.records import Audit
+        from outbox.storage import retention
+        from outbox.storage.records import Audit
 
         emit(1)
         do(box, failing(""), who="ada")

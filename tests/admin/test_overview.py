@@ -9,9 +9,9 @@ import outbox
 from outbox.admin import overview as overviews
 from outbox.admin.overview import Activity, Failure, overview
 from outbox.admin.queries import Count
-from outbox.admin.records import Minute, Process
 from outbox.core import Outbox
-from outbox.publish import WORKER
+from outbox.storage.records import Minute, Process
+from outbox.telemetry.process_reports import WORKER
 from tests.table import another, change, claimed, emit, emit_one, expire_leases, let_pass
 
 

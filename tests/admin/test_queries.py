@@ -9,12 +9,12 @@ import pytest
 
 import outbox
 from outbox.admin import queries
-from outbox.admin.filters import Filter
 from outbox.admin.queries import Count, Page, count, event_types, find, page, search
 from outbox.core import Outbox
 from outbox.errors import SettingsError
-from outbox.identifier import uuid7
-from outbox.models import OutboxEvent
+from outbox.operations.filters import Filter
+from outbox.storage.ids import uuid7
+from outbox.storage.models import OutboxEvent
 from tests.table import change, claimed, emit, emit_one, ids, statements
 
 DAY = timedelta(days=1)

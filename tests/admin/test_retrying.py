@@ -7,10 +7,11 @@ from uuid import UUID
 import pytest
 
 import outbox
-from outbox.admin import actions
-from outbox.bell import Bell
+from outbox import current_outbox
 from outbox.core import Outbox
-from outbox.models import DELIVERED, FAILED, PENDING, SENDING, OutboxEvent
+from outbox.notify.notifier import Bell
+from outbox.operations import actions
+from outbox.storage.models import DELIVERED, FAILED, PENDING, SENDING, OutboxEvent
 from tests.table import (
     claimed,
     emit,
@@ -40,7 +41,7 @@ def broken(box: Outbox) -> Outbox:
 def mend() -> list[str]:
     """From now on the handler takes everything; answers whom it was called for."""
     called: list[str] = []
-    outbox._registry.clear()
+    current_outbox.registry.clear()
     outbox.handler("*", name="handler")(lambda event: called.append(event.aggregate_id))
     return called
 

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 import outbox
-from outbox.admin import audit
-from outbox.admin.actions import DELETE, RETRY, Action, apply, failing, replaying, total
-from outbox.admin.filters import Filter
 from outbox.core import Outbox
-from outbox.models import DELIVERED, FAILED, PENDING, SENDING, OutboxEvent
+from outbox.operations import audit
+from outbox.operations.actions import DELETE, RETRY, Action, apply, failing, replaying, total
+from outbox.operations.filters import Filter
+from outbox.storage.models import DELIVERED, FAILED, PENDING, SENDING, OutboxEvent
 from tests.table import claimed, emit_one, statuses
 
 FAILING = failing("enough")

@@ -11,7 +11,7 @@ import peewee
 
 import outbox
 import tests.apps.ledger_bus  # noqa: F401 - it says where the stream called `bus` is
-from outbox.connect import open_database
+from outbox.storage.connect import open_database
 
 DATABASE = "OUTBOX_TEST_LEDGER_DATABASE"
 

@@ -12,7 +12,7 @@ from uuid import uuid4
 import dramatiq
 from dramatiq.brokers.redis import RedisBroker
 
-from outbox import delivery
+from outbox.delivery import deliver as delivery
 from tests.apps.ledger import write
 
 GATE = "OUTBOX_TEST_GATE"

@@ -5,10 +5,11 @@ So it neither reads nor records the destinations of the deployment, and does not
 
 from typing import Any
 
-from outbox import schema, sql
 from outbox.delivery.audience import Audiences
 from outbox.destinations.record import Recorder
 from outbox.destinations.recorded import RecordedDestinations, Snapshot
+from outbox.storage import schema
+from outbox.storage import statements as sql
 
 NOTHING_RECORDED = Snapshot(0, {})
 

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from outbox import timestamp
+from outbox.storage import timestamp
 from tests.browser.conftest import Dashboard
 from tests.processes import Stage
 

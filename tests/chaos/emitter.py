@@ -13,7 +13,7 @@ from typing import Any
 
 import outbox
 from outbox.core import Outbox
-from outbox.encoding import encode_object
+from outbox.events.encoding import encode_object
 from tests.chaos.destinations import ARCHIVED, EVERYWHERE, HANDLED, POSTED, STREAMED
 from tests.chaos.ledger import Ledger, digest
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
-from outbox import crash
+from outbox import crash_points
 from tests.chaos import receiver
 from tests.chaos.destinations import ARCHIVE, HANDLER, STREAM, WEBHOOK
 from tests.chaos.proxy import AFTER, BEFORE
@@ -26,7 +26,7 @@ Hits = Counter[str]
 ENOUGH = 10
 
 KILLED, PAUSED = "a worker is killed in mid-batch", "a worker is paused past its lease"
-CRASHED = {point: f"a worker dies {point.replace('-', ' ')}" for point in crash.POINTS}
+CRASHED = {point: f"a worker dies {point.replace('-', ' ')}" for point in crash_points.POINTS}
 ARCHIVER_AWAY = "the only worker that has the archive is away"
 DEATHS = (KILLED, ARCHIVER_AWAY, *CRASHED.values())
 

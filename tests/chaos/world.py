@@ -17,7 +17,7 @@ from typing import Any, Self
 import psycopg
 import redis
 
-from outbox import crash
+from outbox import crash_points
 from tests.chaos import destinations, receiver
 from tests.chaos.account import Account, Delivery, Error, Fault, Row, Trespass, transactions
 from tests.chaos.destinations import ARCHIVE, HANDLED, HANDLER, STREAM, STREAM_KEY, WEBHOOK, types_for
@@ -191,17 +191,17 @@ class World:
 
     def _start_worker(self, *, has_archive: bool = False) -> None:
         name = self._name("worker")
-        crash_points = self._folder / f"{name}-crash"
-        crash_points.mkdir()
+        crash_folder = self._folder / f"{name}-crash"
+        crash_folder.mkdir()
         program = self._start(
             name,
             *(BIN / "dramatiq", "jobs", "tests.chaos.app"),
             *(("tests.chaos.archive",) if has_archive else ()),
             *("-p", "1", "-t", "2"),
             OUTBOX_DATABASE_URL=f"{self._url}?application_name={name}",
-            **{crash.VARIABLE: str(crash_points)},
+            **{crash_points.VARIABLE: str(crash_folder)},
         )
-        self.workers.append(Worker(name, program, crash_points, has_archive))
+        self.workers.append(Worker(name, program, crash_folder, has_archive))
 
     def replace_worker(self, worker: Worker) -> None:
         worker.program.kill()

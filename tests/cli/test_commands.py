@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 import outbox
-from outbox.admin import audit
+from outbox import current_outbox
 from outbox.cli import cli
 from outbox.core import Outbox
-from outbox.models import DELIVERED, FAILED, PENDING, OutboxEvent
-from outbox.publish import WORKER
+from outbox.operations import audit
+from outbox.storage.models import DELIVERED, FAILED, PENDING, OutboxEvent
+from outbox.telemetry.process_reports import WORKER
 from tests.cli.conftest import Outbox_
 from tests.conftest import Configure
 from tests.doctor.crew import appears
@@ -34,7 +35,7 @@ def fail_all(box: Outbox, count: int = 1, event_type: str = "order.placed", **fi
 
     events = emit(count, event_type, **fields)
     box.process_pending_events(count)
-    outbox._registry.clear()
+    current_outbox.registry.clear()
     return events
 
 
@@ -400,7 +401,8 @@ def test_every_command_explains_itself(name: str, command: Outbox_) -> None:
 def test_the_module_that_configures_the_database_can_be_named(url: str, box: Outbox, tmp_path: Path) -> None:
     emit(2)
     (tmp_path / "app.py").write_text(
-        f"import outbox\nfrom outbox.connect import open_database\noutbox.configure(database=open_database({url!r}))\n"
+        "import outbox\nfrom outbox.storage.connect import open_database\n"
+        f"outbox.configure(database=open_database({url!r}))\n"
     )
     done = run(BIN / "outbox", "list", "-m", "app", "--json", cwd=tmp_path)
     assert len(json.loads(done.stdout)["events"]) == 2

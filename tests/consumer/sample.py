@@ -13,8 +13,8 @@ import redis
 
 import outbox
 from outbox.consumer.group import Group
-from outbox.identifier import uuid7
-from outbox.models import InboxMessage
+from outbox.storage.ids import uuid7
+from outbox.storage.models import InboxMessage
 from tests.conftest import Note
 from tests.table import becomes_true
 

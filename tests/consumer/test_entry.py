@@ -10,9 +10,9 @@ import pytest
 import outbox
 from outbox.consumer.entry import Entry, event_of
 from outbox.core import Outbox
-from outbox.destinations import Lease
-from outbox.event import Event
-from outbox.outcome import DELIVERED
+from outbox.destinations.outcome import DELIVERED
+from outbox.destinations.protocol import Lease
+from outbox.events.event import Event
 from tests.consumer.sample import MakeConsumer, Stream, consume, fields
 from tests.servers import Redis
 from tests.table import claimed, emit_one

@@ -8,7 +8,7 @@ import outbox
 from outbox.consumer import consumer as module
 from outbox.consumer import group as group_module
 from outbox.consumer.entry import Entry
-from outbox.event import Event
+from outbox.events.event import Event
 from tests.consumer.sample import GROUP, MakeConsumer, Stream, consume, make_group, note, running
 from tests.servers import Redis
 from tests.table import becomes_true

@@ -8,7 +8,7 @@ import redis
 
 import outbox
 from outbox.consumer import consumer as module
-from outbox.event import Event
+from outbox.events.event import Event
 from tests.consumer.sample import MakeConsumer, Stream, consume, note, notes, running
 from tests.servers import RedisServer
 from tests.table import becomes_true

@@ -7,7 +7,7 @@ import peewee
 import pytest
 
 import outbox
-from outbox.event import Event
+from outbox.events.event import Event
 from tests.consumer.sample import (
     MakeConsumer,
     Stream,

@@ -7,13 +7,13 @@ import psycopg
 import pytest
 
 import outbox
-from outbox.connect import open_database
 from outbox.consumer import outage
 from outbox.consumer.session import Server, Session
 from outbox.core import Outbox
-from outbox.database import dialect_of
-from outbox.event import Event
-from outbox.tables import Tables
+from outbox.events.event import Event
+from outbox.storage.connect import open_database
+from outbox.storage.dialect import dialect_of
+from outbox.table_names import Tables
 from tests.consumer.sample import MakeConsumer, Stream, consume, dealt_with, note, notes
 from tests.servers import PostgresServer
 from tests.table import becomes_true

@@ -7,11 +7,11 @@ import pytest
 
 import outbox
 from outbox.consumer import consumer as module
+from outbox.consumer.counts import Tally
 from outbox.consumer.entry import Entry
-from outbox.consumer.fate import Again
+from outbox.consumer.entry_outcome import Again
 from outbox.consumer.settle import settle
-from outbox.consumer.tally import Tally
-from outbox.event import Event
+from outbox.events.event import Event
 from tests.consumer.sample import (
     Crash,
     MakeConsumer,

@@ -6,8 +6,8 @@ import pytest
 
 from outbox.core import Outbox
 from outbox.delivery.batch import Batch, Delivery
-from outbox.models import DELIVERED
-from outbox.retry import Standing
+from outbox.delivery.retry import Standing
+from outbox.storage.models import DELIVERED
 from tests.table import claimed, emit, ids
 
 GOT_IT = Standing(state=DELIVERED, attempts=1)

@@ -10,11 +10,11 @@ import pytest
 
 import outbox
 from outbox.core import Outbox
-from outbox.delivery import count_due
 from outbox.delivery.claim import claim
-from outbox.event import Event
-from outbox.models import DELIVERED, FAILED, PENDING, SENDING
-from outbox.timestamp import EARLIEST
+from outbox.delivery.deliver import count_due
+from outbox.events.event import Event
+from outbox.storage.models import DELIVERED, FAILED, PENDING, SENDING
+from outbox.storage.timestamp import EARLIEST
 from tests.conftest import Configure
 from tests.table import (
     becomes_true,

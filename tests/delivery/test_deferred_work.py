@@ -9,7 +9,7 @@ import pytest
 
 import outbox
 from outbox.core import Outbox
-from outbox.models import DELIVERED, PENDING
+from outbox.storage.models import DELIVERED, PENDING
 from tests.inbox.traces import remembered
 from tests.table import emit_one, error_of, stored
 

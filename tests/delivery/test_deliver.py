@@ -7,11 +7,11 @@ from datetime import timedelta
 import pytest
 
 import outbox
-from outbox import delivery
 from outbox.core import Outbox
+from outbox.delivery import deliver as delivery
 from outbox.errors import SettingsError, TransactionOpen
-from outbox.models import DELIVERED, FAILED, PENDING
 from outbox.settings import Settings
+from outbox.storage.models import DELIVERED, FAILED, PENDING
 from tests.conftest import Configure
 from tests.table import change, claimed, emit, emit_one, error_of, let_pass, statuses, stored
 

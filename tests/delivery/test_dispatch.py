@@ -11,10 +11,10 @@ import pytest
 
 import outbox
 from outbox.core import Outbox
-from outbox.event import Event
-from outbox.gates import gate
-from outbox.models import DELIVERED, FAILED, PENDING
-from outbox.outcome import Delivered, Failed, Outcome, Retry
+from outbox.destinations.outcome import Delivered, Failed, Outcome, Retry
+from outbox.events.event import Event
+from outbox.storage.models import DELIVERED, FAILED, PENDING
+from outbox.throttle import gate
 from tests.conftest import Configure, Note
 from tests.table import (
     at_work,

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import outbox
-from outbox import delivery
-from outbox.bell import Bell
 from outbox.core import Outbox
-from outbox.delivery.pace import Pace
-from outbox.models import DELIVERED, PENDING, SENDING
+from outbox.delivery import deliver as delivery
+from outbox.delivery.batch_size import Pace
+from outbox.notify.notifier import Bell
+from outbox.storage.models import DELIVERED, PENDING, SENDING
 from tests.conftest import Configure
 from tests.table import becomes_true, claimed, emit, expire_leases, passes, statuses
 

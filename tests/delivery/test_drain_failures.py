@@ -7,10 +7,11 @@ import pytest
 from playhouse.pool import MaxConnectionsExceeded
 
 import outbox
-from outbox.admin.doctor import OK, PROBLEM
-from outbox.admin.records import Process
+from outbox.admin.doctor.check import OK, PROBLEM
 from outbox.core import Outbox
 from outbox.delivery.drain_failures import ERROR_LENGTH, DrainFailures
+from outbox.storage.records import Process
+from outbox.telemetry.process_reports import WORKER
 from tests.conftest import Configure
 from tests.doctor.consultation import finding_of
 from tests.table import emit, on_postgres
@@ -29,7 +30,7 @@ def test_a_process_that_gets_no_connection_says_so(configure: Configure, databas
         for _ in range(3):
             with pytest.raises(MaxConnectionsExceeded):
                 box.drain()
-        box.publisher._try(lambda: box.publisher._publish(outbox.publish.WORKER))  # as its thread does
+        box.publisher._try(lambda: box.publisher._publish(WORKER))  # as its thread does
     finally:
         database._max_connections, database._wait_timeout = size, timeout
         database._close(taken)

@@ -6,10 +6,10 @@ from contextlib import ExitStack
 import pytest
 
 import outbox
-from outbox import delivery
 from outbox.core import Outbox
+from outbox.delivery import deliver as delivery
 from outbox.delivery.drain_limit import DrainLimit
-from outbox.models import DELIVERED
+from outbox.storage.models import DELIVERED
 from tests.conftest import Configure
 from tests.crowd import at_once, elsewhere
 from tests.table import emit, emit_one, statuses

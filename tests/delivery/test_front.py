@@ -8,7 +8,7 @@ import pytest
 import outbox
 from outbox.core import Outbox
 from outbox.delivery.claim import claim
-from outbox.delivery.front import Front
+from outbox.delivery.scan_position import Front
 from tests.table import change, claimed, emit, emit_one, expire_leases, ids, on_postgres, statements, stored
 
 

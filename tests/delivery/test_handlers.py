@@ -10,11 +10,11 @@ import pytest
 
 import outbox
 from outbox.core import Outbox
+from outbox.delivery.retry import ERROR_LENGTH
 from outbox.destinations.pattern import Pattern
+from outbox.destinations.registry import LOOKUPS_KEPT, Registry
 from outbox.errors import RegistrationError
-from outbox.models import DELIVERED, FAILED, NAME_LENGTH, PENDING
-from outbox.registry import LOOKUPS_KEPT, Registry
-from outbox.retry import ERROR_LENGTH
+from outbox.storage.models import DELIVERED, FAILED, NAME_LENGTH, PENDING
 from tests.conftest import Note
 from tests.table import emit, emit_one, error_of, let_pass, statuses, stored
 

@@ -17,17 +17,17 @@ from typing import Any
 import pytest
 
 import outbox
-from outbox import timestamp
-from outbox.bell import Bell
 from outbox.core import Outbox
 from outbox.delivery.claim import claim
 from outbox.delivery.dispatch import dispatch
-from outbox.event import Event
-from outbox.gates import gate
-from outbox.gates import state as states
-from outbox.limits import Limits
-from outbox.models import DELIVERED, FAILED, PENDING, SENDING, OutboxEvent
-from outbox.outcome import Delivered, Outcome
+from outbox.destinations.limits import Limits
+from outbox.destinations.outcome import Delivered, Outcome
+from outbox.events.event import Event
+from outbox.notify.notifier import Bell
+from outbox.storage import timestamp
+from outbox.storage.models import DELIVERED, FAILED, PENDING, SENDING, OutboxEvent
+from outbox.throttle import gate
+from outbox.throttle import state as states
 from tests.conftest import Configure
 from tests.delivery.test_lease import sees_leases
 from tests.processes import Stage, make_stage, stage

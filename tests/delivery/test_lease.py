@@ -10,11 +10,12 @@ import peewee
 import pytest
 
 import outbox
-from outbox.bell import Bell
+from outbox import current_outbox
 from outbox.core import Outbox
-from outbox.delivery import count_due
 from outbox.delivery.batch import Delivery
-from outbox.models import DELIVERED, PENDING, SENDING, OutboxEvent
+from outbox.delivery.deliver import count_due
+from outbox.notify.notifier import Bell
+from outbox.storage.models import DELIVERED, PENDING, SENDING, OutboxEvent
 from tests.conftest import Configure
 from tests.delivery.test_settle import end_connections
 from tests.table import (
@@ -268,8 +269,8 @@ class TestTheThread:
             assert box.process_pending_events() == {"processed": 1, "remaining": 0}
             assert box.leases._thread is None
         finally:
-            outbox._registry.clear()
-            outbox._current = None
+            current_outbox.registry.clear()
+            current_outbox.forget()
             database.close()
 
 

@@ -6,9 +6,9 @@ import outbox
 from outbox.core import Outbox
 from outbox.delivery.batch import Delivery
 from outbox.delivery.plan import plan
-from outbox.models import DELIVERED, FAILED, OutboxEvent
-from outbox.retry import NOBODY, WAITING
-from outbox.timestamp import to_text
+from outbox.delivery.retry import NOBODY, WAITING
+from outbox.storage.models import DELIVERED, FAILED, OutboxEvent
+from outbox.storage.timestamp import to_text
 from tests.table import LONG_AGO, change, claimed, emit_one, expire_leases
 
 FAR_AHEAD = LONG_AGO.replace(year=2120)

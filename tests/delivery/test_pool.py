@@ -14,9 +14,9 @@ from playhouse.pool import MaxConnectionsExceeded, PooledPostgresqlDatabase
 import outbox
 from outbox.core import Outbox
 from outbox.delivery import group, lease
-from outbox.limits import Limits
-from outbox.models import DELIVERED, PENDING
-from outbox.pool_size import PoolSize, check_pool, pool_size
+from outbox.delivery.pool_size import PoolSize, check_pool, pool_size
+from outbox.destinations.limits import Limits
+from outbox.storage.models import DELIVERED, PENDING
 from tests.conftest import Note
 from tests.table import (
     PATIENCE_SECONDS,

@@ -11,13 +11,14 @@ import psycopg
 import pytest
 
 import outbox
-from outbox import retry
+from outbox import current_outbox
 from outbox.core import Outbox
-from outbox.counters import Series
+from outbox.delivery import retry
 from outbox.delivery.batch import Delivery
 from outbox.delivery.dispatch import dispatch
 from outbox.delivery.settle import close, give_back, settle
-from outbox.models import DELIVERED, FAILED, PENDING, SENDING, OutboxEvent
+from outbox.storage.models import DELIVERED, FAILED, PENDING, SENDING, OutboxEvent
+from outbox.telemetry.counters import Series
 from tests.table import (
     PATIENCE_SECONDS,
     change,
@@ -138,7 +139,7 @@ class TestLatency:
         emit_one(max_attempts=1)
         box.process_pending_events()
         let_pass(days=1)
-        outbox._registry.clear()
+        current_outbox.registry.clear()
         outbox.handler("order.*", name="moody")(lambda _: None)
         box.retry_failed_events()
         box.process_pending_events()

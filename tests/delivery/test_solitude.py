@@ -5,10 +5,10 @@ from threading import Event as Gate
 import pytest
 
 import outbox
-from outbox.bell import Bell
 from outbox.core import Outbox
-from outbox.delivery import solitude
-from outbox.models import DELIVERED, SENDING
+from outbox.delivery import quarantine as solitude
+from outbox.notify.notifier import Bell
+from outbox.storage.models import DELIVERED, SENDING
 from tests.conftest import Configure
 from tests.table import (
     PATIENCE_SECONDS,

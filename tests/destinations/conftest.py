@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from outbox.destinations.webhook import Webhook
+from outbox.webhooks.webhook import Webhook
 from tests.destinations.sample import MakeWebhook
 
 

@@ -8,14 +8,15 @@ from uuid import UUID
 
 import pytest
 
-from outbox.destinations import Lease
-from outbox.destinations.webhook import Webhook
+from outbox.destinations.outcome import Failed, Outcome, Retry
+from outbox.destinations.protocol import Lease
 from outbox.errors import Unavailable
-from outbox.event import Event
-from outbox.identifier import uuid7
-from outbox.outcome import Failed, Outcome, Retry
-from outbox.transport import Answer, NotReached, Request, Response, resolver
-from outbox.transport.resolver import Address
+from outbox.events.event import Event
+from outbox.storage.ids import uuid7
+from outbox.webhooks.transport import resolver
+from outbox.webhooks.transport.protocol import Answer, NotReached, Request, Response
+from outbox.webhooks.transport.resolver import Address
+from outbox.webhooks.webhook import Webhook
 
 NOW = datetime(2026, 1, 31, 12, 0, 0, 250_000, tzinfo=UTC)
 SECRET = "whsec_c2VjcmV0IHdpdGggdHdlbnR5LWZvdXIgYnl0ZXMh"

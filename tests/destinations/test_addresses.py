@@ -4,10 +4,10 @@ import socket
 
 import pytest
 
-from outbox.outcome import DELIVERED
-from outbox.transport import network, resolver, transfer
-from outbox.transport.address import is_public
-from outbox.transport.resolver import Address
+from outbox.destinations.outcome import DELIVERED
+from outbox.webhooks.transport import network, resolver, transfer
+from outbox.webhooks.transport.address import is_public
+from outbox.webhooks.transport.resolver import Address
 from tests.destinations.sample import MakeWebhook, deliver, deliver_one, retried, sample
 from tests.receiver import LOOPBACK, Receiver, answers
 

@@ -7,9 +7,9 @@ import pytest
 from cloudevents.core.base import BaseCloudEvent
 from cloudevents.core.bindings.http import HTTPMessage, from_binary_event, from_http_event, from_structured_event
 
-from outbox import cloudevents
-from outbox.event import Event
-from outbox.outcome import DELIVERED
+from outbox.destinations.outcome import DELIVERED
+from outbox.events import cloudevents
+from outbox.events.event import Event
 from tests.destinations.sample import NOW, MakeWebhook, deliver_one, sample
 from tests.receiver import Received, Receiver
 

@@ -9,9 +9,9 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from outbox.outcome import DELIVERED
-from outbox.transport import resolver
-from outbox.transport.resolver import Address
+from outbox.destinations.outcome import DELIVERED
+from outbox.webhooks.transport import resolver
+from outbox.webhooks.transport.resolver import Address
 from tests.destinations.sample import MakeWebhook, deliver, deliver_one, resolving_to, sample, unavailable
 from tests.receiver import (
     LOOPBACK,

@@ -8,8 +8,9 @@ import pytest
 import redis
 
 import outbox
-from outbox.destinations import declared
-from outbox.registry import Registry
+from outbox import configured_destinations as declared
+from outbox import current_outbox
+from outbox.destinations.registry import Registry
 from outbox.settings import Settings
 from tests.conftest import Configure
 from tests.processes import BIN, MakeStage, make_stage
@@ -44,7 +45,7 @@ def entries(server: Redis, stream: str) -> list[dict[bytes, bytes]]:
 
 
 def names() -> list[str]:
-    return sorted(outbox._registry.destinations)
+    return sorted(current_outbox.registry.destinations)
 
 
 class TestAStream:
@@ -151,7 +152,7 @@ class TestOtherSettings:
     def test_replace_what_earlier_ones_named(self, configure: Configure) -> None:
         configure(redis_url=REDIS, stream="old")
         configure(redis_url=REDIS, stream="new")
-        assert repr(outbox._registry.destinations["stream"]) == "<RedisStream 'stream' to 'new'>"
+        assert repr(current_outbox.registry.destinations["stream"]) == "<RedisStream 'stream' to 'new'>"
 
     def test_remove_what_they_do_not_name_and_leave_what_is_in_code(self, configure: Configure) -> None:
         configure(redis_url=REDIS, stream="old")
@@ -172,13 +173,13 @@ class TestOtherSettings:
         for wrong in ({"stream": "{bad}"}, {"stream": "other", "dispatch": "pigeon"}, {"webhook_secret": "hush"}):
             with pytest.raises(outbox.SettingsError):
                 configure(**{"redis_url": REDIS} | wrong)
-            assert repr(outbox._registry.destinations["stream"]) == "<RedisStream 'stream' to 'good'>"
+            assert repr(current_outbox.registry.destinations["stream"]) == "<RedisStream 'stream' to 'good'>"
 
     def test_of_another_outbox_are_its_own(self, configure: Configure) -> None:
         configure(redis_url=REDIS, stream="mine")
         other = outbox.Outbox(Settings(dispatch="off", redis_url=REDIS, stream="theirs"), registry=Registry())
         assert repr(other.registry.destinations["stream"]) == "<RedisStream 'stream' to 'theirs'>"
-        assert repr(outbox._registry.destinations["stream"]) == "<RedisStream 'stream' to 'mine'>"
+        assert repr(current_outbox.registry.destinations["stream"]) == "<RedisStream 'stream' to 'mine'>"
 
 
 class TestANameThatIsTaken:
@@ -193,10 +194,10 @@ class TestANameThatIsTaken:
 
     def test_in_code_is_refused_in_the_settings_and_nothing_of_them_is_registered(self, configure: Configure) -> None:
         outbox.handler("*", name="stream")(lambda _: None)
-        handler = outbox._registry.destinations["stream"]
+        handler = current_outbox.registry.destinations["stream"]
         with pytest.raises(outbox.RegistrationError, match=self.CLASH):
             configure(redis_url=REDIS, stream="events", webhook_url=URL, webhook_secret=SECRET)
-        assert dict(outbox._registry.destinations) == {"stream": handler}
+        assert dict(current_outbox.registry.destinations) == {"stream": handler}
 
     def test_twice_in_code_has_nothing_to_do_with_the_settings(self) -> None:
         registry = Registry()
@@ -212,8 +213,8 @@ def test_a_registry_with_nothing_but_declared_destinations_is_not_empty(configur
 
 def test_a_registry_that_was_cleared_knows_nothing_of_what_was_declared(configure: Configure) -> None:
     configure(redis_url=REDIS, stream="events")
-    outbox._registry.clear()
-    assert outbox._registry.is_empty
+    current_outbox.registry.clear()
+    assert current_outbox.registry.is_empty
     outbox.handler("*", name="stream")(lambda _: None)
     with pytest.raises(outbox.RegistrationError):
         configure(redis_url=REDIS, stream="events")

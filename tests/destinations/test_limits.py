@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outbox.outcome import DELIVERED
-from outbox.transport import limits, loop, response
-from outbox.transport.heads import Heads
-from outbox.transport.limits import (
+from outbox.destinations.outcome import DELIVERED
+from outbox.webhooks.transport import limits, loop, response
+from outbox.webhooks.transport.heads import Heads
+from outbox.webhooks.transport.limits import (
     BODY_LINES,
     BODY_WIRE_BYTES,
     HEAD_BYTES,

@@ -12,10 +12,10 @@ from typing import Any
 import certifi
 import pytest
 
-from outbox.destinations.webhook import Webhook
+from outbox.destinations.limits import Limits
 from outbox.errors import RegistrationError
-from outbox.limits import Limits
-from outbox.transport.authorities import Authorities
+from outbox.webhooks.transport.authorities import Authorities
+from outbox.webhooks.webhook import Webhook
 from tests.destinations.sample import SECRET, Backwards
 
 URL = "https://receiver.example/hook"
@@ -256,7 +256,7 @@ class TestHttpx:
 
     def test_it_is_imported_with_the_first_delivery_only(self) -> None:
         program = (
-            "import sys, outbox, outbox.webhooks; from outbox.destinations.webhook import Webhook\n"
+            "import sys, outbox, outbox.webhooks; from outbox.webhooks.webhook import Webhook\n"
             f"webhook = Webhook('hook', {URL!r}, secret={SECRET!r})\n"
             "assert not {'httpx', 'httpcore', 'ssl_context'} & sys.modules.keys(), sorted(sys.modules)\n"
             "webhook.transport; assert {'httpx', 'httpcore'} <= sys.modules.keys()"
@@ -275,7 +275,7 @@ class TestCurl:
 
     def test_it_is_imported_with_the_first_delivery_only_and_httpx_never(self) -> None:
         program = (
-            "import sys, outbox, outbox.webhooks; from outbox.destinations.webhook import Webhook\n"
+            "import sys, outbox, outbox.webhooks; from outbox.webhooks.webhook import Webhook\n"
             f"webhook = Webhook('hook', {URL!r}, secret={SECRET!r}, client='curl')\n"
             "assert 'pycurl' not in sys.modules\n"
             "list(webhook.deliver([], outbox.Lease.lasting(1)))\n"

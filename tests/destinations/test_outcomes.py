@@ -5,12 +5,12 @@ from datetime import timedelta
 
 import pytest
 
-from outbox.confidential import Confidential
-from outbox.destinations import Lease
+from outbox.destinations.outcome import DELIVERED, Failed, Outcome, Retry
+from outbox.destinations.protocol import Lease
 from outbox.errors import Unavailable
-from outbox.outcome import DELIVERED, Failed, Outcome, Retry
-from outbox.timestamp import DatabaseClock
-from outbox.transport import response
+from outbox.storage.timestamp import DatabaseClock
+from outbox.webhooks.redaction import Confidential
+from outbox.webhooks.transport import response
 from tests.destinations.sample import (
     NOW,
     MakeWebhook,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from outbox.outcome import DELIVERED
+from outbox.destinations.outcome import DELIVERED
 from tests.destinations.sample import MakeWebhook, deliver, deliver_one, sample, unavailable
 from tests.receiver import Receiver
 

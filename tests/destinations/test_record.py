@@ -8,13 +8,13 @@ import psycopg
 import pytest
 
 import outbox
-from outbox import retention
-from outbox.admin import audit
 from outbox.core import Outbox
 from outbox.destinations import record
 from outbox.destinations.record import retire, retire_absent
 from outbox.destinations.recorded import read
 from outbox.errors import RegistrationError, SchemaError
+from outbox.operations import audit
+from outbox.storage import retention
 from tests.conftest import Configure
 from tests.crowd import at_once
 from tests.recorded import let_records_age, recorded

@@ -9,12 +9,13 @@ import pytest
 from standardwebhooks.webhooks import Webhook as Reference
 
 import outbox
-from outbox import envelope, webhooks
-from outbox.destinations import Lease
-from outbox.destinations.webhook import Webhook
-from outbox.event import Event
-from outbox.outcome import DELIVERED
-from outbox.timestamp import DatabaseClock
+from outbox import webhooks
+from outbox.destinations.outcome import DELIVERED
+from outbox.destinations.protocol import Lease
+from outbox.events import envelope
+from outbox.events.event import Event
+from outbox.storage.timestamp import DatabaseClock
+from outbox.webhooks.webhook import Webhook
 from tests.destinations.sample import OTHER_SECRET, SECRET, MakeWebhook, deliver, deliver_one, sample
 from tests.receiver import Received, Receiver, answers
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outbox import retry_after
+from outbox.webhooks import retry_after
 
 NOW = datetime(2026, 1, 31, 12, 0, 0, tzinfo=UTC)
 DAY = 24 * 3600

@@ -13,12 +13,13 @@ from threading import Event as Gate
 
 import pytest
 
-from outbox.destinations import Lease
-from outbox.destinations.webhook import Webhook
-from outbox.event import Event
-from outbox.outcome import DELIVERED
-from outbox.transport import Refused, Request, pace
-from outbox.transport.pace import Pace
+from outbox.destinations.outcome import DELIVERED
+from outbox.destinations.protocol import Lease
+from outbox.events.event import Event
+from outbox.webhooks.transport import concurrency as pace
+from outbox.webhooks.transport.concurrency import Pace
+from outbox.webhooks.transport.protocol import Refused, Request
+from outbox.webhooks.webhook import Webhook
 from tests.destinations.sample import Backwards, MakeWebhook, deliver, deliver_one, retried, sample, unavailable
 from tests.receiver import Exchange, Line, Receiver, Reply, answers, hangs_up, never_answers, resets
 from tests.table import PATIENCE_SECONDS, becomes_true, passes

@@ -11,11 +11,11 @@ import redis
 
 import outbox
 from outbox.core import Outbox
-from outbox.destinations import Lease
+from outbox.destinations.outcome import DELIVERED, Outcome, Retry
+from outbox.destinations.protocol import Lease
 from outbox.destinations.stream import SHORTEST_TIMEOUT
-from outbox.event import Event
-from outbox.outcome import DELIVERED, Outcome, Retry
-from outbox.redis_client import is_out_of_order
+from outbox.events.event import Event
+from outbox.storage.redis_client import is_out_of_order
 from tests.flights import flights
 from tests.program import run_python
 from tests.servers import Redis, RedisServer

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import trustme
 
-from outbox.outcome import DELIVERED
-from outbox.transport import address, sender, transfer
-from outbox.transport.resolver import Address
+from outbox.destinations.outcome import DELIVERED
+from outbox.webhooks.transport import address, sender, transfer
+from outbox.webhooks.transport.resolver import Address
 from tests.destinations.sample import MakeWebhook, deliver, deliver_one, resolving_to, sample, unavailable
 from tests.receiver import LOOPBACK, Line, Receiver, answers, drips_its_body, tunnels
 

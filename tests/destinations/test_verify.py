@@ -17,8 +17,8 @@ from standardwebhooks.webhooks import WebhookVerificationError
 import outbox.errors
 from outbox import webhooks
 from outbox.errors import OutboxError
-from outbox.signature import read_keys
-from outbox.webhooks import VerificationError, new_secret, verify
+from outbox.webhooks.signature import read_keys
+from outbox.webhooks.verify import VerificationError, new_secret, verify
 from tests.destinations.sample import OTHER_SECRET, SECRET
 
 NOW = datetime(2026, 1, 31, 12, 0, 0, tzinfo=UTC)

@@ -9,8 +9,8 @@ import pytest
 
 from outbox import webhooks
 from outbox.core import Outbox
-from outbox.destinations.webhook import Webhook
-from outbox.models import DELIVERED, FAILED, PENDING
+from outbox.storage.models import DELIVERED, FAILED, PENDING
+from outbox.webhooks.webhook import Webhook
 from tests.conftest import Configure
 from tests.destinations.sample import SECRET, MakeWebhook
 from tests.receiver import Receiver, answers, never_answers

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from outbox.admin.doctor import LEVELS, Finding, Thresholds
+from outbox.admin.doctor.check import LEVELS, Finding, Thresholds
 from outbox.admin.doctor.examine import CHECKS, examine
 from outbox.core import Outbox
 

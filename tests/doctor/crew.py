@@ -5,9 +5,9 @@ from typing import Any
 from uuid import uuid4
 
 from outbox.admin.overview import database_now
-from outbox.admin.records import Process
 from outbox.core import Outbox
-from outbox.publish import WORKER
+from outbox.storage.records import Process
+from outbox.telemetry.process_reports import WORKER
 
 SETTINGS = {"queue": "outbox", "lease_seconds": 30.0, "max_run_seconds": 300.0}
 

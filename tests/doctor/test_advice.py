@@ -11,8 +11,8 @@ import click
 import pytest
 
 import outbox
-from outbox.admin import doctor
-from outbox.admin.doctor import NOTE, OK, note, ok
+from outbox.admin.doctor import check as doctor
+from outbox.admin.doctor.check import NOTE, OK, note, ok
 from outbox.admin.doctor.examine import CHECKS
 from outbox.cli import cli
 from outbox.dramatiq.doctor import SWEEP

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 import outbox
-from outbox.admin.doctor import OK, PROBLEM, WARNING
+from outbox.admin.doctor.check import OK, PROBLEM, WARNING
 from outbox.admin.overview import database_now
-from outbox.admin.records import Minute
 from outbox.core import Outbox
-from outbox.publish import WORKER
+from outbox.storage.records import Minute
+from outbox.telemetry.process_reports import WORKER
 from tests.conftest import Configure
 from tests.doctor.consultation import advice_of, finding_of
 from tests.doctor.crew import appears

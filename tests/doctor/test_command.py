@@ -9,14 +9,28 @@ import pytest
 from click.testing import CliRunner, Result
 
 import outbox
-from outbox.admin.doctor import LEVELS, NOTE, OK, PROBLEM, WARNING, Check, Context, Finding, note, ok, problem, warning
+from outbox import current_outbox
+from outbox.admin.doctor.check import (
+    LEVELS,
+    NOTE,
+    OK,
+    PROBLEM,
+    WARNING,
+    Check,
+    Context,
+    Finding,
+    note,
+    ok,
+    problem,
+    warning,
+)
 from outbox.admin.doctor.examine import CHECKS, examine, secrets_of, worst
 from outbox.cli import cli
 from outbox.cli.doctor import EXIT_CODES, as_text
-from outbox.confidential import HIDDEN
 from outbox.core import Outbox
-from outbox.publish import UP
 from outbox.settings import Settings
+from outbox.telemetry.process_reports import UP
+from outbox.webhooks.redaction import HIDDEN
 from tests.conftest import Configure
 from tests.doctor.consultation import finding_of
 from tests.doctor.crew import appears
@@ -61,7 +75,7 @@ def test_warnings_exit_with_1_and_come_last_with_what_to_do_below_them(healthy: 
     outbox.handler("*", name="billing")(_reject)
     emit(1)
     healthy.process_pending_events()
-    outbox._registry.clear()
+    current_outbox.registry.clear()
     done = run_here()
     *_, what, advice, empty, summary = done.output.splitlines()
     assert done.exit_code == 1

@@ -7,7 +7,7 @@ import psycopg
 import pytest
 from playhouse.pool import PooledPostgresqlDatabase
 
-from outbox.admin.doctor import NOTE, OK
+from outbox.admin.doctor.check import NOTE, OK
 from outbox.core import Outbox
 from outbox.settings import Settings
 from tests.doctor.consultation import advice_of, finding_of

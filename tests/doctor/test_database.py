@@ -8,11 +8,12 @@ import psycopg
 import pytest
 from psycopg.sql import SQL, Identifier
 
-from outbox.admin.doctor import OK, PROBLEM, WARNING, database
+from outbox.admin.doctor import database
+from outbox.admin.doctor.check import OK, PROBLEM, WARNING
 from outbox.admin.doctor.examine import examine
-from outbox.connect import open_database
 from outbox.core import Outbox
 from outbox.settings import Settings
+from outbox.storage.connect import open_database
 from tests.doctor.consultation import advice_of, finding_of, findings_of
 from tests.servers import PostgresServer, free_port
 from tests.table import on_postgres

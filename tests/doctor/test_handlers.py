@@ -3,9 +3,10 @@
 import pytest
 
 import outbox
-from outbox.admin.doctor import NOTE, OK, PROBLEM
+from outbox import current_outbox
+from outbox.admin.doctor.check import NOTE, OK, PROBLEM
 from outbox.core import Outbox
-from outbox.publish import WORKER
+from outbox.telemetry.process_reports import WORKER
 from tests.doctor.consultation import advice_of, finding_of, findings_of
 from tests.doctor.crew import appears, knows
 from tests.table import emit, let_pass
@@ -50,12 +51,12 @@ def test_a_type_that_is_ignored_is_fine_as_a_real_worker_publishes_it(box: Outbo
     outbox.handler("user.*", name="mail")(lambda event: None)
     box.publisher.kind = WORKER
     box.publisher.publish()
-    outbox._registry.clear()
+    current_outbox.registry.clear()
     assert finding_of(box, "handlers").level == PROBLEM
     outbox.handler("user.*", name="mail")(lambda event: None)
     outbox.ignore("order.*")
     box.publisher.publish()
-    outbox._registry.clear()
+    current_outbox.registry.clear()
     assert finding_of(box, "handlers").level == OK
 
 
@@ -73,7 +74,7 @@ def stranded(box: Outbox) -> Outbox:
     outbox.handler("user.*", name="mail")(lambda event: None)
     emit(2, "order.placed")
     box.process_pending_events()
-    outbox._registry.clear()
+    current_outbox.registry.clear()
     outbox.handler("*", name="everything")(lambda event: None)
     return box
 
@@ -97,7 +98,7 @@ def test_events_that_wait_for_a_destination_that_a_worker_lacks_are_a_problem(bo
     emit(1)
     box.process_pending_events()
     assert finding_of(box, "handlers").level == OK
-    outbox._registry.clear()
+    current_outbox.registry.clear()
     outbox.handler("*", name="everything")(lambda event: None)
     let_pass(hours=1)
     box.process_pending_events()

@@ -11,10 +11,10 @@ import psycopg
 import pytest
 from psycopg import pq
 
-from outbox.admin.doctor import NOTE, OK, PROBLEM, WARNING
-from outbox.connect import open_database
+from outbox.admin.doctor.check import NOTE, OK, PROBLEM, WARNING
 from outbox.core import Outbox
 from outbox.settings import Settings
+from outbox.storage.connect import open_database
 from tests.doctor.consultation import advice_of, commands_in, finding_of, findings_of
 from tests.servers import PostgresServer
 from tests.table import becomes_true, emit, on_postgres

@@ -3,10 +3,10 @@
 import pytest
 
 import outbox
-from outbox.admin.doctor import NOTE, OK, PROBLEM, WARNING
-from outbox.admin.records import Process
+from outbox.admin.doctor.check import NOTE, OK, PROBLEM, WARNING
 from outbox.core import Outbox
-from outbox.publish import APPLICATION, SCHEDULER, UP, WORKER
+from outbox.storage.records import Process
+from outbox.telemetry.process_reports import APPLICATION, SCHEDULER, UP, WORKER
 from tests.conftest import Configure
 from tests.doctor.consultation import advice_of, finding_of, findings_of
 from tests.doctor.crew import appears, knows

@@ -7,7 +7,8 @@ import pytest
 import redis
 
 import outbox
-from outbox.admin.doctor import NOTE, OK, PROBLEM, WARNING
+from outbox import current_outbox
+from outbox.admin.doctor.check import NOTE, OK, PROBLEM, WARNING
 from outbox.core import Outbox
 from tests.conftest import Configure
 from tests.doctor.consultation import advice_of, commands_in, finding_of
@@ -126,7 +127,7 @@ def test_without_persistence_a_stream_is_lost_which_is_a_warning_and_the_advice_
 @once
 def test_a_stream_that_only_a_worker_knows_counts_as_well(with_stream: Outbox) -> None:
     with_stream.publisher.publish()
-    outbox._registry.clear()
+    current_outbox.registry.clear()
     assert finding_of(with_stream, "persistence").level == WARNING
 
 

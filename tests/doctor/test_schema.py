@@ -5,13 +5,13 @@ from typing import Any
 import psycopg
 import pytest
 
-from outbox import schema
-from outbox.admin.doctor import OK, PROBLEM, WARNING
+from outbox.admin.doctor.check import OK, PROBLEM, WARNING
 from outbox.admin.doctor.examine import examine
 from outbox.admin.doctor.schema import _tables, _wanted
-from outbox.connect import open_database
 from outbox.core import Outbox
 from outbox.settings import Settings
+from outbox.storage import schema
+from outbox.storage.connect import open_database
 from tests.doctor.consultation import advice_of, commands_in, finding_of, findings_of
 from tests.table import emit, on_postgres
 

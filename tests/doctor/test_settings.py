@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 import outbox
-from outbox.admin.doctor import NOTE, OK, PROBLEM, WARNING
+from outbox.admin.doctor.check import NOTE, OK, PROBLEM, WARNING
 from outbox.admin.doctor.settings import retries_hours
 from outbox.core import Outbox
 from outbox.settings import Settings

@@ -6,11 +6,11 @@ from pathlib import Path
 import peewee
 import pytest
 
-from outbox.admin.doctor import NOTE, OK, PROBLEM, WARNING
+from outbox.admin.doctor.check import NOTE, OK, PROBLEM, WARNING
 from outbox.admin.doctor.examine import examine
-from outbox.connect import open_database
 from outbox.core import Outbox
 from outbox.settings import Settings
+from outbox.storage.connect import open_database
 from tests.doctor.consultation import advice_of, commands_in, finding_of
 
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from outbox.admin.doctor import OK, PROBLEM, Finding
+from outbox.admin.doctor.check import OK, PROBLEM, Finding
 from outbox.admin.doctor.examine import examine
 from outbox.core import Outbox
 from outbox.dramatiq import doctor, wakeup
 from outbox.dramatiq.broker import broker_in_use
-from outbox.publish import WORKER
+from outbox.telemetry.process_reports import WORKER
 from tests.conftest import Configure
 from tests.doctor.crew import appears
 from tests.servers import Redis, wait_until

@@ -13,7 +13,7 @@ from outbox.core import Outbox
 from outbox.destinations.recorded import REFRESH_SECONDS
 from outbox.dramatiq import fallback_poller
 from outbox.dramatiq.fallback_poller import FallbackPoller
-from outbox.publish import APPLICATION, UP, WORKER
+from outbox.telemetry.process_reports import APPLICATION, UP, WORKER
 from tests.conftest import Configure
 from tests.jobs.test_broker import run_python
 from tests.processes import BIN, MakeStage, Stage

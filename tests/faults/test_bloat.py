@@ -8,11 +8,11 @@ import psycopg
 import pytest
 
 import outbox
-from outbox.connect import open_database
 from outbox.core import Outbox
-from outbox.emit import NewEvent
+from outbox.events.emit import NewEvent
 from outbox.settings import Settings
-from outbox.sql import POSTGRES
+from outbox.storage.connect import open_database
+from outbox.storage.statements import POSTGRES
 from tests.processes import close_all
 from tests.servers import PostgresServer, wait_until
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from outbox import crash
+from outbox import crash_points
 from tests.processes import BIN, HANDLERS, MakeStage
 from tests.program import run, run_python
 
@@ -15,17 +15,17 @@ from tests.program import run, run_python
 @pytest.mark.parametrize(
     ("point", "events", "twice"),
     [
-        (crash.AFTER_CLAIM, 20, 0),  # none was begun
-        (crash.AFTER_SEND, 20, 1),  # the first one was sent
-        (crash.BEFORE_SETTLE, 1, 1),  # it was sent, and nobody knows
-        (crash.AFTER_SETTLE, 1, 0),  # all is written
+        (crash_points.AFTER_CLAIM, 20, 0),  # none was begun
+        (crash_points.AFTER_SEND, 20, 1),  # the first one was sent
+        (crash_points.BEFORE_SETTLE, 1, 1),  # it was sent, and nobody knows
+        (crash_points.AFTER_SETTLE, 1, 0),  # all is written
     ],
 )
 def test_a_death_costs_what_was_sent_and_not_yet_settled(
     make_stage: MakeStage, tmp_path: Path, point: str, events: int, twice: int
 ) -> None:
     stage = make_stage(lease_seconds=1)
-    stage.environment[crash.VARIABLE] = str(tmp_path)
+    stage.environment[crash_points.VARIABLE] = str(tmp_path)
     (tmp_path / point).touch()
     ids = stage.emit(events)
     doomed = stage.start("doomed", BIN / "dramatiq", "jobs", HANDLERS, "-p", "1", "-t", "1")
@@ -42,25 +42,25 @@ def test_a_death_costs_what_was_sent_and_not_yet_settled(
 
 
 PASS_EVERY_POINT = """
-from outbox import crash
+from outbox import crash_points
 
-for name in crash.POINTS:
-    crash.point(name)
-print("alive", crash.point.__name__)
+for name in crash_points.POINTS:
+    crash_points.point(name)
+print("alive", crash_points.point.__name__)
 """
 
 
 class TestTheModule:
     def test_does_nothing_without_the_variable(self, tmp_path: Path) -> None:
-        for name in crash.POINTS:
+        for name in crash_points.POINTS:
             (tmp_path / name).touch()
         assert run_python(PASS_EVERY_POINT) == "alive _go_on\n"
-        assert sorted(file.name for file in tmp_path.iterdir()) == sorted(crash.POINTS)
+        assert sorted(file.name for file in tmp_path.iterdir()) == sorted(crash_points.POINTS)
 
     def test_does_nothing_while_no_file_asks_for_it(self, tmp_path: Path) -> None:
         assert run_python(PASS_EVERY_POINT, test_crash_points=tmp_path) == "alive die_if_asked\n"
 
-    @pytest.mark.parametrize("point", crash.POINTS)
+    @pytest.mark.parametrize("point", crash_points.POINTS)
     def test_kills_whoever_takes_the_file(self, tmp_path: Path, point: str) -> None:
         (tmp_path / point).touch()
         done = run(sys.executable, "-c", PASS_EVERY_POINT, test_crash_points=tmp_path)

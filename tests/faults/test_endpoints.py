@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from outbox.gates.state import RAMP_DOUBLES_EVERY, RAMP_PER_SECOND
+from outbox.throttle.state import RAMP_DOUBLES_EVERY, RAMP_PER_SECOND
 from tests.processes import MakeStage
 from tests.receiver import (
     Exchange,

@@ -16,10 +16,10 @@ import psycopg
 import pytest
 import redis
 
-from outbox.connect import open_database
 from outbox.core import Outbox
-from outbox.emit import NewEvent
+from outbox.events.emit import NewEvent
 from outbox.settings import Settings
+from outbox.storage.connect import open_database
 from tests.processes import BIN, MakeStage, Program, Stage, close_all, stands_still
 from tests.servers import Postgres, Redis, send, wait_until
 

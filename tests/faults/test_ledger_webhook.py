@@ -13,8 +13,8 @@ import pytest
 
 import outbox
 from outbox import webhooks
-from outbox.connect import open_database
-from outbox.emit import NewEvent
+from outbox.events.emit import NewEvent
+from outbox.storage.connect import open_database
 from tests.processes import BIN, MakeStage, Program, Stage
 from tests.servers import Postgres, free_port
 from tests.serving import serve

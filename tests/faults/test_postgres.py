@@ -11,9 +11,9 @@ import psycopg
 import pytest
 
 import outbox
-from outbox.connect import open_database
 from outbox.core import Outbox
 from outbox.settings import Settings
+from outbox.storage.connect import open_database
 from tests.chaos.proxy import AFTER, BEFORE, Proxy
 from tests.processes import Emitter, MakeStage, Stage, close_all
 from tests.servers import PostgresServer

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from outbox.admin.doctor import OK, PROBLEM
-from outbox.models import DELIVERED
+from outbox.admin.doctor.check import OK, PROBLEM
+from outbox.storage.models import DELIVERED
 from tests.doctor.consultation import finding_of
 from tests.processes import MakeStage, Program
 

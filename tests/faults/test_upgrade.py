@@ -4,11 +4,11 @@ from collections import Counter
 
 import pytest
 
-from outbox import schema
-from outbox.connect import open_database
 from outbox.core import Outbox
 from outbox.errors import SchemaError
 from outbox.settings import Settings
+from outbox.storage import schema
+from outbox.storage.connect import open_database
 from tests.processes import BIN, Emitter, MakeStage, close_all
 
 PREVIOUS = "tests.apps.previous"

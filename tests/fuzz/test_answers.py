@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outbox.destinations.webhook import Webhook
+from outbox.destinations.outcome import DELIVERED, Delivered, Failed, Outcome, Retry
 from outbox.errors import Unavailable
-from outbox.outcome import DELIVERED, Delivered, Failed, Outcome, Retry
-from outbox.retry_after import LONGEST, SHORTEST
-from outbox.signature import PREFIX
+from outbox.webhooks.retry_after import LONGEST, SHORTEST
+from outbox.webhooks.signature import PREFIX
+from outbox.webhooks.webhook import Webhook
 from tests.destinations.sample import SECRET, deliver_one
 from tests.receiver import Receiver, answers, says
 from tests.thoroughness import thorough

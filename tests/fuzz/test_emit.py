@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import outbox
-from outbox import timestamp
 from outbox.core import Outbox
-from outbox.models import OutboxEvent
+from outbox.storage import timestamp
+from outbox.storage.models import OutboxEvent
 from tests.conftest import Note
 from tests.fuzz.anything import texts, things, values
 from tests.table import statements

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outbox.connect import open_database
 from outbox.core import Outbox
 from outbox.errors import OutboxError, SettingsError
 from outbox.settings import PREFIX, Settings
+from outbox.storage.connect import open_database
 from tests.fuzz.anything import texts, things
 from tests.thoroughness import thorough
 

@@ -14,17 +14,18 @@ import redis
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outbox.destinations import Lease
+from outbox.destinations.limits import Limits
+from outbox.destinations.outcome import DELIVERED, Failed, Outcome, Retry
+from outbox.destinations.protocol import Lease
 from outbox.errors import Unavailable
-from outbox.event import Event
-from outbox.gates import Gates, gate
-from outbox.gates import state as states
-from outbox.gates.gate import VIEW_SECONDS, Gate, Permit
-from outbox.gates.state import BURST_SECONDS, RAMP_SECONDS, State
-from outbox.gates.store import Decide, LocalStore
-from outbox.limits import Limits
-from outbox.outcome import DELIVERED, Failed, Outcome, Retry
+from outbox.events.event import Event
 from outbox.settings import Settings
+from outbox.throttle import gate
+from outbox.throttle import state as states
+from outbox.throttle.gate import VIEW_SECONDS, Gate, Permit
+from outbox.throttle.gates import Gates
+from outbox.throttle.state import BURST_SECONDS, RAMP_SECONDS, State
+from outbox.throttle.store import Decide, LocalStore
 from tests.servers import PATIENCE_SECONDS, Redis
 
 HOLD_SECONDS = 100.0

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from outbox.destinations.limits import Limits
 from outbox.errors import RegistrationError
-from outbox.gates.state import (
+from outbox.throttle.state import (
     BURST_SECONDS,
     HORIZON_SECONDS,
     LEAST_WAIT,
@@ -30,7 +31,6 @@ from outbox.gates.state import (
     recover,
     trip,
 )
-from outbox.limits import Limits
 
 # When it begins: a process's own clock, and Redis's.
 ORIGINS = st.sampled_from([0.0, 123_456.789, 1.8e9])

@@ -16,12 +16,13 @@ import pytest
 import redis
 
 from outbox.destinations.handler import Handler
-from outbox.gates import ANSWER_TIMEOUT, store
-from outbox.gates.gate import Gate
-from outbox.gates.state import Answer, Request, State, ask
-from outbox.gates.store import KEPT_MILLISECONDS, FallbackStore, LocalStore, RedisStore, Store
-from outbox.limits import Limits
-from outbox.redis_client import make_client
+from outbox.destinations.limits import Limits
+from outbox.storage.redis_client import make_client
+from outbox.throttle import store
+from outbox.throttle.gate import Gate
+from outbox.throttle.gates import ANSWER_TIMEOUT
+from outbox.throttle.state import Answer, Request, State, ask
+from outbox.throttle.store import KEPT_MILLISECONDS, FallbackStore, LocalStore, RedisStore, Store
 from tests.flights import flights
 from tests.program import run_python
 from tests.servers import Redis, RedisServer
@@ -113,8 +114,8 @@ def kept(client: Any, prefix: str) -> RedisStore:
 COUNTING = """
 import sys
 from dataclasses import replace
-from outbox.gates.store import RedisStore
-from outbox.redis_client import make_client
+from outbox.throttle.store import RedisStore
+from outbox.storage.redis_client import make_client
 
 kept = RedisStore(make_client(sys.argv[1]), sys.argv[2])
 for _ in range(100):

@@ -12,7 +12,7 @@ from dramatiq.results.backends.stub import StubBackend
 import outbox
 from outbox.core import Outbox
 from outbox.dramatiq.broker import install_middleware
-from outbox.inbox import SKIPPED
+from outbox.inbox.inbox import SKIPPED
 from tests.conftest import Note
 from tests.inbox.traces import notes, remembered
 from tests.processes import BIN, Program, Stage

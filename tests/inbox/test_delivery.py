@@ -6,8 +6,8 @@ import pytest
 
 import outbox
 from outbox.core import Outbox
-from outbox.inbox import SKIPPED
-from outbox.models import DELIVERED
+from outbox.inbox.inbox import SKIPPED
+from outbox.storage.models import DELIVERED
 from tests.conftest import Configure, Note
 from tests.inbox.traces import notes, remembered
 from tests.table import another, at_work, emit, emit_one, expire_leases, let_pass, passes, statuses

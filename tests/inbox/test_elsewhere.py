@@ -8,12 +8,13 @@ import psycopg
 import pytest
 
 import outbox
-from outbox import InboxMessage, OutboxEvent, schema
-from outbox.connect import open_database
+from outbox import InboxMessage, OutboxEvent
 from outbox.core import Outbox
-from outbox.database import place_of
-from outbox.inbox import SKIPPED
+from outbox.inbox.inbox import SKIPPED
 from outbox.settings import Settings
+from outbox.storage import schema
+from outbox.storage.connect import open_database
+from outbox.storage.dialect import place_of
 from tests.conftest import Configure, Note, is_postgres
 from tests.crowd import at_once
 from tests.inbox.traces import note_taker, notes, remembered

@@ -11,9 +11,10 @@ import dramatiq
 import pytest
 
 import outbox
+from outbox import current_outbox
 from outbox.core import Outbox
-from outbox.envelope import as_dict
-from outbox.inbox import SKIPPED
+from outbox.events.envelope import as_dict
+from outbox.inbox.inbox import SKIPPED
 from tests.conftest import Configure, Note
 from tests.inbox.traces import note_taker, notes, remembered
 from tests.table import claimed, emit_one
@@ -228,7 +229,7 @@ class TestDecorating:
                 outbox.inbox.once("ledger")(function)
 
     def test_it_may_be_decorated_before_anything_is_configured(self, configure: Configure) -> None:
-        assert outbox._current is None
+        assert not current_outbox.is_configured()
         take_note = note_taker()
         configure()
         assert take_note({"id": 1}) == "noted"

@@ -6,10 +6,11 @@ import psycopg
 import pytest
 
 import outbox
-from outbox import InboxMessage, retention
+from outbox import InboxMessage
 from outbox.core import Outbox
 from outbox.dramatiq import actors, wakeup
-from outbox.inbox import SKIPPED
+from outbox.inbox.inbox import SKIPPED
+from outbox.storage import retention
 from tests.conftest import Configure
 from tests.inbox.traces import note_taker, remembered
 from tests.table import change, emit, impatient, on_postgres, statements, statuses

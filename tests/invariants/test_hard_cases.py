@@ -12,12 +12,12 @@ import psycopg
 import pytest
 
 import outbox
-from outbox import schema
-from outbox.connect import open_database
 from outbox.core import Outbox
-from outbox.delivery import drain
-from outbox.models import DELIVERED, FAILED, PENDING
+from outbox.delivery.deliver import drain
 from outbox.settings import Settings
+from outbox.storage import schema
+from outbox.storage.connect import open_database
+from outbox.storage.models import DELIVERED, FAILED, PENDING
 from tests.conftest import Configure
 from tests.table import at_work, becomes_true, change, emit, emit_one, on_postgres, passes, statuses, stored
 

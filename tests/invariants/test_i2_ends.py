@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 import outbox
 from outbox.core import Outbox
 from outbox.delivery.claim import claim
-from outbox.gates import Gates
-from outbox.models import DELIVERED, FAILED, PENDING, SENDING, OutboxEvent
+from outbox.storage.models import DELIVERED, FAILED, PENDING, SENDING, OutboxEvent
+from outbox.throttle.gates import Gates
 from tests.conftest import Configure
 from tests.table import claimed, emit, emit_one, expire_leases, let_pass, statuses, stored
 

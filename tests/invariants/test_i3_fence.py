@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 
 import outbox
+from outbox import current_outbox
 from outbox.core import Outbox
 from outbox.delivery.batch import Batch
 from outbox.delivery.dispatch import dispatch
 from outbox.delivery.settle import give_back
-from outbox.models import DELIVERED, SENDING, OutboxEvent
+from outbox.storage.models import DELIVERED, SENDING, OutboxEvent
 from tests.table import another, claimed, emit_one, expire_leases, let_pass, stored
 
 Word = Callable[[Outbox, Batch], Any]
@@ -70,7 +71,7 @@ def test_the_holder_settles_whatever_the_late_one_said(box: Outbox, event: Outbo
     rival = another(box)
     holder = claimed(rival)
     refuse(box, late)
-    outbox._registry.clear()
+    current_outbox.registry.clear()
     outbox.handler("*", name="handler")(lambda _: None)
     dispatch(rival, holder)
     row = stored(event)

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import outbox
 from outbox.core import Outbox
-from outbox.models import OutboxEvent
+from outbox.storage.models import OutboxEvent
 from tests.table import emit, emit_one
 
 

@@ -9,7 +9,7 @@ import outbox
 from outbox.core import Outbox
 from outbox.delivery.claim import claim
 from outbox.delivery.dispatch import dispatch
-from outbox.models import DELIVERED, FAILED, PENDING, SENDING, OutboxEvent
+from outbox.storage.models import DELIVERED, FAILED, PENDING, SENDING, OutboxEvent
 from tests.conftest import Configure
 from tests.table import (
     at_work,

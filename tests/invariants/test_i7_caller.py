@@ -5,10 +5,10 @@ from threading import Event as Gate
 import pytest
 
 import outbox
-from outbox.bell import Bell
 from outbox.core import Outbox
 from outbox.errors import DuplicateEvent, InvalidEvent
-from outbox.models import PENDING
+from outbox.notify.notifier import Bell
+from outbox.storage.models import PENDING
 from tests.conftest import Configure, Note
 from tests.table import PATIENCE_SECONDS, emit_one, passes, statuses, stored
 

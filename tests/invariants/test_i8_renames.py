@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 
 import outbox
-from outbox.admin import actions, queries
-from outbox.admin.filters import Filter
+from outbox.admin import queries
 from outbox.core import Outbox
 from outbox.destinations.record import record, retire, retire_absent
-from outbox.models import DELIVERED, PENDING
-from outbox.registry import Registry
+from outbox.destinations.registry import Registry
+from outbox.operations import actions
+from outbox.operations.filters import Filter
+from outbox.storage.models import DELIVERED, PENDING
 from tests.conftest import Configure
 from tests.recorded import let_records_age, recorded
 from tests.table import change, emit, emit_one, let_pass, statuses, stored

@@ -16,12 +16,12 @@ from dramatiq.middleware import Middleware, MiddlewareError
 
 import outbox
 from outbox.core import Outbox
-from outbox.destinations import Lease
+from outbox.destinations.outcome import DELIVERED, Outcome, Retry
+from outbox.destinations.protocol import Lease
 from outbox.dramatiq import ActorDestination
 from outbox.dramatiq.redis_broker import OutboxRedisBroker
-from outbox.envelope import as_dict
-from outbox.event import Event
-from outbox.outcome import DELIVERED, Outcome, Retry
+from outbox.events.envelope import as_dict
+from outbox.events.event import Event
 from tests.flights import flights
 from tests.jobs.conftest import close, make_broker
 from tests.processes import Stage

@@ -10,10 +10,11 @@ from dramatiq.middleware import Middleware, SkipMessage
 from playhouse.pool import PooledDatabase
 
 import outbox
-from outbox.connect import open_database
+from outbox import current_outbox
 from outbox.dramatiq.broker import install_middleware, make_broker
 from outbox.dramatiq.middleware import Lifecycle, Occupancy, find
 from outbox.settings import Settings
+from outbox.storage.connect import open_database
 from tests.conftest import Configure
 from tests.processes import MakeStage, Stage
 from tests.servers import PostgresServer
@@ -68,7 +69,7 @@ def start(configure: Configure) -> Iterator[Callable[..., Running]]:
     started: list[Running] = []
 
     def start(*arguments: Any) -> Running:
-        if outbox._current is None:
+        if not current_outbox.is_configured():
             configure()
         outbox.ignore("*")
         started.append(Running(*arguments))

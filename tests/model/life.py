@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
-from outbox.models import DELIVERED, FAILED, PENDING, SENDING
+from outbox.storage.models import DELIVERED, FAILED, PENDING, SENDING
 
 WAITING = "waiting"
 LEASE, BACKOFF, MAX_AGE, RETENTION = 10, 60, 72 * 60, 20 * 60

@@ -26,18 +26,18 @@ from hypothesis.stateful import (
 )
 
 import outbox
-from outbox import timestamp
-from outbox.admin.actions import DELETE, RETRY, Action, apply, failing, replaying
-from outbox.admin.filters import Filter
 from outbox.core import Outbox
-from outbox.delivery import count_due
 from outbox.delivery.batch import Batch
 from outbox.delivery.claim import claim
+from outbox.delivery.deliver import count_due
 from outbox.delivery.dispatch import dispatch
-from outbox.delivery.front import Front
+from outbox.delivery.scan_position import Front
 from outbox.delivery.settle import close, give_back
-from outbox.models import DELIVERED, FAILED, OutboxEvent
-from outbox.outcome import Delivered, Failed, Outcome, Retry
+from outbox.destinations.outcome import Delivered, Failed, Outcome, Retry
+from outbox.operations.actions import DELETE, RETRY, Action, apply, failing, replaying
+from outbox.operations.filters import Filter
+from outbox.storage import timestamp
+from outbox.storage.models import DELIVERED, FAILED, OutboxEvent
 from tests.model.life import BACKOFF, LEASE, MAX_AGE, RETENTION, Life, Place
 from tests.table import _earlier, let_pass
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import pytest
 from hypothesis.stateful import run_state_machine_as_test
 
-from outbox.connect import open_database
 from outbox.core import Outbox
 from outbox.settings import Settings
+from outbox.storage.connect import open_database
 from tests.conftest import Configure
 from tests.model.machine import SETTINGS, Machine
 from tests.thoroughness import thorough

@@ -2,7 +2,7 @@
 
 from tests.mutants.mutant import Mutant
 
-SQL = "outbox/sql.py"
+SQL = "outbox/storage/statements.py"
 MODEL = "tests/model/test_life.py"
 FENCE = "tests/invariants/test_i3_fence.py"
 CLAIM = "tests/delivery/test_claim.py"
@@ -20,7 +20,7 @@ MUTANTS = [
     # A forgotten configure(database=db) is told of
     Mutant(
         "an-emit-outside-a-transaction-is-silent",
-        "outbox/emit.py",
+        "outbox/events/emit.py",
         "if (box.warned_of_no_transaction and not required) or box.dialect.in_transaction:",
         "if not required or box.dialect.in_transaction:",
         ("tests/test_transactions.py::test_a_transaction_of_another_database_object_is_told_of",),
@@ -28,14 +28,14 @@ MUTANTS = [
     # emit: what it reads of a duplicate, and how it ends where there is no row to be seen
     Mutant(
         "a-duplicate-is-read-whole",
-        "outbox/emit.py",
+        "outbox/events/emit.py",
         '[] if on_duplicate == "ignore" else [event.id]',
         "[]",
         ("tests/test_permissions.py::test_an_application_that_may_not_read_events_emits_and_names_duplicates",),
     ),
     Mutant(
         "a-key-that-is-free-again-is-not-tried-again",
-        "outbox/emit.py",
+        "outbox/events/emit.py",
         "INSERT_TRIES = 3",
         "INSERT_TRIES = 0",
         ("tests/test_emit.py::test_a_duplicate_that_vanishes_in_between_is_inserted_again",),
@@ -43,14 +43,14 @@ MUTANTS = [
     # The tables' names: two outboxes share a database and nothing else
     Mutant(
         "queries-read-the-tables-of-another-outbox",
-        "outbox/database.py",
+        "outbox/storage/dialect.py",
         "        with tables_in_use(self.tables):\n            return list(",
         "        with tables_in_use(Tables()):\n            return list(",
         ("tests/test_tables.py::test_two_outboxes_share_a_schema_and_nothing_else",),
     ),
     Mutant(
         "index-without-a-prefix",
-        "outbox/tables.py",
+        "outbox/table_names.py",
         '"index_prefix": f"idx_{self.prefix}"',
         '"index_prefix": "idx_outbox_"',
         ("tests/test_tables.py::test_two_outboxes_share_a_schema_and_nothing_else",),
@@ -143,7 +143,7 @@ MUTANTS = [
     ),
     Mutant(
         "full-claims-never-look-before-the-front",
-        "outbox/delivery/front.py",
+        "outbox/delivery/scan_position.py",
         "if self._reached is not None and now < self._look_at[suspects]:",
         "if self._reached is not None:",
         (f"{FRONT}::TestClaims",),
@@ -158,7 +158,7 @@ MUTANTS = [
     ),
     Mutant(
         "suspects-with-others-on-sqlite",
-        "outbox/database.py",
+        "outbox/storage/dialect.py",
         "chosen = suspected[:1] if suspected else [id for id, _ in due]",
         "chosen = [id for id, _ in due]",
         (f"{CLAIM}::TestSuspects", MODEL),
@@ -172,28 +172,28 @@ MUTANTS = [
     ),
     Mutant(
         "solitude-of-suspects",
-        "outbox/delivery/solitude.py",
+        "outbox/delivery/quarantine.py",
         "                make_up(alone)\n                return None\n",
         "",
         ("tests/delivery/test_solitude.py::TestWhileASuspectIsInFlight",),
     ),
     Mutant(
         "suspects-stop-their-process",
-        "outbox/delivery/solitude.py",
+        "outbox/delivery/quarantine.py",
         "newest + ALONE_SECONDS - time.monotonic()",
         "newest + 3600 - time.monotonic()",
         ("tests/delivery/test_solitude.py::TestWhileASuspectIsInFlight",),
     ),
     Mutant(
         "suspects-beside-suspects",
-        "outbox/delivery/solitude.py",
+        "outbox/delivery/quarantine.py",
         "            return False  # it may take the other along",
         "            pass  # it may take the other along",
         ("tests/delivery/test_solitude.py::TestWhileASuspectIsInFlight",),
     ),
     Mutant(
         "solitude-from-others",
-        "outbox/delivery/solitude.py",
+        "outbox/delivery/quarantine.py",
         "        return not self._company(place) or now",
         "        return True or now",
         ("tests/delivery/test_solitude.py::TestWhileAnotherBatchIsInFlight::test_only_others_are_claimed",),
@@ -291,7 +291,7 @@ MUTANTS = [
     # Emit, and the inbox
     Mutant(
         "emit-through-another-connection",
-        "outbox/emit.py",
+        "outbox/events/emit.py",
         "    stored = _store(box, draft, on_duplicate)\n    box.bell",
         "    stored = __import__('tests.crowd', fromlist=['']).elsewhere("
         "box.database, lambda: _store(box, draft, on_duplicate))\n    box.bell",
@@ -299,7 +299,7 @@ MUTANTS = [
     ),
     Mutant(
         "inbox-insert",
-        "outbox/inbox.py",
+        "outbox/inbox/inbox.py",
         "                    version = self._insert(key)",
         '                    version = "1"',
         (
@@ -309,7 +309,7 @@ MUTANTS = [
     ),
     Mutant(
         "limits-freeze-when-the-clock-goes-back",
-        "outbox/gates/store.py",
+        "outbox/throttle/store.py",
         "decide(state.by_clock(now), now)",
         "decide(state, now)",
         ("tests/gates/test_gate.py::TestShared::test_what_was_decided_before_the_clock_of_redis_went_back_is_of_now",),
@@ -323,14 +323,14 @@ MUTANTS = [
     ),
     Mutant(
         "details-published-as-they-are",
-        "outbox/publish.py",
+        "outbox/telemetry/process_reports.py",
         "json.dumps(storable(details) | ",
         "json.dumps(details | ",
         ("tests/test_publish.py::test_a_breakers_error_can_be_any_text",),
     ),
     Mutant(
         "inbox-row-outlives-a-handler-that-committed",
-        "outbox/inbox.py",
+        "outbox/inbox/inbox.py",
         "            if self._take_back(key, version, nested=nested):",
         "            if False:",
         ("tests/inbox/test_transactions.py::TestAHandlerThatCommitsAndThenRaises",),
@@ -358,7 +358,7 @@ MUTANTS = [
     ),
     Mutant(
         "inbox-without-its-transaction",
-        "outbox/inbox.py",
+        "outbox/inbox/inbox.py",
         "                with self.dialect.all_or_nothing():",
         "                with self.dialect.connection():",
         ("tests/inbox/test_transactions.py",),
@@ -377,11 +377,11 @@ MUTANTS = [
         "WHERE id = ? AND {failed}",
         "WHERE id = ?",
         ("tests/admin/test_retrying.py::test_only_failed_ones_are_touched", MODEL),
-        also=(("outbox/admin/actions.py", 'Action("retry", _is_failed,', 'Action("retry", list,'),),
+        also=(("outbox/operations/actions.py", 'Action("retry", _is_failed,', 'Action("retry", list,'),),
     ),
     Mutant(
         "choice-of-what-is-retried",
-        "outbox/admin/actions.py",
+        "outbox/operations/actions.py",
         'RETRY = Action("retry", _is_failed, _retry, rings=True)',
         'RETRY = Action("retry", list, _retry, rings=True)',
         ("tests/admin/test_states.py::test_what_is_counted_beforehand_is_in_that_state",),
@@ -423,7 +423,7 @@ MUTANTS = [
     ),
     Mutant(
         "audit-outside-the-transaction",
-        "outbox/admin/actions.py",
+        "outbox/operations/actions.py",
         """                hit = action.run(box, rows) if rows else 0
                 entry.add(hit)
                 if action.rings and hit:
@@ -441,35 +441,35 @@ MUTANTS = [
     # Safety
     Mutant(
         "signature-comparison",
-        "outbox/webhooks.py",
+        "outbox/webhooks/verify.py",
         "            right |= hmac.compare_digest(expected, signature)",
         "            right = True",
         ("tests/destinations/test_verify.py::TestRefused::test_another_secret",),
     ),
     Mutant(
         "signature-compared-until-one-is-right",
-        "outbox/webhooks.py",
+        "outbox/webhooks/verify.py",
         "            right |= hmac.compare_digest(expected, signature)",
         "            if hmac.compare_digest(expected, signature):\n                return True",
         ("tests/destinations/test_verify.py::TestDiscretion",),
     ),
     Mutant(
         "signature-of-any-age",
-        "outbox/webhooks.py",
+        "outbox/webhooks/verify.py",
         "    if abs(age) > tolerance:",
         "    if False:",
         ("tests/destinations/test_verify.py::TestRefused::test_an_old_one_and_one_from_the_future",),
     ),
     Mutant(
         "forged-token",
-        "outbox/admin/web/forgery.py",
+        "outbox/admin/web/csrf.py",
         'compare_digest(given.encode(errors="replace"), expected.encode())',
         "True",
         ("tests/web/test_forgery.py::test_a_wrong_token_changes_nothing",),
     ),
     Mutant(
         "forged-from-another-page",
-        "outbox/admin/web/forgery.py",
+        "outbox/admin/web/csrf.py",
         "    if not _is_from_here(request):",
         "    if False:",
         ("tests/web/test_forgery.py::test_a_browser_that_says_another_page_asked_is_believed",),
@@ -588,49 +588,49 @@ MUTANTS = [
     ),
     Mutant(
         "interim-responses-without-end",
-        "outbox/transport/limits.py",
+        "outbox/webhooks/transport/limits.py",
         "    if interim > MOST_INTERIM:",
         "    if False:",
         ("tests/destinations/test_limits.py::TestBeforeTheAnswer::test_one_more_is_no_answer",),
     ),
     Mutant(
         "header-lines-without-end",
-        "outbox/transport/limits.py",
+        "outbox/webhooks/transport/limits.py",
         "    if lines > MOST_LINES:",
         "    if False:",
         ("tests/destinations/test_limits.py::TestBeforeTheAnswer::test_so_many_header_lines_are_read",),
     ),
     Mutant(
         "header-bytes-without-end",
-        "outbox/transport/limits.py",
+        "outbox/webhooks/transport/limits.py",
         "    if size > HEAD_BYTES:",
         "    if False:",
         ("tests/destinations/test_limits.py::TestBeforeTheAnswer::test_so_many_bytes_are_read",),
     ),
     Mutant(
         "body-without-end",
-        "outbox/transport/limits.py",
+        "outbox/webhooks/transport/limits.py",
         "if self._body_size >= BODY_WIRE_BYTES or self._body_lines >= BODY_LINES:",
         "if False:",
         ("tests/destinations/test_limits.py::test_a_body_is_cut_where_its_limits_are",),
     ),
     Mutant(
         "pieces-without-end",
-        "outbox/transport/limits.py",
+        "outbox/webhooks/transport/limits.py",
         "        if self._reads > MOST_READS:",
         "        if False:",
         ("tests/destinations/test_limits.py::TestByteByByte",),
     ),
     Mutant(
         "unmetered-responses",
-        "outbox/transport/network.py",
+        "outbox/webhooks/transport/network.py",
         "return self._meter.admit(received)",
         "return received",
         ("tests/destinations/test_limits.py::TestBeforeTheAnswer::test_one_more_is_no_answer",),
     ),
     Mutant(
         "limits-over-a-connection",
-        "outbox/transport/network.py",
+        "outbox/webhooks/transport/network.py",
         "        self._meter.begin()\n",
         "",
         (
@@ -639,28 +639,28 @@ MUTANTS = [
     ),
     Mutant(
         "steps-without-end",
-        "outbox/transport/loop.py",
+        "outbox/webhooks/transport/loop.py",
         "            if self._steps_left < 0:",
         "            if False:",
         ("tests/destinations/test_limits.py::TestByteByByte::test_a_header_that_comes_byte_by_byte_costs_few_steps",),
     ),
     Mutant(
         "private-addresses",
-        "outbox/transport/network.py",
+        "outbox/webhooks/transport/network.py",
         "        if self._public_only:\n            check_public(host, addresses)\n",
         "",
         ("tests/destinations/test_addresses.py::test_no_way_of_writing_it_leads_to_this_host",),
     ),
     Mutant(
         "one-private-address-of-several",
-        "outbox/transport/address.py",
+        "outbox/webhooks/transport/address.py",
         "    for address in addresses:\n        if not is_public",
         "    for address in addresses[:1]:\n        if not is_public",
         ("tests/destinations/test_addresses.py::test_one_wrong_address_is_enough_to_refuse_a_name",),
     ),
     Mutant(
         "secrets-in-errors",
-        "outbox/destinations/judge.py",
+        "outbox/webhooks/response_policy.py",
         'line = " ".join(self._confidential.hide(text).split())',
         'line = " ".join(text.split())',
         ("tests/destinations/test_outcomes.py", "tests/fuzz/test_answers.py", "tests/test_security.py"),
@@ -668,14 +668,14 @@ MUTANTS = [
     # What a call may hold, and what it may return
     Mutant(
         "places-of-stuck-calls-are-free",
-        "outbox/gates/gate.py",
+        "outbox/throttle/gate.py",
         "        return states.hold(state, old) if old else state",
         "        return state",
         ("tests/gates/test_gate.py",),
     ),
     Mutant(
         "stuck-and-never-told",
-        "outbox/gates/gate.py",
+        "outbox/throttle/gate.py",
         "        if found is None or not found.all_places:",
         "        if True or found is None or not found.all_places:",
         ("tests/gates/test_gate.py::TestStuck",),
@@ -717,7 +717,7 @@ MUTANTS = [
     ),
     Mutant(
         "deferred-work-is-delivered",
-        "outbox/deferred_work.py",
+        "outbox/destinations/deferred_work.py",
         "    if result is None or not isinstance(result, KINDS):",
         "    if True:",
         ("tests/delivery/test_deferred_work.py",),
@@ -738,7 +738,7 @@ MUTANTS = [
     ),
     Mutant(
         "a-wait-that-was-asked-for-counts-as-an-outage",
-        "outbox/retry.py",
+        "outbox/delivery/retry.py",
         "seconds=standing.asked_seconds)",
         "seconds=0)",
         ("tests/test_retry.py::TestUnavailable",),
@@ -746,21 +746,21 @@ MUTANTS = [
     # What is shared by all workers
     Mutant(
         "probe-one-at-a-time",
-        "outbox/gates/state.py",
+        "outbox/throttle/state.py",
         "    probing = replace(state, open_until=now + request.hold_seconds)",
         "    probing = state",
         ("tests/gates/test_state.py::TestOpen::test_nobody_gets_in_but_one_probe_at_a_time",),
     ),
     Mutant(
         "probe-of-one-event",
-        "outbox/gates/state.py",
+        "outbox/throttle/state.py",
         "    return probing, Answer(1, at_once=1, probe=True",
         "    return probing, Answer(request.events, at_once=1, probe=True",
         ("tests/gates/test_state.py",),
     ),
     Mutant(
         "counts-lost-with-a-commit-that-failed",
-        "outbox/publish.py",
+        "outbox/telemetry/process_reports.py",
         "        if self._unsure is not None:\n            self._send",
         "        if False:\n            self._send",
         ("tests/test_publish.py::TestCounts::test_that_could_not_be_written_come_along_the_next_time",),
@@ -782,28 +782,28 @@ MUTANTS = [
     # Between the library and PostgreSQL
     Mutant(
         "claims-in-any-encoding",
-        "outbox/database.py",
+        "outbox/storage/dialect.py",
         "        self.check_encoding()  # what can't be settled must not be sent: it would be sent again and again\n",
         "",
         (f"{ENCODING}::test_nothing_is_claimed_where_its_outcome_could_not_be_stored",),
     ),
     Mutant(
         "client-encoding-not-looked-at",
-        "outbox/database.py",
+        "outbox/storage/dialect.py",
         "        if client != self.UTF8:",
         "        if client == '':",
         (f"{ENCODING}::test_a_connection_in_another_encoding_is_refused_wherever_it_is_used",),
     ),
     Mutant(
         "waits-for-a-host-that-vanished",
-        "outbox/connect.py",
+        "outbox/storage/connect.py",
         '    "tcp_user_timeout": 15_000,  # milliseconds\n',
         "",
         ("tests/test_settings.py::test_a_connection_whose_data_nobody_acknowledges_ends_after_seconds",),
     ),
     Mutant(
         "statements-prepared-all-the-same",
-        "outbox/connect.py",
+        "outbox/storage/connect.py",
         '        parameters["prepare_threshold"] = None',
         '        parameters["prepare_threshold"] = 5',
         ("tests/test_settings.py::test_statements_are_prepared_unless_the_setting_or_the_address_forbids_it",),
@@ -818,7 +818,7 @@ MUTANTS = [
     ),
     Mutant(
         "claims-before-it-records",
-        "outbox/delivery/__init__.py",
+        "outbox/delivery/deliver.py",
         "            box.recorder.keep_current()\n",
         "            pass\n",
         (f"{AUDIENCE}::TestRecording",),
@@ -839,7 +839,7 @@ MUTANTS = [
     ),
     Mutant(
         "absence-costs-age",
-        "outbox/retry.py",
+        "outbox/delivery/retry.py",
         "            absences=self.absences + 1,\n",
         "            absences=self.absences + 1, waits=self.waits + 1, since=self.since or now,\n",
         (f"{AUDIENCE}::TestAWorkerThatLacksADestination::test_costs_the_event_no_attempt_and_no_age",),
@@ -889,7 +889,7 @@ MUTANTS = [
     ),
     Mutant(
         "drain-ends-though-a-wake-up-was-refused",
-        "outbox/delivery/__init__.py",
+        "outbox/delivery/deliver.py",
         "(batch is None or not batch.full) and slot.release()",
         "batch is None or not batch.full",
         (f"{DRAINS}::TestDrains",),
@@ -952,7 +952,7 @@ MUTANTS = [
     ),
     Mutant(
         "a-share-that-was-retired-stays-so",
-        "outbox/retry.py",
+        "outbox/delivery/retry.py",
         "        return replace(self, state=WAITING) if self.state == RETIRED else self",
         "        return self",
         (f"{RENAMES}::TestARetiredName::test_that_is_back_gets_what_still_waits_for_another",),

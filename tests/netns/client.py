@@ -7,7 +7,7 @@ from typing import Any
 
 import peewee
 
-from outbox.connect import open_database
+from outbox.storage.connect import open_database
 
 
 def say(what: str) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from outbox.admin.doctor import NOTE, OK, PROBLEM, Check, Context, Finding, ok
+from outbox.admin.doctor.check import NOTE, OK, PROBLEM, Check, Context, Finding, ok
 from outbox.admin.doctor.examine import examine
 from outbox.core import Outbox
 from outbox.settings import Settings

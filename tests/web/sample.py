@@ -3,8 +3,8 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from outbox import timestamp
-from outbox.models import OutboxEvent
+from outbox.storage import timestamp
+from outbox.storage.models import OutboxEvent
 from tests.table import change, emit, emit_one
 
 

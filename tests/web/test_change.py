@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 import outbox
-from outbox.admin import actions, audit
 from outbox.admin.web import change, make_app
 from outbox.core import Outbox
-from outbox.models import OutboxEvent
+from outbox.operations import actions, audit
+from outbox.storage.models import OutboxEvent
 from tests.conftest import Configure
 from tests.table import emit_one, error_of, other_worker, statuses, stored
 from tests.web.browser import Browser, Document, form_to

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from outbox.admin.records import Audit, Process
 from outbox.core import Outbox
+from outbox.storage.records import Audit, Process
 from tests.table import change, emit_one, other_worker
 from tests.web.browser import Browser, Document
 from tests.web.sample import now

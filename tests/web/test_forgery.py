@@ -2,7 +2,7 @@
 
 import pytest
 
-from outbox.models import OutboxEvent
+from outbox.storage.models import OutboxEvent
 from tests.table import change, emit_one
 from tests.web.browser import Browser, form_to
 from tests.web.client import Client

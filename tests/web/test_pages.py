@@ -8,11 +8,11 @@ import pytest
 
 import outbox
 from outbox.admin import queries
-from outbox.admin.records import Minute, Process
 from outbox.admin.web import make_app
 from outbox.core import Outbox
-from outbox.identifier import first_uuid7_of
-from outbox.publish import WORKER
+from outbox.storage.ids import first_uuid7_of
+from outbox.storage.records import Minute, Process
+from outbox.telemetry.process_reports import WORKER
 from tests.conftest import Configure
 from tests.recorded import let_records_age
 from tests.table import change, emit_one, on_postgres, other_worker, statements

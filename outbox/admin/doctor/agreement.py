@@ -6,11 +6,11 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterator, Mapping
 from typing import Any
 
-import outbox
-from outbox.admin.doctor import Context, Finding, ok, problem, warning
+from outbox.admin.doctor.check import Context, Finding, ok, problem, warning
 from outbox.admin.doctor.processes import name_of
 from outbox.destinations.description import description
 from outbox.destinations.recorded import absent_names, read
+from outbox.version import __version__
 
 HERE = "this command"
 MOST_TOLD = 10
@@ -55,9 +55,9 @@ def versions(context: Context) -> Iterator[Finding]:
     found: dict[Hashable, list[str]] = defaultdict(list)
     for process in context.overview.alive:
         found[process.details.get("version", "?")].append(name_of(process))
-    found[outbox.__version__].append(HERE)
+    found[__version__].append(HERE)
     if len(found) == 1:
-        yield ok(f"All are of version {outbox.__version__}.")
+        yield ok(f"All are of version {__version__}.")
     else:
         yield warning(
             f"There are several versions of the library at work: {_told(found)}.",

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import timedelta
 
-from outbox import timestamp
-from outbox.admin.doctor import Context, Finding, lasting, ok, problem, warning
+from outbox.admin.doctor.check import Context, Finding, lasting, ok, problem, warning
 from outbox.admin.queries import COUNT_CAP
-from outbox.models import FAILED, OutboxEvent
+from outbox.storage import timestamp
+from outbox.storage.models import FAILED, OutboxEvent
 
 
 def leases(context: Context) -> Iterator[Finding]:

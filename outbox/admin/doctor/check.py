@@ -95,7 +95,7 @@ class Context:
     @cached_property
     def redis(self) -> Any:
         """A client of OUTBOX_REDIS_URL, which is set."""
-        from outbox.redis_client import make_client  # an extra
+        from outbox.storage.redis_client import make_client  # an extra
 
         assert self.box.settings.redis_url is not None  # noqa: S101  (for the type checker)
         return make_client(self.box.settings.redis_url)

@@ -8,8 +8,8 @@ from contextlib import closing
 from typing import Any
 from uuid import uuid4
 
-from outbox.admin.doctor import Context, Finding, note, ok, problem
-from outbox.private_connection import new_connection
+from outbox.admin.doctor.check import Context, Finding, note, ok, problem
+from outbox.storage.private_connection import new_connection
 
 BACKEND = "SELECT pg_backend_pid()"
 # How often two clients are compared. One that pools by transaction usually shows it the first time.

@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 
 import peewee
 
-from outbox.admin.doctor import Context, Finding, ok, problem, warning
+from outbox.admin.doctor.check import Context, Finding, ok, problem, warning
 from outbox.admin.overview import database_now
-from outbox.database import is_absent, place_of
 from outbox.destinations.handler import describe
 from outbox.errors import SchemaError
+from outbox.storage.dialect import is_absent, place_of
 
 
 def reached(context: Context) -> Iterator[Finding]:

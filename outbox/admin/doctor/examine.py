@@ -9,29 +9,21 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from outbox.admin.doctor import (
-    LEVELS,
-    OK,
-    PROBLEM,
-    Check,
-    Context,
-    Finding,
-    Thresholds,
     agreement,
     backlog,
     connection,
     database,
     handlers,
-    note,
     postgres,
-    problem,
     processes,
     redis,
     schema,
     settings,
     sqlite,
 )
-from outbox.confidential import Confidential
+from outbox.admin.doctor.check import LEVELS, OK, PROBLEM, Check, Context, Finding, Thresholds, note, problem
 from outbox.destinations.handler import describe
+from outbox.webhooks.redaction import Confidential
 
 if TYPE_CHECKING:
     from outbox.core import Outbox

@@ -6,12 +6,12 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from outbox.admin.doctor import Context, Finding, note, ok, problem
+from outbox.admin.doctor.check import Context, Finding, note, ok, problem
 from outbox.admin.queries import COUNT_CAP
+from outbox.delivery.retry import NOBODY
 from outbox.destinations.pattern import Pattern
 from outbox.destinations.recorded import absent_names, read
-from outbox.models import OutboxEvent
-from outbox.retry import NOBODY
+from outbox.storage.models import OutboxEvent
 
 MOST_TOLD = 10
 NOT_REGISTERED = "is not registered in this worker"

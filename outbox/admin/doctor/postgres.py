@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from outbox.admin.doctor import Context, Finding, lasting, note, ok, problem, warning
+from outbox.admin.doctor.check import Context, Finding, lasting, note, ok, problem, warning
 
 MOST_TOLD = 10
 FILLFACTOR = "fillfactor=50"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from outbox.admin.doctor import Context, Finding, lasting, note, ok, problem, warning
-from outbox.admin.records import Process
+from outbox.admin.doctor.check import Context, Finding, lasting, note, ok, problem, warning
 from outbox.core import INLINE
-from outbox.pool_size import PoolSize, advice
+from outbox.delivery.pool_size import PoolSize, advice
+from outbox.storage.records import Process
 
 MOST_TOLD = 10
 # One drain that fails may have met a restart of the database.

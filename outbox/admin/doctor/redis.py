@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-from outbox.admin.doctor import Context, Finding, note, ok, problem, warning
+from outbox.admin.doctor.check import Context, Finding, note, ok, problem, warning
 from outbox.errors import OutboxError
 
 # Destinations whose events are in Redis, and nowhere else, once they are delivered.
@@ -162,7 +162,7 @@ def _kept_there(context: Context) -> list[str]:
 
 
 def _info(context: Context) -> Mapping[str, Any]:
-    from outbox.redis_client import as_ours  # an extra
+    from outbox.storage.redis_client import as_ours  # an extra
 
     with as_ours():
         found: Mapping[str, Any] = context.redis.info()
@@ -171,7 +171,7 @@ def _info(context: Context) -> Mapping[str, Any]:
 
 def _saving(context: Context) -> str | None:
     """When it writes to its disk; None if it won't say."""
-    from outbox.redis_client import Refused, as_ours
+    from outbox.storage.redis_client import Refused, as_ours
 
     try:
         with as_ours():

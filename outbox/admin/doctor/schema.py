@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from outbox.admin.doctor import Context, Finding, ok, problem, warning
-from outbox.database import Dialect, place_of
-from outbox.models import OutboxEvent
-from outbox.schema import INBOX, VERSIONS, _applied, _needed
+from outbox.admin.doctor.check import Context, Finding, ok, problem, warning
+from outbox.storage.dialect import Dialect, place_of
+from outbox.storage.models import OutboxEvent
+from outbox.storage.schema import INBOX, VERSIONS, _applied, _needed
 
 _TABLE = re.compile(r'CREATE TABLE (?:IF NOT EXISTS )?((?:"\w+"\.)?\w+)')
 _INDEX = re.compile(r'CREATE (?:UNIQUE )?INDEX (?:IF NOT EXISTS )?(\w+) ON ((?:"\w+"\.)?\w+)')

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from outbox.admin.doctor import Context, Finding, lasting, note, ok, problem, warning
+from outbox.admin.doctor.check import Context, Finding, lasting, note, ok, problem, warning
+from outbox.delivery.retry import JITTER
 from outbox.destinations.description import description
-from outbox.retry import JITTER
 from outbox.settings import Settings
 
 SHORTEST_LEASE = 5.0  # seconds

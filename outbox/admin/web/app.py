@@ -13,7 +13,6 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
-import outbox
 from outbox.admin.web import pages
 from outbox.admin.web.access import Access, Authenticate, Basic
 from outbox.admin.web.change import act, confirm
@@ -24,9 +23,10 @@ from outbox.admin.web.metrics import metrics
 from outbox.admin.web.refusal import Refusal
 from outbox.admin.web.render import STATIC, render
 from outbox.core import Outbox
-from outbox.database import CONNECTION_ERRORS
+from outbox.current_outbox import loaded_settings
 from outbox.errors import SchemaError, SettingsError
 from outbox.settings import Settings
+from outbox.storage.dialect import CONNECTION_ERRORS
 
 logger = logging.getLogger("outbox")
 
@@ -44,7 +44,7 @@ def make_app(
     OUTBOX_DASHBOARD_PASSWORD. `read_only` defaults to OUTBOX_DASHBOARD_READ_ONLY.
     """
     if authenticate is None:
-        authenticate = _by_password(outbox.loaded_settings() if box is None else box.settings)
+        authenticate = _by_password(loaded_settings() if box is None else box.settings)
     app = Starlette(
         routes=[
             Route("/", pages.overview, name="overview"),

@@ -14,11 +14,9 @@ from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from outbox.admin import actions, queries
-from outbox.admin.actions import Action
-from outbox.admin.filters import Filter
+from outbox.admin import queries
 from outbox.admin.overview import database_now
-from outbox.admin.web import forgery, parameters
+from outbox.admin.web import csrf, parameters
 from outbox.admin.web.access import WHO
 from outbox.admin.web.dashboard import dashboard_of
 from outbox.admin.web.deeds import DEEDS, Deed
@@ -26,6 +24,9 @@ from outbox.admin.web.refusal import Refusal
 from outbox.admin.web.render import render
 from outbox.core import Outbox
 from outbox.errors import RegistrationError
+from outbox.operations import actions
+from outbox.operations.actions import Action
+from outbox.operations.filters import Filter
 
 logger = logging.getLogger("outbox")
 
@@ -88,7 +89,7 @@ async def confirm(request: Request) -> Response:
 async def act(request: Request) -> Response:
     _check_writable(request)
     form = await _form(request)
-    forgery.check(request, form)
+    csrf.check(request, form)
     wish = wish_of(form)
     dashboard = dashboard_of(request)
     action = await run_in_threadpool(wish.action, dashboard.box)

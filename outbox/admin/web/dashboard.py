@@ -7,9 +7,9 @@ from typing import Any
 from starlette.applications import Starlette
 from starlette.requests import Request
 
-import outbox
 from outbox.admin.masking import Masking
 from outbox.core import Outbox
+from outbox.current_outbox import current
 
 
 class Dashboard:
@@ -22,7 +22,7 @@ class Dashboard:
     @property
     def box(self) -> Outbox:
         """The process's own, unless another was given; looked up late, when the application has configured it."""
-        return outbox.current() if self._box is None else self._box
+        return current() if self._box is None else self._box
 
     @property
     def read_only(self) -> bool:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from outbox.admin import actions
-from outbox.admin.actions import Action
 from outbox.core import Outbox
-from outbox.models import DELIVERED, FAILED, PENDING, SENDING
+from outbox.operations import actions
+from outbox.operations.actions import Action
+from outbox.storage.models import DELIVERED, FAILED, PENDING, SENDING
 
 
 @dataclass(frozen=True, slots=True)

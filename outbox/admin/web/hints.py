@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from outbox.admin.overview import Overview
 from outbox.admin.story import duration
-from outbox.publish import UP, WORKER
+from outbox.telemetry.process_reports import UP, WORKER
 
 BAD, WARN = "bad", "warn"
 LATE = timedelta(minutes=1)

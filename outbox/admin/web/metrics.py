@@ -12,7 +12,7 @@ from outbox.errors import SettingsError
 
 async def metrics(request: Request) -> Response:
     try:
-        from outbox.metrics import exposition
+        from outbox.admin.metrics import exposition
     except SettingsError as error:  # what it needs is not installed
         return PlainTextResponse(f"{error}\n", 404)
     body, content_type = await run_in_threadpool(exposition, dashboard_of(request).box)

@@ -12,12 +12,10 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from outbox.admin import audit as audits
 from outbox.admin import queries, story
 from outbox.admin.overview import Overview, database_now
 from outbox.admin.overview import overview as look_over
 from outbox.admin.queries import Count, Page
-from outbox.admin.records import Audit
 from outbox.admin.web import parameters
 from outbox.admin.web.chart import chart
 from outbox.admin.web.dashboard import dashboard_of
@@ -27,7 +25,9 @@ from outbox.admin.web.refusal import Refusal
 from outbox.admin.web.render import render
 from outbox.admin.web.timeline import timeline
 from outbox.core import Outbox
-from outbox.models import OutboxEvent
+from outbox.operations import audit as audits
+from outbox.storage.models import OutboxEvent
+from outbox.storage.records import Audit
 
 
 async def overview(request: Request) -> Response:

@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 from urllib.parse import urlencode
 from uuid import UUID
 
-from outbox.admin.filters import Filter
 from outbox.admin.web.refusal import Refusal
-from outbox.models import STATUSES
+from outbox.operations.filters import Filter
+from outbox.storage.models import STATUSES
 
 # Longer than any column that it is compared with.
 LONGEST = 500

@@ -13,13 +13,13 @@ from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
-import outbox
 from outbox.admin.story import duration
-from outbox.admin.web import forgery
+from outbox.admin.web import csrf
 from outbox.admin.web.access import WHO
 from outbox.admin.web.dashboard import dashboard_of
 from outbox.admin.web.parameters import query_of
-from outbox.models import STATUSES
+from outbox.storage.models import STATUSES
+from outbox.version import __version__
 
 FOLDER = Path(__file__).parent
 STATIC = FOLDER / "static"
@@ -82,7 +82,7 @@ def _environment() -> Environment:
     made.globals |= {
         "query": query_of,
         "statuses": STATUSES,
-        "version": outbox.__version__,
+        "version": __version__,
         "refresh_seconds": REFRESH_SECONDS,
     }
     return made
@@ -93,7 +93,7 @@ ENVIRONMENT = _environment()
 
 def render(request: Request, template: str, *, status: int = 200, **context: Any) -> HTMLResponse:
     dashboard = dashboard_of(request)
-    token = forgery.token_of(request)
+    token = csrf.token_of(request)
     text = ENVIRONMENT.get_template(template).render(
         path=lambda name, **values: dashboard.path(request, name, **values),
         here=dashboard.path(request) + request.url.path.removeprefix(request.scope.get("root_path", "")).lstrip("/"),
@@ -101,9 +101,9 @@ def render(request: Request, template: str, *, status: int = 200, **context: Any
         place=dashboard.box.dialect.place,
         read_only=dashboard.read_only,
         who=request.scope.get(WHO, ""),
-        csrf=(forgery.FIELD, token),
+        csrf=(csrf.FIELD, token),
         **context,
     )
     response = HTMLResponse(text, status)
-    forgery.remember(response, request, token)
+    csrf.remember(response, request, token)
     return response

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from outbox import timestamp
-from outbox.admin.records import Audit
-from outbox.models import DELIVERED, FAILED, OutboxEvent
+from outbox.storage import timestamp
+from outbox.storage.models import DELIVERED, FAILED, OutboxEvent
+from outbox.storage.records import Audit
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from ipaddress import AddressValueError, IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
-from outbox.transport.resolver import Address
+from outbox.webhooks.transport.resolver import Address
 
 _CLOSED_4 = tuple(
     IPv4Network(text)

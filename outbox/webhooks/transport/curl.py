@@ -8,12 +8,12 @@ from collections.abc import Generator, Iterator
 from contextlib import suppress
 from typing import TypeVar
 
-from outbox.transport import Answer, Request
-from outbox.transport.authorities import Authorities
-from outbox.transport.loop import Loop
-from outbox.transport.resolver import Resolver
-from outbox.transport.transfer import Route
-from outbox.transport.url import Url
+from outbox.webhooks.transport.authorities import Authorities
+from outbox.webhooks.transport.loop import Loop
+from outbox.webhooks.transport.protocol import Answer, Request
+from outbox.webhooks.transport.resolver import Resolver
+from outbox.webhooks.transport.transfer import Route
+from outbox.webhooks.transport.url import Url
 
 K = TypeVar("K")
 

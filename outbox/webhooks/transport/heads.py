@@ -5,7 +5,7 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import NamedTuple
 
-from outbox.transport.limits import HEAD_BYTES, MOST_INTERIM, LimitExceeded, check_heads
+from outbox.webhooks.transport.limits import HEAD_BYTES, MOST_INTERIM, LimitExceeded, check_heads
 
 # As numbers, which are compared many times a second.
 _OK, _REDIRECTS = HTTPStatus.OK.value, HTTPStatus.MULTIPLE_CHOICES.value

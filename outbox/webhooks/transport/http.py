@@ -10,12 +10,12 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from typing import TypeVar
 
-from outbox.transport import Answer, Request
-from outbox.transport.crew import Crew
-from outbox.transport.pace import Pace
-from outbox.transport.resolver import Resolver
-from outbox.transport.sender import Sender
-from outbox.transport.url import Url
+from outbox.webhooks.transport.concurrency import Pace
+from outbox.webhooks.transport.protocol import Answer, Request
+from outbox.webhooks.transport.resolver import Resolver
+from outbox.webhooks.transport.sender import Sender
+from outbox.webhooks.transport.thread_pool import Crew
+from outbox.webhooks.transport.url import Url
 
 K = TypeVar("K")
 

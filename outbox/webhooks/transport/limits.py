@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 
-from outbox.transport.response import BODY_BYTES
+from outbox.webhooks.transport.response import BODY_BYTES
 
 # Before the final response. Servers send one or two; `102 Processing` may come every few seconds.
 MOST_INTERIM = 32

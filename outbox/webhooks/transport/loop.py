@@ -9,10 +9,11 @@ from typing import TypeVar
 
 import pycurl
 
-from outbox.transport import Answer, NotReached, Refused, Request, response
-from outbox.transport.address import AddressRefused
-from outbox.transport.resolver import Lookup, Resolver
-from outbox.transport.transfer import Route, Transfer
+from outbox.webhooks.transport import response
+from outbox.webhooks.transport.address import AddressRefused
+from outbox.webhooks.transport.protocol import Answer, NotReached, Refused, Request
+from outbox.webhooks.transport.resolver import Lookup, Resolver
+from outbox.webhooks.transport.transfer import Route, Transfer
 
 K = TypeVar("K")
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import httpcore
 
-from outbox.transport.address import check_public
-from outbox.transport.deadline import Deadline
-from outbox.transport.limits import Meter
-from outbox.transport.resolver import Address, Resolver
+from outbox.webhooks.transport.address import check_public
+from outbox.webhooks.transport.deadline import Deadline
+from outbox.webhooks.transport.limits import Meter
+from outbox.webhooks.transport.resolver import Address, Resolver
 
 # An interrupt reaches a thread only between two instructions: waiting is done in pieces.
 PIECE_SECONDS = 0.5

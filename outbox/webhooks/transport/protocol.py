@@ -10,7 +10,7 @@ from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
-from outbox.transport.url import Url
+from outbox.webhooks.transport.url import Url
 
 K = TypeVar("K")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import urllib.request
 
 from outbox.errors import RegistrationError
-from outbox.transport.url import Url
+from outbox.webhooks.transport.url import Url
 
 ENVIRONMENT = "environment"
 WHAT = "proxy"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 from collections.abc import Iterable
 
-from outbox.transport import Response
+from outbox.webhooks.transport.protocol import Response
 
 # What of a body is read to keep the connection; a longer or slower one costs a new connection instead.
 BODY_BYTES = 64 * 1024

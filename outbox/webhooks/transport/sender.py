@@ -9,13 +9,14 @@ from functools import cache
 import httpcore
 import httpx
 
-from outbox.transport import Answer, NotReached, Refused, Request, Response, response
-from outbox.transport.address import AddressRefused
-from outbox.transport.deadline import Deadline
-from outbox.transport.limits import BODY_PIECES, LimitExceeded
-from outbox.transport.network import Network
-from outbox.transport.resolver import Resolver
-from outbox.transport.url import Url
+from outbox.webhooks.transport import response
+from outbox.webhooks.transport.address import AddressRefused
+from outbox.webhooks.transport.deadline import Deadline
+from outbox.webhooks.transport.limits import BODY_PIECES, LimitExceeded
+from outbox.webhooks.transport.network import Network
+from outbox.webhooks.transport.protocol import Answer, NotReached, Refused, Request, Response
+from outbox.webhooks.transport.resolver import Resolver
+from outbox.webhooks.transport.url import Url
 
 # Below what servers and what stands in front of them usually keep.
 KEEP_ALIVE_SECONDS = 4.0

@@ -13,9 +13,9 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager
 from typing import Generic, TypeVar
 
-from outbox.transport import Answer, NotReached, Request
-from outbox.transport.pace import Pace
-from outbox.transport.sender import Sender
+from outbox.webhooks.transport.concurrency import Pace
+from outbox.webhooks.transport.protocol import Answer, NotReached, Request
+from outbox.webhooks.transport.sender import Sender
 
 K = TypeVar("K")
 

@@ -15,13 +15,14 @@ from typing import NamedTuple
 
 import pycurl
 
-from outbox.transport import NotReached, Refused, Request, Response, response
-from outbox.transport.address import check_public, is_public
-from outbox.transport.authorities import Authorities
-from outbox.transport.heads import Heads, is_good
-from outbox.transport.limits import BODY_PIECES, MOST_LINES
-from outbox.transport.resolver import Address
-from outbox.transport.url import Url
+from outbox.webhooks.transport import response
+from outbox.webhooks.transport.address import check_public, is_public
+from outbox.webhooks.transport.authorities import Authorities
+from outbox.webhooks.transport.heads import Heads, is_good
+from outbox.webhooks.transport.limits import BODY_PIECES, MOST_LINES
+from outbox.webhooks.transport.protocol import NotReached, Refused, Request, Response
+from outbox.webhooks.transport.resolver import Address
+from outbox.webhooks.transport.url import Url
 
 # Below what servers and what stands in front of them usually keep.
 KEEP_ALIVE_SECONDS = 4

@@ -1,0 +1,1 @@
+"""Claim, dispatch and settle, and the leases that protect them."""

@@ -1,0 +1,44 @@
+"""The inbox: a message has its effect once, however often it comes.
+
+    @outbox.inbox.once("ledger")
+    def credit(event):
+        Account.update(balance=Account.balance + event.payload["amount"]).where(...).execute()
+
+The functions here work on the current outbox's inbox. Like the package's own façade, this one imports what a name
+needs when the name is first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from outbox.current_inbox import claim, cleanup, create_tables, once
+    from outbox.inbox.inbox import SKIPPED, Inbox, Skipped
+
+__all__ = ["SKIPPED", "Inbox", "Skipped", "claim", "cleanup", "create_tables", "once"]
+
+_HOMES = {
+    "SKIPPED": "outbox.inbox.inbox",
+    "Inbox": "outbox.inbox.inbox",
+    "Skipped": "outbox.inbox.inbox",
+    "claim": "outbox.current_inbox",
+    "cleanup": "outbox.current_inbox",
+    "create_tables": "outbox.current_inbox",
+    "once": "outbox.current_inbox",
+}
+
+
+if not TYPE_CHECKING:  # a type checker reads the imports above, and refuses a name that is not there
+
+    def __getattr__(name: str) -> object:
+        home = _HOMES.get(name)
+        if home is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = globals()[name] = getattr(import_module(home), name)
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

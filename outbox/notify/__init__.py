@@ -1,0 +1,1 @@
+"""From a commit to a worker, without Dramatiq."""

@@ -1,0 +1,1 @@
+"""Circuit breakers, rate limits and concurrency limits of destinations, local and shared."""
