@@ -14,8 +14,8 @@ from psycopg import sql
 
 from tests.conftest import is_postgres
 from tests.processes import Program, Stage
-from tests.receiver import LOOPBACK
 from tests.servers import PATIENCE_SECONDS
+from tests.support.receiver import LOOPBACK
 from tests.table import becomes_true, sessions_waiting
 
 

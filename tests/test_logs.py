@@ -18,7 +18,7 @@ from outbox.webhooks.verify import new_secret
 from tests.conftest import Configure
 from tests.processes import BIN, MakeStage, Program, make_stage
 from tests.program import run
-from tests.receiver import Receiver, answers
+from tests.support.receiver import Receiver, answers
 from tests.table import emit, emit_one
 
 __all__ = ["make_stage"]

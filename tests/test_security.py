@@ -15,8 +15,8 @@ from outbox.storage.ids import uuid7
 from outbox.webhooks.verify import new_secret
 from tests.processes import BIN, MakeStage, Stage, make_stage
 from tests.program import run
-from tests.receiver import Exchange, Receiver, Reply, answers
 from tests.servers import Redis
+from tests.support.receiver import Exchange, Receiver, Reply, answers
 from tests.table import becomes_true
 from tests.web.test_process import ask, dashboard, port_of
 

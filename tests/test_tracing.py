@@ -20,9 +20,9 @@ from outbox.events.event import Event
 from outbox.telemetry import tracing
 from tests.conftest import Configure
 from tests.consumer.conftest import make_consumer, stream
-from tests.consumer.sample import MakeConsumer, Stream, consume
+from tests.consumer.streams import MakeConsumer, Stream, consume
 from tests.program import run_python
-from tests.receiver import Receiver, answers
+from tests.support.receiver import Receiver, answers
 from tests.table import emit, emit_one, let_pass, stored
 
 __all__ = ["make_consumer", "stream"]

@@ -8,14 +8,14 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 
-from outbox.consumer import outage
-from outbox.consumer.attempt import Attempts
+from outbox.consumer import database_outage as outage
 from outbox.consumer.counts import Tally
-from outbox.consumer.entry import Entry
 from outbox.consumer.entry_outcome import Again, Fate
 from outbox.consumer.options import Options, unique_name
+from outbox.consumer.process_entry import Attempts
 from outbox.consumer.settle import settle
-from outbox.consumer.source import find
+from outbox.consumer.stream_entry import Entry
+from outbox.consumer.stream_source import find
 from outbox.current_outbox import current
 from outbox.destinations.handler import Handler
 from outbox.destinations.registry import Registry
@@ -59,7 +59,7 @@ class Consumer:
         registry: Registry | None = None,
         timeout: float = 5.0,
     ) -> None:
-        from outbox.consumer.group import Group  # redis is an extra
+        from outbox.consumer.consumer_group import Group  # redis is an extra
 
         self._box = box = current()
         self._registry = box.registry if registry is None else registry

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from outbox.consumer.counts import Tally
-from outbox.consumer.entry import Entry
 from outbox.consumer.entry_outcome import Again, Done, Fate, Parked
+from outbox.consumer.stream_entry import Entry
 
 if TYPE_CHECKING:
-    from outbox.consumer.group import Group
+    from outbox.consumer.consumer_group import Group
 
 logger = logging.getLogger("outbox")
 

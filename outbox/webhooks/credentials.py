@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from urllib.parse import unquote_plus
 
 from outbox.errors import RegistrationError
-from outbox.webhooks.transport import header
+from outbox.webhooks.transport import headers as header
 from outbox.webhooks.transport.url import Url
 
 

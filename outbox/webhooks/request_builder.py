@@ -15,7 +15,7 @@ from outbox.events.event import Event
 from outbox.telemetry import tracing
 from outbox.version import __version__
 from outbox.webhooks.signature import Key
-from outbox.webhooks.transport.header import is_value
+from outbox.webhooks.transport.headers import is_value
 from outbox.webhooks.transport.protocol import Request
 from outbox.webhooks.transport.url import Url
 

@@ -22,7 +22,7 @@ from outbox.webhooks.redaction import Confidential
 from outbox.webhooks.request_builder import Writer
 from outbox.webhooks.response_policy import Judge
 from outbox.webhooks.signature import Key, read_keys
-from outbox.webhooks.transport import header
+from outbox.webhooks.transport import headers as header
 from outbox.webhooks.transport.protocol import Request, Transport
 from outbox.webhooks.transport.proxy import choose_proxy
 from outbox.webhooks.transport.url import Url
@@ -117,10 +117,10 @@ class Webhook:
 
     def _own_transport(self) -> Transport:
         if self._client == CURL:
-            from outbox.webhooks.transport.curl import CurlTransport
+            from outbox.webhooks.transport.libcurl.transport import CurlTransport
 
             return CurlTransport(public_only=self._public_only, proxy=self._proxy)
-        from outbox.webhooks.transport.http import HttpTransport
+        from outbox.webhooks.transport.httpcore_threads.transport import HttpTransport
 
         return HttpTransport(self.name, public_only=self._public_only, proxy=self._proxy, ssl_context=self._ssl_context)
 

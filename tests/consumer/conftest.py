@@ -10,7 +10,7 @@ import redis
 import outbox
 from outbox.consumer import consumer
 from outbox.core import Outbox
-from tests.consumer.sample import MakeConsumer, Stream
+from tests.consumer.streams import MakeConsumer, Stream
 from tests.processes import make_stage, stage
 from tests.servers import Redis
 

@@ -12,7 +12,7 @@ import click
 import pytest
 
 from outbox.cli.consume import consume as command
-from tests.consumer.sample import Stream, fields
+from tests.consumer.streams import Stream, fields
 from tests.processes import BIN, ROOT, MakeStage, Program, Stage
 from tests.program import run
 from tests.servers import PostgresServer, Redis

@@ -9,11 +9,11 @@ import peewee
 import pytest
 
 import outbox
-from outbox.consumer.group import Group
+from outbox.consumer.consumer_group import Group
 from outbox.core import Outbox
 from outbox.events.event import Event
 from tests.conftest import Note
-from tests.consumer.sample import Crash, MakeConsumer, Stream, consume, dealt_with, note, notes, running
+from tests.consumer.streams import Crash, MakeConsumer, Stream, consume, dealt_with, note, notes, running
 from tests.table import becomes_true, on_postgres, passes
 
 

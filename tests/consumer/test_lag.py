@@ -6,10 +6,10 @@ import pytest
 
 import outbox
 from outbox.consumer import consumer as module
-from outbox.consumer import group as group_module
-from outbox.consumer.entry import Entry
+from outbox.consumer import consumer_group as group_module
+from outbox.consumer.stream_entry import Entry
 from outbox.events.event import Event
-from tests.consumer.sample import GROUP, MakeConsumer, Stream, consume, make_group, note, running
+from tests.consumer.streams import GROUP, MakeConsumer, Stream, consume, make_group, note, running
 from tests.servers import Redis
 from tests.table import becomes_true
 

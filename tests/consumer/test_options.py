@@ -9,7 +9,7 @@ import outbox
 from outbox.consumer.options import unique_name
 from outbox.core import Outbox
 from tests.conftest import Configure
-from tests.consumer.sample import MakeConsumer, Stream, consume, note, notes
+from tests.consumer.streams import MakeConsumer, Stream, consume, note, notes
 from tests.servers import Redis
 
 TEXT = "must be text that is not empty"

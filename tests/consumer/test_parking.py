@@ -8,7 +8,7 @@ import pytest
 
 import outbox
 from outbox.events.event import Event
-from tests.consumer.sample import (
+from tests.consumer.streams import (
     MakeConsumer,
     Stream,
     consume,
@@ -99,7 +99,7 @@ def test_a_rejected_one_waits_for_the_other_handlers(stream: Stream, make_consum
 def test_not_for_what_costs_nothing(
     stream: Stream, make_consumer: MakeConsumer, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("outbox.consumer.outage.PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr("outbox.consumer.database_outage.PAUSE_SECONDS", 0.01)
     stream.add()
     attempts: list[int] = []
 

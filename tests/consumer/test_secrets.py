@@ -7,8 +7,8 @@ import pytest
 import redis
 
 import outbox
-from outbox.consumer.source import Source
-from tests.consumer.sample import MakeConsumer, note, running
+from outbox.consumer.stream_source import Source
+from tests.consumer.streams import MakeConsumer, note, running
 from tests.program import BIN, run
 from tests.servers import Redis
 from tests.table import becomes_true

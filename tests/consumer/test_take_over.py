@@ -8,11 +8,11 @@ import pytest
 import outbox
 from outbox.consumer import consumer as module
 from outbox.consumer.counts import Tally
-from outbox.consumer.entry import Entry
 from outbox.consumer.entry_outcome import Again
 from outbox.consumer.settle import settle
+from outbox.consumer.stream_entry import Entry
 from outbox.events.event import Event
-from tests.consumer.sample import (
+from tests.consumer.streams import (
     Crash,
     MakeConsumer,
     Stream,

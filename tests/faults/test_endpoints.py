@@ -10,7 +10,8 @@ import pytest
 
 from outbox.throttle.state import RAMP_DOUBLES_EVERY, RAMP_PER_SECOND
 from tests.processes import MakeStage
-from tests.receiver import (
+from tests.servers import free_port
+from tests.support.receiver import (
     Exchange,
     Receiver,
     Reply,
@@ -20,7 +21,6 @@ from tests.receiver import (
     never_answers,
     says,
 )
-from tests.servers import free_port
 
 WORKERS = 2
 PER_SECOND = 40.0

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tests.processes import MakeStage, Stage
-from tests.receiver import Exchange, Receiver, Reply, answers
+from tests.support.receiver import Exchange, Receiver, Reply, answers
 
 PROCESSES = 3
 

@@ -10,7 +10,7 @@ import pytest
 
 from outbox import webhooks
 from tests.processes import MakeStage, Stage
-from tests.receiver import LOOPBACK, Exchange, Gone, Receiver, answers
+from tests.support.receiver import LOOPBACK, Exchange, Gone, Receiver, answers
 
 SECRET = webhooks.new_secret()
 BACKOFF = 0.4

@@ -12,9 +12,9 @@ from outbox.errors import Unavailable
 from outbox.webhooks.retry_after import LONGEST, SHORTEST
 from outbox.webhooks.signature import PREFIX
 from outbox.webhooks.webhook import Webhook
-from tests.destinations.sample import SECRET, deliver_one
-from tests.receiver import Receiver, answers, says
+from tests.support.receiver import Receiver, answers, says
 from tests.thoroughness import thorough
+from tests.webhooks.deliveries import SECRET, deliver_one
 
 # As a receiver echoes what it was sent; it must not come back in an error.
 TOKEN = "hush-hush-token"

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import outbox
-from outbox.consumer.entry import Entry, event_of
+from outbox.consumer.stream_entry import Entry, event_of
 from outbox.errors import InvalidMessage
-from tests.consumer.sample import MakeConsumer, Stream, consume, fields, on_any_database
+from tests.consumer.streams import MakeConsumer, Stream, consume, fields, on_any_database
 from tests.thoroughness import thorough
 
 WHOLE = {name.encode(): value.encode() for name, value in fields({"a": 1}).items()}

@@ -13,8 +13,8 @@ import pytest
 
 from tests.processes import BIN, MakeStage, Program, Stage
 from tests.program import run, run_python
-from tests.receiver import LOOPBACK
 from tests.servers import PATIENCE_SECONDS
+from tests.support.receiver import LOOPBACK
 from tests.web.browser import Document, form_to
 
 READY = "The dashboard is running on "

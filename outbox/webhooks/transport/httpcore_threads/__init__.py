@@ -1,0 +1,1 @@
+"""Send requests with httpcore, each in a thread with a connection of its own (`client="httpx"`, the default)."""

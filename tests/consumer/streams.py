@@ -1,0 +1,135 @@
+"""Streams and consumers as tests see them."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+from uuid import UUID
+
+import pytest
+import redis
+
+import outbox
+from outbox.consumer.consumer_group import Group
+from outbox.storage.ids import uuid7
+from outbox.storage.models import InboxMessage
+from tests.conftest import Note
+from tests.table import becomes_true
+
+GROUP = "outbox"
+
+# For what has nothing to do with the database.
+on_any_database = pytest.mark.parametrize("url", ["sqlite"], indirect=True)
+
+MakeConsumer = Callable[..., outbox.Consumer]
+
+
+def fields(payload: dict[str, Any] | None = None, **others: Any) -> dict[str, Any]:
+    """An entry as a RedisStream writes it."""
+    return {
+        "id": str(uuid7()),
+        "type": "note.taken",
+        "aggregate_type": "Note",
+        "aggregate_id": "1",
+        "time": "2026-01-31T12:00:00.250000+00:00",
+        "data": json.dumps({} if payload is None else payload),
+    } | others
+
+
+class Stream:
+    """A stream, its dead-letter stream, and what a group has of it."""
+
+    def __init__(self, client: redis.Redis, key: str) -> None:
+        self.client: Any = client
+        self.key = key
+
+    def add(self, payload: dict[str, Any] | None = None, **others: Any) -> UUID:
+        """Answers the event's id."""
+        entry = fields(payload, **others)
+        self.client.xadd(self.key, entry)
+        return UUID(entry["id"])
+
+    def pending(self, group: str = GROUP) -> list[int]:
+        """How often each entry was delivered that nobody has acknowledged."""
+        rows = self.client.xpending_range(self.key, group, "-", "+", 1000) if self._group(group) else []
+        return [row["times_delivered"] for row in rows]
+
+    def left(self, group: str = GROUP) -> int:
+        """How many entries were not acknowledged, or not even delivered."""
+        found = self._group(group)
+        if found is None:
+            return int(self.client.xlen(self.key))
+        return len(self.client.xrange(self.key, b"(" + found["last-delivered-id"])) + int(found["pending"])
+
+    def _group(self, name: str) -> Any:
+        if not self.client.exists(self.key):
+            return None
+        return next((each for each in self.client.xinfo_groups(self.key) if each["name"] == name.encode()), None)
+
+    def parked(self) -> list[dict[bytes, bytes]]:
+        return [entry for _, entry in self.client.xrange(f"{self.key}.dead")]
+
+    def consumers(self, group: str = GROUP) -> list[bytes]:
+        return [each["name"] for each in self.client.xinfo_consumers(self.key, group)]
+
+    def fetch(self, name: str = "dead", group: str = GROUP, count: int = 1000) -> list[str]:
+        """As a consumer that dies before it does anything; answers the ids of the entries."""
+        if self._group(group) is None:
+            self.client.xgroup_create(self.key, group, id="0", mkstream=True)
+        ((_, entries),) = self.client.xreadgroup(group, name, {self.key: ">"}, count=count)
+        return [id.decode() for id, _ in entries]
+
+    def idle_seconds(self, id: str, group: str = GROUP) -> float:
+        """How long nobody has said anything about a pending entry."""
+        (row,) = self.client.xpending_range(self.key, group, id, id, 1)
+        return float(row["time_since_delivered"] / 1000)
+
+
+class Crash(BaseException):
+    """As if the process had ended."""
+
+
+def make_group(url: str, stream: Stream, consumer: str = "me") -> Group:
+    return Group(url, stream.key, group=GROUP, consumer=consumer, dead_letter=f"{stream.key}.dead", timeout=5)
+
+
+def dies(consumer: outbox.Consumer) -> None:
+    """Let it run until a handler ends it."""
+    with pytest.raises(Crash):
+        consumer.run(threading.Event())
+
+
+@contextmanager
+def running(*consumers: outbox.Consumer) -> Iterator[None]:
+    """Each in a thread of its own, for the time of the block; what ended one of them is raised."""
+    stopped = threading.Event()
+    with ThreadPoolExecutor(len(consumers)) as threads:
+        runs = [threads.submit(consumer.run, stopped) for consumer in consumers]
+        try:
+            yield
+        finally:
+            stopped.set()
+    for run in runs:
+        run.result()
+
+
+def consume(*consumers: outbox.Consumer, until: Callable[[], Any]) -> None:
+    with running(*consumers):
+        becomes_true(until)
+
+
+def note(text: object) -> None:
+    """An effect, in the transaction that is open."""
+    Note.create(text=str(text))
+
+
+def notes() -> list[str]:
+    """The effects that were committed."""
+    return sorted(each.text for each in Note.select())
+
+
+def dealt_with() -> list[tuple[str, str]]:
+    """The rows of the inbox."""
+    return sorted((each.message_id, each.handler_name) for each in InboxMessage.select())

@@ -1,0 +1,212 @@
+"""A consumer outlives its Redis, its group and its database; what was done meanwhile is not done twice."""
+
+import logging
+from collections.abc import Callable, Iterator
+
+import pytest
+import redis
+
+import outbox
+from outbox.consumer import consumer as module
+from outbox.events.event import Event
+from tests.consumer.streams import MakeConsumer, Stream, consume, note, notes, running
+from tests.servers import RedisServer
+from tests.table import becomes_true
+
+
+@pytest.fixture
+def url(sqlite_url: str) -> str:
+    """What is lost here is Redis."""
+    return sqlite_url
+
+
+@pytest.fixture
+def own_redis() -> Iterator[RedisServer]:
+    """One that the test may break; what it was told survives that."""
+    with RedisServer(appendonly="yes", appendfsync="always") as server:
+        yield server
+
+
+@pytest.fixture
+def own_stream(own_redis: RedisServer, stream: Stream) -> Iterator[Stream]:
+    with redis.Redis.from_url(own_redis.url) as client:
+        yield Stream(client, stream.key)
+
+
+@pytest.fixture
+def consumer(
+    make_consumer: MakeConsumer,
+    own_redis: RedisServer,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> outbox.Consumer:
+    """One that tries again soon."""
+    monkeypatch.setattr(module, "PAUSE_SECONDS", 0.05)
+    caplog.set_level(logging.INFO, "outbox")
+    return make_consumer(url=own_redis.url, timeout=0.5)
+
+
+@pytest.fixture
+def taken() -> None:
+    """A handler that takes each note."""
+    outbox.handler("note.*")(lambda event: note(event.payload["n"]))
+
+
+@pytest.mark.usefixtures("taken")
+class TestRedis:
+    @pytest.mark.parametrize(
+        "harm",
+        [
+            (RedisServer.kill, RedisServer.start),
+            (RedisServer.stop, RedisServer.start),
+            (RedisServer.pause, RedisServer.resume),
+        ],
+        ids=["killed", "restarted", "paused"],
+    )
+    def test_that_comes_back_is_used_again(
+        self,
+        own_stream: Stream,
+        own_redis: RedisServer,
+        consumer: outbox.Consumer,
+        caplog: pytest.LogCaptureFixture,
+        harm: tuple[Callable[[RedisServer], None], Callable[[RedisServer], None]],
+    ) -> None:
+        break_it, mend_it = harm
+        own_stream.add({"n": "before"})
+        with running(consumer):
+            becomes_true(lambda: notes() == ["before"] and own_stream.left() == 0)
+            break_it(own_redis)
+            becomes_true(lambda: "Redis can't be used, trying again" in caplog.text)
+            mend_it(own_redis)
+            own_stream.add({"n": "after"})
+            becomes_true(lambda: notes() == ["after", "before"])
+            becomes_true(lambda: f"{own_stream.key}: Redis is back" in caplog.messages)
+        assert len([line for line in caplog.messages if "can't be used, trying again" in line]) == 1
+
+    def test_that_is_away_at_the_end_does_not_hold_up_the_stop(
+        self, own_redis: RedisServer, own_stream: Stream, consumer: outbox.Consumer, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        with running(consumer):
+            becomes_true(lambda: "consuming" in caplog.text)
+            own_redis.kill()
+        assert "Redis can't be used at the end" in caplog.text
+
+
+def test_what_was_committed_while_redis_died_is_skipped_when_it_is_back(
+    own_redis: RedisServer, own_stream: Stream, consumer: outbox.Consumer
+) -> None:
+    own_stream.add()
+
+    @outbox.handler("note.*")
+    def kill_redis(event: Event) -> None:
+        note("effect")
+        own_redis.kill()
+
+    with running(consumer):
+        becomes_true(lambda: notes() == ["effect"])
+        own_redis.start()
+        becomes_true(lambda: own_stream.left() == 0)
+    assert notes() == ["effect"]
+    assert str(consumer.tally) == "1 processed, 1 skipped, 0 parked"
+
+
+def refuse_writes(server: RedisServer, *, refuse: bool) -> None:
+    with redis.Redis.from_url(server.url) as client:
+        client.config_set("min-replicas-to-write", int(refuse))
+
+
+def be_full(server: RedisServer, *, refuse: bool) -> None:
+    with redis.Redis.from_url(server.url) as client:
+        client.config_set("maxmemory", int(refuse))
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [(refuse_writes, "acknowledge"), (refuse_writes, "again"), (refuse_writes, "park"), (be_full, "park")],
+    ids=lambda harm: f"{harm[0].__name__}-{harm[1]}",
+)
+def test_a_redis_that_refuses_writes_for_a_while_loses_nothing(
+    own_redis: RedisServer,
+    own_stream: Stream,
+    consumer: outbox.Consumer,
+    caplog: pytest.LogCaptureFixture,
+    harm: tuple[Callable[..., None], str],
+) -> None:
+    harm_it, how = harm
+    own_stream.add()
+    calls: list[int] = []
+
+    @outbox.handler("note.*")
+    def handle(event: Event) -> None:
+        calls.append(event.attempt)
+        note("effect")
+        if len(calls) == 1:
+            harm_it(own_redis, refuse=True)
+            if how == "again":
+                raise ValueError("once")
+        if how == "park":
+            raise outbox.Reject("never")
+
+    with running(consumer):
+        becomes_true(lambda: "Redis can't be used, trying again" in caplog.text)
+        harm_it(own_redis, refuse=False)
+        becomes_true(lambda: own_stream.left() == 0)
+    assert (notes(), len(own_stream.parked())) == (([], 1) if how == "park" else (["effect"], 0))
+
+
+@pytest.mark.usefixtures("taken")
+class TestAGroupThatIsGone:
+    def test_is_made_again_from_the_beginning_of_the_stream(
+        self, own_stream: Stream, consumer: outbox.Consumer, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        own_stream.add({"n": 1})
+        with running(consumer):
+            becomes_true(lambda: notes() == ["1"] and own_stream.left() == 0)
+            own_stream.client.xgroup_destroy(own_stream.key, "outbox")
+            own_stream.add({"n": 2})
+            becomes_true(lambda: notes() == ["1", "2"] and own_stream.left() == 0)
+        assert str(consumer.tally) == "3 processed, 1 skipped, 0 parked"
+        assert f"the group outbox of {own_stream.key} is gone: making it again, from the beginning" in caplog.text
+
+    def test_with_everything_else_is_made_again(
+        self, own_stream: Stream, consumer: outbox.Consumer, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        own_stream.add({"n": 1})
+        with running(consumer):
+            becomes_true(lambda: notes() == ["1"])
+            own_stream.client.flushall()
+            becomes_true(lambda: "is gone: making it again" in caplog.text)
+            own_stream.add({"n": 2})
+            becomes_true(lambda: notes() == ["1", "2"] and own_stream.left() == 0)
+
+
+@pytest.mark.parametrize("how", ["returns", "raises"])
+def test_a_group_that_goes_while_a_handler_works_does_not_end_the_consumer(
+    own_stream: Stream, consumer: outbox.Consumer, how: str
+) -> None:
+    own_stream.add({"n": 1})
+
+    @outbox.handler("note.*")
+    def flush(event: Event) -> None:
+        note(event.payload["n"])
+        if event.payload["n"] == 1:
+            own_stream.client.flushall()
+            if how == "raises":
+                raise ValueError("once")
+
+    with running(consumer):
+        becomes_true(lambda: not own_stream.client.exists(own_stream.key) or own_stream.left() == 0)
+        becomes_true(lambda: own_stream.client.exists(own_stream.key))
+        own_stream.add({"n": 2})
+        becomes_true(lambda: "2" in notes() and own_stream.left() == 0)
+    assert notes() == (["1", "2"] if how == "returns" else ["2"])
+
+
+def test_a_stream_that_becomes_something_else_ends_the_consumer(own_stream: Stream, consumer: outbox.Consumer) -> None:
+    @outbox.handler("note.*")
+    def replace(event: Event) -> None:
+        own_stream.client.set(own_stream.key, "text")
+
+    own_stream.add()
+    with pytest.raises(outbox.SettingsError, match="Redis refuses a command: WRONGTYPE"):
+        consume(consumer, until=lambda: own_stream.client.type(own_stream.key) == b"string")

@@ -1,0 +1,307 @@
+"""What a webhook can be made of, and how it is refused: at once, saying what to do, and giving nothing away."""
+
+import base64
+import importlib.util
+import math
+import ssl
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import certifi
+import pytest
+
+from outbox.destinations.limits import Limits
+from outbox.errors import RegistrationError
+from outbox.webhooks.transport.libcurl.ca_certificates import Authorities
+from outbox.webhooks.webhook import Webhook
+from tests.webhooks.deliveries import SECRET, Backwards
+
+URL = "https://receiver.example/hook"
+
+
+def refused(name: Any = "hook", url: Any = URL, **options: Any) -> str:
+    """The error of a webhook that can't be made."""
+    with pytest.raises(RegistrationError) as caught:
+        Webhook(name, url, **options)
+    return str(caught.value)
+
+
+class TestUrls:
+    @pytest.mark.parametrize(
+        ("url", "said"),
+        [
+            ("", "must begin with http:// or https://"),
+            ("receiver.example", "must begin with http:// or https://"),
+            ("ftp://receiver.example", "must begin with http:// or https://"),
+            ("file:///etc/passwd", "must begin with http:// or https://"),
+            ("https://", "has no host"),
+            ("https:///hook", "has no host"),
+            ("https://:443/", "has no host"),
+            ("https://a b/", "contains a space"),
+            ("https://receiver.example/a b", "contains a space"),
+            ("https://receiver.example/\r\nx: y", "contains a space"),
+            ("https://receiver.example\\@evil.example/", "a backslash"),
+            ("https://receiver.example/\x7f", "a control character"),
+            ("https://receiver.example/#there", "has a fragment"),
+            ("https://receiver.example/#", "has a fragment"),
+            ("https://receiver.example:port/", "can't be read"),
+            ("https://receiver.example:99999/", "can't be read"),
+            ("https://receiver.example:0/", "has the port 0"),
+            ("https://[::1/", "can't be read"),
+            ("https://receiver,example/", "is no name and no address"),
+            ("https://" + "ä" * 70 + ".example/", "is no name and no address"),
+            ("https://me%0a:hush@receiver.example/", "user name or password that can't be sent"),
+            ("https://me%3a:hush@receiver.example/", "user name or password that can't be sent"),
+            (None, "must be text"),
+            (b"https://receiver.example/", "must be text"),
+        ],
+    )
+    def test_a_wrong_one_is_refused(self, url: Any, said: str) -> None:
+        assert said in refused("hook", url)
+
+    @pytest.mark.parametrize(
+        "url",
+        [
+            "ftp://me:hush@receiver.example/?key=hush",
+            "https://me:hush@receiver.example:port/?key=hush",
+            "https://me:hush@/?key=hush",
+            "https://me:hush@receiver.example/?key=hush#",
+            "https://me:hush @receiver.example/",
+            "https://me:hush%0a@receiver.example/",
+            "hush",
+        ],
+    )
+    def test_nothing_of_it_is_quoted(self, url: str) -> None:
+        assert "hush" not in refused("hook", url)
+
+    def test_a_host_may_have_letters_beyond_ascii(self) -> None:
+        assert repr(Webhook("hook", "https://bücher.example/")) == "<Webhook hook https://xn--bcher-kva.example>"
+
+    def test_it_shows_its_host_alone(self) -> None:
+        webhook = Webhook("hook", "https://me:hush@receiver.example:8443/hush?key=hush", secret=SECRET)
+        assert repr(webhook) == "<Webhook hook https://receiver.example:8443>"
+        assert "hush" not in repr(webhook._url)
+        assert "hush" not in str(webhook._url)
+
+
+class TestSecrets:
+    @pytest.mark.parametrize(
+        ("secret", "said"),
+        [
+            ("", "must be 24 to 64 bytes in base64, not 0"),
+            ("whsec_", "must be 24 to 64 bytes in base64, not 0"),
+            ("whsec_" + "QUJD" * 7, "not 21"),
+            ("whsec_" + "QUJD" * 22, "not 66"),
+            ("whsec_!!!!", "and base64 after it"),
+            ("whsec_hüsh", "and base64 after it"),
+            ("whsec_QUJDR", "and base64 after it"),
+            ("plain text, which is no base64", "and base64 after it"),
+            ([], "there is no secret"),
+            ([SECRET, "hush"], "secret 2 of 2"),
+            ([SECRET, None], "must be text, not NoneType"),
+            (b"whsec_" + b"QUJD" * 8, "must be text, not bytes"),
+            (7, "must be text, not int"),
+        ],
+    )
+    def test_a_wrong_one_is_refused(self, secret: Any, said: str) -> None:
+        error = refused(secret=secret)
+        assert said in error
+        assert "new_secret()" in error
+
+    @pytest.mark.parametrize("size", [24, 64])
+    def test_the_shortest_and_the_longest_are_taken(self, size: int) -> None:
+        secret = base64.b64encode(b"x" * size).decode()
+        for text in (secret, f"whsec_{secret}", secret.rstrip("=")):
+            Webhook("hook", URL, secret=text)
+
+    @pytest.mark.parametrize("secret", ["whsec_hushhushhush", "whsec_hush!", ["whsec_hushhushhush"]])
+    def test_it_is_not_quoted(self, secret: Any) -> None:
+        assert "hush" not in refused(secret=secret)
+
+    def test_it_is_nowhere_in_what_the_webhook_shows(self) -> None:
+        webhook = Webhook("hook", URL, secret=SECRET, headers={"x-key": "hushhush"})
+        shown = repr(webhook) + repr(webhook._writer) + repr(webhook._judge) + repr(webhook._writer._keys)
+        assert SECRET.removeprefix("whsec_") not in shown
+        assert "hush" not in shown
+
+
+class TestHeaders:
+    @pytest.mark.parametrize(
+        "name",
+        [
+            *("webhook-id", "Webhook-Signature", "content-type", "Content-Length", "host", "ce-id", "user-agent"),
+            *("accept-encoding", "connection", "transfer-encoding", "traceparent", "expect", "proxy-authorization"),
+        ],
+    )
+    def test_ours_are_ours(self, name: str) -> None:
+        assert repr(name) in refused(headers={name: "x"})
+
+    @pytest.mark.parametrize("name", ["", "a b", "a:b", "a\r\nb", "ä", 7])
+    def test_a_name_has_to_be_one(self, name: Any) -> None:
+        assert "is no name" in refused(headers={name: "x"})
+
+    @pytest.mark.parametrize("value", ["", " ", "hush\r\nx: y", "hush\n", "hüsh", "hush\x00", " hush", 7, None])
+    def test_a_value_has_to_be_one_and_is_not_quoted(self, value: Any) -> None:
+        error = refused(headers={"x-key": value})
+        assert "must be visible ASCII characters" in error
+        assert "hush" not in error
+
+    def test_once_is_enough(self) -> None:
+        assert "there twice" in refused(headers={"x-key": "a", "X-Key": "b"})
+
+    @pytest.mark.parametrize("headers", [[("x", "y")], "x: y", 7])
+    def test_they_are_a_mapping(self, headers: Any) -> None:
+        assert "must be a mapping" in refused(headers=headers)
+
+    @pytest.mark.parametrize("token", ["", "a b", "hush\n", "hüsh", 7])
+    def test_a_token_has_to_be_one_and_is_not_quoted(self, token: Any) -> None:
+        error = refused(token=token)
+        assert "token must be visible ASCII" in error
+        assert "hush" not in error
+
+    @pytest.mark.parametrize(
+        ("url", "options"),
+        [
+            (URL, {"token": "t", "headers": {"Authorization": "x"}}),
+            ("https://me:hush@receiver.example", {"token": "t"}),
+            ("https://me:hush@receiver.example", {"headers": {"authorization": "x"}}),
+        ],
+    )
+    def test_there_is_one_way_to_say_who_we_are(self, url: str, options: Mapping[str, Any]) -> None:
+        assert "Only one of" in refused("hook", url, **options)
+
+    def test_an_authorization_of_the_users_own_is_one(self) -> None:
+        Webhook("hook", URL, headers={"Authorization": "Digest x"})
+
+
+class TestTheRest:
+    @pytest.mark.parametrize(
+        ("options", "said"),
+        [
+            ({"timeout": 0}, "timeout must be"),
+            ({"timeout": -1}, "timeout must be"),
+            ({"timeout": math.inf}, "timeout must be"),
+            ({"timeout": math.nan}, "timeout must be"),
+            ({"timeout": "15"}, "timeout must be"),
+            ({"timeout": True}, "timeout must be"),
+            ({"concurrency": 0}, "concurrency must be"),
+            ({"concurrency": None}, "concurrency must be"),
+            ({"concurrency": True}, "concurrency must be"),
+            ({"per_second": 0}, "per_second must be"),
+            ({"events": []}, "events names no event type"),
+            ({"events": "order.*"}, "['order.*']"),
+            ({"events": ["or*er"]}, "is not a pattern"),
+            ({"format": "xml"}, "format must be one of 'json', 'cloudevents', 'cloudevents-binary'"),
+            ({"format": None}, "format must be one of"),
+            ({"source": ""}, "source must be"),
+            ({"source": "a b"}, "source must be"),
+            ({"source": None}, "source must be"),
+            ({"unavailable_on": [200]}, "unavailable_on must be statuses"),
+            ({"unavailable_on": 503}, "unavailable_on must be statuses"),
+            ({"fail_on": ["410"]}, "fail_on must be statuses"),
+            ({"fail_on": [600]}, "fail_on must be statuses"),
+            ({"fail_on": [True]}, "fail_on must be statuses"),
+            ({"fail_on": [429]}, "429 is in unavailable_on and in fail_on"),
+            ({"ssl_context": "cert.pem"}, "ssl_context must be"),
+            ({"proxy": "https://proxy.example"}, "proxy must look like"),
+            ({"proxy": "http://proxy.example/path"}, "proxy must look like"),
+            ({"proxy": "socks5://proxy.example"}, "proxy must begin with"),
+            ({"proxy": "http://me:hush@proxy.example:port"}, "proxy can't be read"),
+            ({"proxy": 7}, "proxy must be text"),
+            ({"proxy": "http://proxy.example", "allow_private": False}, "can't be kept through a proxy"),
+            ({"proxy": "environment", "allow_private": False}, "can't be kept through a proxy"),
+            ({"transport": Backwards(), "allow_private": False}, "not for one you pass"),
+            ({"transport": Backwards(), "proxy": "http://proxy.example"}, "not for one you pass"),
+            ({"transport": Backwards(), "client": "curl"}, "not for one you pass"),
+            ({"client": "requests"}, "client must be 'httpx' or 'curl', not 'requests'"),
+            ({"client": None}, "client must be 'httpx' or 'curl'"),
+            ({"client": "curl", "ssl_context": ssl.create_default_context()}, "SSL_CERT_FILE"),
+            ({"transport": Backwards(), "ssl_context": ssl.create_default_context()}, "not for one you pass"),
+        ],
+    )
+    def test_what_can_not_be_is_refused(self, options: dict[str, Any], said: str) -> None:
+        error = refused(**options)
+        assert said in error
+        assert "hush" not in error
+
+    @pytest.mark.parametrize("name", ["", " ", None, 7])
+    def test_it_needs_a_name(self, name: Any) -> None:
+        assert "needs a name" in refused(name, URL)
+
+    def test_ipv6_and_a_proxy_do_not_go_together(self) -> None:
+        assert "through a proxy" in refused("hook", "https://[2001:db8::1]/", proxy="http://proxy.example")
+
+    def test_its_limits_are_for_the_gate(self) -> None:
+        webhook = Webhook("hook", URL, concurrency=3, per_second=2.5, timeout=10)
+        assert webhook.limits == Limits(concurrency=3, per_second=2.5)
+        assert webhook.at_once == 3
+        assert webhook.hold_seconds > 10
+
+    def test_it_wants_what_it_was_told(self) -> None:
+        webhook = Webhook("hook", URL, events=["order.*", "user.created"])
+        assert webhook.events == ("order.*", "user.created")
+        assert Webhook("hook", URL).events == ("*",)
+
+
+class TestHttpx:
+    def test_without_it_the_error_says_what_to_install(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(importlib.util, "find_spec", {}.get)
+        assert "pip install 'dramatiq-outbox[webhooks]'" in refused()
+
+    def test_it_is_not_needed_with_another_transport(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(importlib.util, "find_spec", {}.get)
+        Webhook("hook", URL, transport=Backwards())
+
+    def test_it_is_imported_with_the_first_delivery_only(self) -> None:
+        program = (
+            "import sys, outbox, outbox.webhooks; from outbox.webhooks.webhook import Webhook\n"
+            f"webhook = Webhook('hook', {URL!r}, secret={SECRET!r})\n"
+            "assert not {'httpx', 'httpcore', 'ssl_context'} & sys.modules.keys(), sorted(sys.modules)\n"
+            "webhook.transport; assert {'httpx', 'httpcore'} <= sys.modules.keys()"
+        )
+        subprocess.run([sys.executable, "-c", program], check=True)
+
+
+class TestCurl:
+    def test_without_it_the_error_says_what_to_install(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(importlib.util, "find_spec", {"httpx": object(), "httpcore": object()}.get)
+        assert "pip install 'dramatiq-outbox[curl]'" in refused(client="curl")
+
+    def test_it_is_enough(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(importlib.util, "find_spec", {"pycurl": object()}.get)
+        Webhook("hook", URL, client="curl")
+
+    def test_it_is_imported_with_the_first_delivery_only_and_httpx_never(self) -> None:
+        program = (
+            "import sys, outbox, outbox.webhooks; from outbox.webhooks.webhook import Webhook\n"
+            f"webhook = Webhook('hook', {URL!r}, secret={SECRET!r}, client='curl')\n"
+            "assert 'pycurl' not in sys.modules\n"
+            "list(webhook.deliver([], outbox.Lease.lasting(1)))\n"
+            "assert 'pycurl' in sys.modules and not {'httpx', 'httpcore', 'h11'} & sys.modules.keys()"
+        )
+        subprocess.run([sys.executable, "-c", program], check=True)
+
+
+class TestAuthorities:
+    """Those of libcurl, which can't use an SSLContext."""
+
+    @pytest.fixture(autouse=True)
+    def nothing_set(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for variable in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
+            monkeypatch.delenv(variable, raising=False)
+
+    def test_the_environment_names_a_file_or_a_folder(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("SSL_CERT_DIR", "/folder")
+        assert Authorities.default() == (None, "/folder")
+        monkeypatch.setenv("SSL_CERT_FILE", "/file")
+        assert Authorities.default() == ("/file", None)
+
+    def test_else_they_are_those_that_httpx_takes(self) -> None:
+        assert Authorities.default() == (certifi.where(), None)
+
+    def test_or_without_certifi_the_systems(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(importlib.util, "find_spec", {}.get)
+        paths = ssl.get_default_verify_paths()
+        assert Authorities.default() == (paths.cafile, paths.capath)

@@ -1,0 +1,261 @@
+"""What a receiver's answer means for its event, and what is said about it."""
+
+import gzip
+from datetime import timedelta
+
+import pytest
+
+from outbox.destinations.outcome import DELIVERED, Failed, Outcome, Retry
+from outbox.destinations.protocol import Lease
+from outbox.errors import Unavailable
+from outbox.storage.timestamp import DatabaseClock
+from outbox.webhooks.redaction import Confidential
+from outbox.webhooks.transport import response_summary as response
+from tests.servers import free_port
+from tests.support.receiver import (
+    Exchange,
+    Gone,
+    Line,
+    Receiver,
+    Reply,
+    answers,
+    hangs_up,
+    resets,
+    resets_in_mid_body,
+    says,
+    sends_a_gigabyte,
+)
+from tests.table import PATIENCE_SECONDS
+from tests.webhooks.deliveries import (
+    NOW,
+    MakeWebhook,
+    deliver,
+    deliver_one,
+    failed,
+    retried,
+    sample,
+    unavailable,
+)
+
+
+def answered(make_webhook: MakeWebhook, reply: Reply) -> Outcome:
+    with Receiver(reply) as receiver:
+        return deliver_one(make_webhook(receiver.url))
+
+
+class TestStatuses:
+    @pytest.mark.parametrize("status", [200, 201, 202, 204, 299])
+    def test_2xx_is_delivered(self, make_webhook: MakeWebhook, status: int) -> None:
+        body = b"" if status == 204 else b"ok"
+        assert answered(make_webhook, answers(status, body)) == DELIVERED
+
+    @pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 408, 409, 413, 422, 425, 451, 500, 501, 505, 599, 600])
+    def test_most_others_cost_an_attempt(self, make_webhook: MakeWebhook, status: int) -> None:
+        outcome = answered(make_webhook, answers(status, b"because"))
+        assert outcome == Retry(f"HTTP {status} Whatever: because")
+
+    @pytest.mark.parametrize("status", [429, 502, 503, 504])
+    def test_some_say_that_nobody_is_there_and_cost_none(self, make_webhook: MakeWebhook, status: int) -> None:
+        error = unavailable(answered(make_webhook, answers(status, b"later")))
+        assert error == f"HTTP {status} Whatever: later"
+
+    def test_410_is_final(self, make_webhook: MakeWebhook) -> None:
+        assert failed(answered(make_webhook, answers(410, b"gone"))) == "HTTP 410 Whatever: gone"
+
+    def test_which_ones_are_final_or_cost_nothing_is_the_users_choice(self, make_webhook: MakeWebhook) -> None:
+        with Receiver(answers(404), answers(500), answers(410), answers(503), answers(302)) as receiver:
+            webhook = make_webhook(receiver.url, fail_on=[404, 302], unavailable_on=[500])
+            outcomes = deliver(webhook, [sample() for _ in range(5)])
+        assert [type(outcome) for outcome in outcomes] == [Failed, Unavailable, Retry, Retry, Failed]
+
+    def test_early_hints_are_not_the_answer(self, make_webhook: MakeWebhook) -> None:
+        hints = b"HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
+        assert answered(make_webhook, says(hints)) == DELIVERED
+
+
+class TestRedirects:
+    @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+    def test_a_redirect_is_refused_and_only_its_host_is_named(self, make_webhook: MakeWebhook, status: int) -> None:
+        with Receiver() as elsewhere:
+            location = f"http://me:hush@127.0.0.1:{elsewhere.port}/path?key=hush"
+            error = retried(answered(make_webhook, answers(status, location=location)))
+            assert elsewhere.connections == 0
+        expected = f"HTTP {status} Whatever: redirects are not followed; this one leads to 127.0.0.1"
+        assert error == expected
+
+    @pytest.mark.parametrize(
+        ("location", "named"),
+        [("/other?key=hush", "the same host"), ("http://[bad", "somewhere unreadable"), ("", "the same host")],
+    )
+    def test_its_location_may_be_anything(self, make_webhook: MakeWebhook, location: str, named: str) -> None:
+        error = retried(answered(make_webhook, answers(302, location=location)))
+        assert error.endswith(f"leads to {named}")
+
+
+class TestRetryAfter:
+    def test_it_decides_when_a_refused_event_is_tried_again(self, make_webhook: MakeWebhook) -> None:
+        assert answered(make_webhook, answers(500, b"", retry_after="7")) == Retry(
+            "HTTP 500 Whatever", timedelta(seconds=7)
+        )
+
+    def test_it_decides_when_an_unavailable_receiver_is_tried_again(self, make_webhook: MakeWebhook) -> None:
+        now, later = "Sat, 31 Jan 2026 12:00:00 GMT", "Sat, 31 Jan 2026 12:02:00 GMT"
+        outcome = answered(make_webhook, answers(503, date=now, retry_after=later))
+        assert isinstance(outcome, Unavailable)
+        assert outcome.not_before == timedelta(minutes=2)
+
+    def test_nonsense_is_as_good_as_nothing(self, make_webhook: MakeWebhook) -> None:
+        outcome = answered(make_webhook, answers(503, retry_after="soon"))
+        assert isinstance(outcome, Unavailable)
+        assert outcome.not_before is None
+
+
+class TestNobodyThere:
+    def test_a_refused_connection(self, make_webhook: MakeWebhook) -> None:
+        port = free_port()
+        error = unavailable(deliver_one(make_webhook(f"http://127.0.0.1:{port}")))
+        assert error == f"Connection refused while connecting to 127.0.0.1, port {port}"
+
+    def test_a_name_that_does_not_exist(self, make_webhook: MakeWebhook) -> None:
+        error = unavailable(deliver_one(make_webhook("http://no-such-host.invalid/")))
+        assert error.endswith("while resolving no-such-host.invalid")
+
+    def test_a_receiver_that_hangs_up(self, make_webhook: MakeWebhook) -> None:
+        error = unavailable(answered(make_webhook, hangs_up))
+        assert error == "no HTTP answer: Server disconnected without sending a response."
+
+    def test_a_receiver_that_resets_the_connection(self, make_webhook: MakeWebhook) -> None:
+        error = unavailable(answered(make_webhook, resets))
+        assert error == "Connection reset by peer while waiting for the answer"
+
+    @pytest.mark.parametrize(
+        "data",
+        [
+            b"garbage\r\n\r\n",
+            b"SSH-2.0-OpenSSH_9.2\r\n",
+            b"HTTP/1.1 xyz\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\nbad header\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\ncontent-length: -1\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\nx: " + b"x" * 200_000,
+            b"\x00" * 1000,
+        ],
+    )
+    def test_what_is_not_http(self, make_webhook: MakeWebhook, data: bytes) -> None:
+        error = unavailable(answered(make_webhook, says(data)))
+        assert error.startswith("no HTTP answer: ")
+        assert len(error) <= 200
+        assert error.isprintable()
+
+    def test_an_answer_counts_even_if_the_receiver_hung_up_before_it_had_read_everything(
+        self, make_webhook: MakeWebhook
+    ) -> None:
+        def refuse_unread(line: Line) -> None:
+            line.read(1)
+            line.send(b"HTTP/1.1 413 Too Large\r\ncontent-length: 0\r\n\r\n")
+            raise Gone
+
+        with Receiver(on_connect=refuse_unread) as receiver:
+            outcome = deliver_one(make_webhook(receiver.url), sample({"text": "x" * 20_000_000}))
+            assert retried(outcome) == "HTTP 413 Too Large"
+
+
+class TestBodies:
+    def test_a_reset_after_2xx_changes_nothing(self, make_webhook: MakeWebhook) -> None:
+        assert answered(make_webhook, resets_in_mid_body) == DELIVERED
+
+    def test_no_more_is_read_of_a_gigabyte_than_is_needed(
+        self, make_webhook: MakeWebhook, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(response, "BODY_SECONDS", PATIENCE_SECONDS)  # it is not the time that ends it
+        with Receiver(sends_a_gigabyte) as receiver:
+            assert retried(deliver_one(make_webhook(receiver.url))) == "HTTP 500 No: " + "x" * 200
+            receiver.notices_the_end()
+            assert receiver.bytes_sent < 20_000_000  # what the system's own buffers took
+
+    def test_a_chunked_body_without_end_is_left(self, make_webhook: MakeWebhook) -> None:
+        def chunks(exchange: Exchange) -> None:
+            exchange.send(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+            while True:
+                exchange.send(b"4000\r\n" + b"x" * 0x4000 + b"\r\n")
+
+        with Receiver(chunks) as receiver:
+            assert deliver_one(make_webhook(receiver.url)) == DELIVERED
+            receiver.notices_the_end()
+
+    def test_what_is_compressed_is_neither_unpacked_nor_shown(self, make_webhook: MakeWebhook) -> None:
+        bomb = gzip.compress(b"\x00" * 10_000_000)
+        assert retried(answered(make_webhook, answers(500, bomb, content_encoding="gzip"))) == "HTTP 500 Whatever"
+        lookalike = answers(500, b"text, to look at", content_encoding="br")
+        assert retried(answered(make_webhook, lookalike)) == "HTTP 500 Whatever"
+
+    @pytest.mark.parametrize(
+        ("body", "shown"),
+        [
+            (b"", ""),
+            (b"out of\r\n\tmemory\n", ": out of memory"),
+            (b"\xff\xfe\x00binary", ""),
+            (b"bell\x07", ": bell\N{REPLACEMENT CHARACTER}"),
+            ("weiß".encode(), ": weiß"),
+            (b"x" * 5_000, ": " + "x" * 200),
+            (b"x" * 4_095 + "ß".encode(), ": " + "x" * 200),  # cut in the middle of a character
+        ],
+    )
+    def test_of_text_the_beginning_is_shown_on_one_line(
+        self, make_webhook: MakeWebhook, body: bytes, shown: str
+    ) -> None:
+        assert retried(answered(make_webhook, answers(500, body))) == "HTTP 500 Whatever" + shown
+
+    def test_a_reason_may_be_missing_or_long(self, make_webhook: MakeWebhook) -> None:
+        assert retried(answered(make_webhook, answers("500", b""))) == "HTTP 500"
+        assert retried(answered(make_webhook, answers("500 " + "x" * 500, b""))) == "HTTP 500 " + "x" * 60
+
+
+class TestDiscretion:
+    URL = "http://customer:p%C3%A4ssword@{}/private/path?key=query-key&other=1"
+
+    def echoed(self, make_webhook: MakeWebhook, **options: object) -> str:
+        """A receiver that repeats everything it was told."""
+
+        def echo(exchange: Exchange) -> None:
+            request = exchange.request
+            told = f"{request.target} {request.pairs} pässword query-key"
+            answers(f"500 {request.target}", told.encode())(exchange)
+
+        with Receiver(echo) as receiver:
+            url = options.pop("url", self.URL)
+            webhook = make_webhook(str(url).format(f"127.0.0.1:{receiver.port}"), **options)
+            return retried(deliver_one(webhook))
+
+    def test_what_was_in_the_url_is_not_shown_even_if_the_receiver_repeats_it(self, make_webhook: MakeWebhook) -> None:
+        error = self.echoed(make_webhook)
+        assert "***" in error
+        for part in ("customer", "pässword", "p%C3%A4ssword", "query-key", "/private/path"):
+            assert part not in error
+
+    def test_nor_is_a_token(self, make_webhook: MakeWebhook) -> None:
+        error = self.echoed(make_webhook, url="http://{}/", token="bearer-token")
+        assert "bearer-token" not in error
+        assert "Bearer" not in error
+
+    def test_nor_are_the_users_own_headers(self, make_webhook: MakeWebhook) -> None:
+        assert "api-key-1" not in self.echoed(make_webhook, url="http://{}/", headers={"x-key": "api-key-1"})
+
+    def test_of_two_that_begin_alike_the_longer_one_is_hidden_whole(self) -> None:
+        assert Confidential(["secret", "secret-1", "secret-12"]).hide("secret-12 secret-13") == "*** ***3"
+
+    def test_what_is_hidden_is_hidden_before_the_text_is_cut(self, make_webhook: MakeWebhook) -> None:
+        body = b"x" * 195 + b"token-that-is-cut"
+        with Receiver(answers(500, body)) as receiver:
+            error = retried(deliver_one(make_webhook(receiver.url, token="token-that-is-cut")))
+        assert error.endswith("x***")
+
+
+def test_the_clock_of_a_date_is_the_databases(make_webhook: MakeWebhook) -> None:
+    """Without a Date of the receiver's own, its date is compared with the lease's clock, not with this host's."""
+    with Receiver(answers(503, retry_after="Sat, 31 Jan 2026 12:01:00 GMT")) as receiver:
+        webhook = make_webhook(receiver.url)
+        lease = Lease(Lease.lasting(60).ends_at, 1, DatabaseClock(NOW))
+        ((_, outcome),) = webhook.deliver([sample()], lease)
+    assert isinstance(outcome, Unavailable)
+    assert isinstance(outcome.not_before, timedelta)
+    assert timedelta(seconds=50) < outcome.not_before < timedelta(seconds=60)

@@ -1,0 +1,215 @@
+"""A request is over when its time is, whatever the receiver does; here it does it for ever."""
+
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import pytest
+
+from outbox.destinations.outcome import DELIVERED
+from outbox.webhooks.transport import resolver
+from outbox.webhooks.transport.resolver import Address
+from tests.support.receiver import (
+    LOOPBACK,
+    Line,
+    Receiver,
+    answers,
+    drips_its_body,
+    drips_its_headers,
+    never_answers,
+)
+from tests.table import PATIENCE_SECONDS
+from tests.webhooks.deliveries import MakeWebhook, deliver, deliver_one, resolving_to, sample, unavailable
+
+SHORT = 1.0
+MOST_WAITING = 200
+WAITING = "timed out while waiting for the answer"
+
+
+@contextmanager
+def swallowing() -> Iterator[int]:
+    """A port where connections are not refused, but not made either: its queue is full."""
+    with ExitStack() as ending:
+        listener = ending.enter_context(socket.socket())
+        listener.bind((LOOPBACK, 0))
+        listener.listen(0)
+        port = listener.getsockname()[1]
+        for _ in range(MOST_WAITING):
+            filler = ending.enter_context(socket.socket())
+            filler.settimeout(0.1)
+            try:
+                filler.connect((LOOPBACK, port))
+            except TimeoutError:
+                yield port
+                return
+        assert sys.platform != "linux", "the queue did not fill up"
+        pytest.skip("this system's queues don't fill up")
+
+
+def test_a_receiver_that_never_answers(make_webhook: MakeWebhook) -> None:
+    with Receiver(never_answers) as receiver:
+        assert unavailable(deliver_one(make_webhook(receiver.url, timeout=SHORT))) == WAITING
+        receiver.notices_the_end()
+
+
+def test_a_receiver_that_drips_its_headers(make_webhook: MakeWebhook) -> None:
+    with Receiver(drips_its_headers) as receiver:
+        assert unavailable(deliver_one(make_webhook(receiver.url, timeout=SHORT))) == WAITING
+        receiver.notices_the_end()
+
+
+def test_a_receiver_that_sends_a_hint_now_and_then(make_webhook: MakeWebhook) -> None:
+    def hint(line: Line) -> None:
+        line.read()
+        while True:
+            line.send(b"HTTP/1.1 100 Continue\r\n\r\n")
+            line.pause(SHORT / 10)
+
+    with Receiver(on_connect=hint) as receiver:
+        assert unavailable(deliver_one(make_webhook(receiver.url, timeout=SHORT))) == WAITING
+        receiver.notices_the_end()
+
+
+def test_a_body_that_drips_after_2xx_is_left_behind(make_webhook: MakeWebhook) -> None:
+    with Receiver(drips_its_body) as receiver:
+        assert deliver_one(make_webhook(receiver.url, timeout=PATIENCE_SECONDS)) == DELIVERED
+        receiver.notices_the_end()
+
+
+def test_a_receiver_that_reads_byte_by_byte(make_webhook: MakeWebhook) -> None:
+    def sip(line: Line) -> None:
+        while True:
+            line.read(1)
+            line.pause(0.005)
+
+    with Receiver(on_connect=sip) as receiver:
+        outcome = deliver_one(make_webhook(receiver.url, timeout=SHORT), sample({"text": "x" * 20_000_000}))
+        assert unavailable(outcome) == "timed out while sending"
+        assert receiver.requests == []
+
+
+def test_a_receiver_that_reads_in_spurts(make_webhook: MakeWebhook) -> None:
+    """Each of them makes room for another piece: a limit for each piece would be none."""
+
+    def gulp(line: Line) -> None:
+        while True:
+            line.read(10_000)
+            line.pause(0.005)
+
+    with Receiver(on_connect=gulp) as receiver:
+        # Ten seconds' worth: two are enough to begin with, also where much else goes on.
+        outcome = deliver_one(make_webhook(receiver.url, timeout=2), sample({"text": "x" * 20_000_000}))
+        assert unavailable(outcome) == "timed out while sending"
+        assert receiver.requests == []
+
+
+def test_a_port_that_swallows_connections(make_webhook: MakeWebhook) -> None:
+    with swallowing() as port:
+        error = unavailable(deliver_one(make_webhook(f"http://127.0.0.1:{port}", timeout=SHORT)))
+    assert error == f"timed out while connecting to 127.0.0.1, port {port}"
+
+
+def test_a_handshake_that_gets_nowhere(make_webhook: MakeWebhook) -> None:
+    with Receiver(on_connect=Line.wait_for_the_end) as receiver:
+        url = receiver.url.replace("http:", "https:")
+        assert unavailable(deliver_one(make_webhook(url, timeout=SHORT))) == "timed out while agreeing on TLS"
+        receiver.notices_the_end()
+
+
+def test_a_handshake_that_drips(make_webhook: MakeWebhook) -> None:
+    def drip(line: Line) -> None:
+        line.drip(b"\x16\x03\x03\x3f\xff\x02\x00\x3f\xfb" + b"\x03" * 1000)  # a hello of 16 kB
+
+    with Receiver(on_connect=drip) as receiver:
+        url = receiver.url.replace("http:", "https:")
+        assert unavailable(deliver_one(make_webhook(url, timeout=SHORT))) == "timed out while agreeing on TLS"
+        receiver.notices_the_end()
+
+
+def test_what_is_left_of_the_lease_is_a_limit_as_well(make_webhook: MakeWebhook) -> None:
+    with Receiver(never_answers) as receiver:
+        assert unavailable(deliver_one(make_webhook(receiver.url, timeout=3600), seconds=SHORT)) == WAITING
+
+
+def test_nothing_is_sent_when_no_time_is_left(make_webhook: MakeWebhook) -> None:
+    with Receiver() as receiver:
+        error = unavailable(deliver_one(make_webhook(receiver.url), seconds=0))
+        assert error == "timed out while resolving 127.0.0.1"
+        assert receiver.connections == 0
+
+
+class TestResolving:
+    def test_a_resolver_that_hangs(self, make_webhook: MakeWebhook, monkeypatch: pytest.MonkeyPatch) -> None:
+        over = threading.Event()
+        lookups = []
+
+        def hang(host: str, port: int) -> list[Address]:
+            lookups.append(host)
+            over.wait(PATIENCE_SECONDS)
+            return []
+
+        monkeypatch.setattr(resolver, "lookup", hang)
+        try:
+            webhook = make_webhook("http://receiver.example", timeout=SHORT)
+            outcomes = deliver(webhook, [sample() for _ in range(4)], at_once=4)
+            assert {unavailable(outcome) for outcome in outcomes} == {"timed out while resolving receiver.example"}
+            assert lookups == ["receiver.example"], "all wait for the same one"
+        finally:
+            over.set()
+
+    def test_each_address_has_its_share(self, make_webhook: MakeWebhook, monkeypatch: pytest.MonkeyPatch) -> None:
+        with swallowing() as black_hole, Receiver() as receiver:
+            found = [Address(socket.AF_INET, (LOOPBACK, port)) for port in (black_hole, receiver.port)]
+            resolving_to(monkeypatch, *found)
+            assert deliver_one(make_webhook("http://receiver.example", timeout=1.0)) == DELIVERED
+
+    def test_an_address_that_refuses_is_not_the_last(
+        self, make_webhook: MakeWebhook, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with Receiver() as receiver:
+            found = [
+                Address(socket.AF_INET6, ("::1", 1, 0, 0)),
+                Address(socket.AF_INET, (LOOPBACK, 1)),
+                Address(socket.AF_INET, (LOOPBACK, receiver.port)),
+            ]
+            resolving_to(monkeypatch, *found)
+            assert deliver_one(make_webhook("http://receiver.example")) == DELIVERED
+
+    def test_a_name_without_addresses(self, make_webhook: MakeWebhook, monkeypatch: pytest.MonkeyPatch) -> None:
+        resolving_to(monkeypatch)
+        error = unavailable(deliver_one(make_webhook("http://receiver.example")))
+        assert error == "it has no address while resolving receiver.example"
+
+    def test_a_lookup_that_failed_is_not_remembered(
+        self, make_webhook: MakeWebhook, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fail(host: str, port: int) -> list[Address]:
+            raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+
+        with Receiver() as receiver:
+            webhook = make_webhook("http://receiver.example")
+            monkeypatch.setattr(resolver, "lookup", fail)
+            error = unavailable(deliver_one(webhook))
+            assert error == "Temporary failure in name resolution while resolving receiver.example"
+            resolving_to(monkeypatch, Address(socket.AF_INET, (LOOPBACK, receiver.port)))
+            assert deliver_one(webhook) == DELIVERED
+
+
+def test_a_deadline_that_was_missed_does_not_spoil_the_next_request(make_webhook: MakeWebhook) -> None:
+    with Receiver(never_answers, answers()) as receiver:
+        webhook = make_webhook(receiver.url, timeout=SHORT)
+        assert unavailable(deliver_one(webhook)) == WAITING
+        assert deliver_one(webhook) == DELIVERED
+        assert [request.connection for request in receiver.requests] == [1, 2]
+
+
+def test_a_slow_body_does_not_take_the_whole_timeout(make_webhook: MakeWebhook) -> None:
+    """The events behind it wait for the sender: about a second, not as long as the timeout."""
+    with Receiver(drips_its_body, answers()) as receiver:
+        webhook = make_webhook(receiver.url, timeout=3600)
+        started = time.monotonic()
+        assert deliver(webhook, [sample(), sample()]) == [DELIVERED, DELIVERED]
+        assert time.monotonic() - started < PATIENCE_SECONDS

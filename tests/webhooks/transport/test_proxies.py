@@ -1,0 +1,80 @@
+"""Proxies: only the one that was asked for."""
+
+import pytest
+
+from outbox.destinations.outcome import DELIVERED
+from tests.support.receiver import Receiver
+from tests.webhooks.deliveries import MakeWebhook, deliver, deliver_one, sample, unavailable
+
+VARIABLES = ["http_proxy", "https_proxy", "all_proxy", "no_proxy"]
+
+
+@pytest.fixture(autouse=True)
+def _no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+
+
+def test_the_environments_is_not_used_unless_asked_for(
+    make_webhook: MakeWebhook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Receiver() as proxy, Receiver() as receiver:
+        for name in VARIABLES[:3]:
+            monkeypatch.setenv(name.upper(), f"http://127.0.0.1:{proxy.port}")
+        assert deliver_one(make_webhook(receiver.url)) == DELIVERED
+        assert (proxy.connections, receiver.connections) == (0, 1)
+
+
+@pytest.mark.parametrize("variable", ["HTTP_PROXY", "http_proxy", "ALL_PROXY"])
+@pytest.mark.parametrize("scheme", ["http://", ""])
+def test_it_is_if_asked_for(
+    make_webhook: MakeWebhook, monkeypatch: pytest.MonkeyPatch, variable: str, scheme: str
+) -> None:
+    with Receiver() as proxy:
+        monkeypatch.setenv(variable, f"{scheme}127.0.0.1:{proxy.port}")
+        assert deliver_one(make_webhook("http://receiver.example/hook?a=b", proxy="environment")) == DELIVERED
+        assert proxy.only.target == "http://receiver.example:80/hook?a=b"
+        assert proxy.only.headers["host"] == "receiver.example"
+
+
+@pytest.mark.parametrize("excepted", ["127.0.0.1", "*", "localhost,127.0.0.1"])
+def test_and_so_are_its_exceptions(make_webhook: MakeWebhook, monkeypatch: pytest.MonkeyPatch, excepted: str) -> None:
+    with Receiver() as proxy, Receiver() as receiver:
+        monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{proxy.port}")
+        monkeypatch.setenv("NO_PROXY", excepted)
+        assert deliver_one(make_webhook(receiver.url, proxy="environment")) == DELIVERED
+        assert (proxy.connections, receiver.connections) == (0, 1)
+
+
+def test_an_environment_without_one_is_no_proxy(make_webhook: MakeWebhook) -> None:
+    with Receiver() as receiver:
+        assert deliver_one(make_webhook(receiver.url, proxy="environment")) == DELIVERED
+
+
+def test_a_given_one_is_used_and_told_who_we_are(make_webhook: MakeWebhook) -> None:
+    with Receiver() as proxy:
+        address = f"http://me:hush%20hush@127.0.0.1:{proxy.port}"
+        webhook = make_webhook("http://you:secret@receiver.example:8080/", proxy=address)
+        assert deliver(webhook, [sample(), sample()]) == [DELIVERED] * 2
+        assert proxy.connections == 1
+        first, _ = proxy.requests
+        assert first.target == "http://receiver.example:8080/", "whose password is for the receiver"
+        assert first.headers["proxy-authorization"] == "Basic bWU6aHVzaCBodXNo"
+        assert first.headers["authorization"] == "Basic eW91OnNlY3JldA=="
+        assert "hush" not in repr(webhook)
+
+
+def test_a_given_one_is_used_whatever_the_environment_excepts(
+    make_webhook: MakeWebhook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_PROXY", "*")
+    with Receiver() as proxy:
+        webhook = make_webhook("http://receiver.example/", proxy=f"http://127.0.0.1:{proxy.port}")
+        assert deliver_one(webhook) == DELIVERED
+        assert proxy.connections == 1
+
+
+def test_one_that_is_not_there_is_named_without_its_password(make_webhook: MakeWebhook) -> None:
+    webhook = make_webhook("http://receiver.example/", proxy="http://me:hush@127.0.0.1:1")
+    assert unavailable(deliver_one(webhook)) == "Connection refused while connecting to 127.0.0.1, port 1"

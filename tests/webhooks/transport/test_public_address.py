@@ -1,0 +1,234 @@
+"""Where a webhook with allow_private=False goes, and where it doesn't, whatever its name resolves to."""
+
+import socket
+
+import pytest
+
+from outbox.destinations.outcome import DELIVERED
+from outbox.webhooks.transport import resolver
+from outbox.webhooks.transport.httpcore_threads import network_backend as network
+from outbox.webhooks.transport.libcurl import transfer
+from outbox.webhooks.transport.public_address import is_public
+from outbox.webhooks.transport.resolver import Address
+from tests.support.receiver import LOOPBACK, Receiver, answers
+from tests.webhooks.deliveries import MakeWebhook, deliver, deliver_one, retried, sample
+
+PUBLIC = [
+    "1.1.1.1",
+    "8.8.8.8",
+    "9.255.255.255",
+    "11.0.0.0",
+    "100.63.255.255",
+    "100.128.0.0",
+    "126.255.255.255",
+    "128.0.0.0",
+    "169.253.255.255",
+    "169.255.0.0",
+    "172.15.255.255",
+    "172.32.0.0",
+    "191.255.255.255",
+    "192.0.1.0",
+    "192.167.255.255",
+    "192.169.0.0",
+    "198.17.255.255",
+    "198.20.0.0",
+    "223.255.255.255",
+    "2606:4700:4700::1111",
+    "2a00:1450:4001:82a::200e",
+    "2001:4860:4860::8888",
+    "::ffff:8.8.8.8",
+    "64:ff9b::8.8.8.8",
+    "2002:808:808::1",
+    "2001:0:0808:0808:0:0:f7f7:f7f7",  # Teredo: server and client are 8.8.8.8
+]
+
+NOT_PUBLIC = [
+    # IPv4
+    "0.0.0.0",  # noqa: S104  (bound to nothing)
+    "0.255.255.255",
+    "10.0.0.0",
+    "10.255.255.255",
+    "100.64.0.0",
+    "100.127.255.255",
+    "127.0.0.1",
+    "127.255.255.255",
+    "169.254.169.254",
+    "172.16.0.0",
+    "172.31.255.255",
+    "192.0.0.1",
+    "192.0.0.255",
+    "192.0.2.1",
+    "192.88.99.1",
+    "192.168.0.0",
+    "192.168.255.255",
+    "198.18.0.0",
+    "198.19.255.255",
+    "198.51.100.1",
+    "203.0.113.255",
+    "224.0.0.1",
+    "239.255.255.255",
+    "240.0.0.1",
+    "255.255.255.255",
+    # IPv6
+    "::",
+    "::1",
+    "::7f00:1",
+    "::8.8.8.8",
+    "100::1",
+    "64:ff9b:1::8.8.8.8",
+    "2001:db8::1",
+    "2001:2::1",
+    "3fff::1",
+    "3ffe::1",
+    "5f00::1",
+    "fc00::1",
+    "fdff::1",
+    "fe80::1",
+    "fe80::1%eth0",
+    "2606:4700:4700::1111%1",
+    "fec0::1",
+    "feff::1",
+    "ff02::1",
+    "ff0e::1",
+    # IPv4 inside IPv6
+    "::ffff:127.0.0.1",
+    "::ffff:10.0.0.1",
+    "::ffff:0:127.0.0.1",
+    "64:ff9b::127.0.0.1",
+    "64:ff9b::a9fe:a9fe",
+    "2002:7f00:1::",
+    "2002:a00:1::1",
+    "2002:c0a8:101:1::1",
+    "2001:0:7f00:1:0:0:f7f7:f7f7",  # Teredo: a private server
+    "2001:0:808:808:0:0:80ff:fffe",  # Teredo: its client is 127.0.0.1
+    # Nothing at all
+    "",
+    "localhost",
+    "127.1",
+    "1.1.1.1 ",
+    "::g",
+]
+
+HIDDEN_LOOPBACKS = ["127.0.0.1", "0x7f000001", "2130706433", "127.1", "0", "localhost", "[::ffff:127.0.0.1]", "[::1]"]
+
+
+@pytest.mark.parametrize("address", PUBLIC)
+def test_public(address: str) -> None:
+    assert is_public(address)
+
+
+@pytest.mark.parametrize("address", NOT_PUBLIC)
+def test_not_public(address: str) -> None:
+    assert not is_public(address)
+
+
+@pytest.mark.parametrize("host", HIDDEN_LOOPBACKS)
+def test_no_way_of_writing_it_leads_to_this_host(make_webhook: MakeWebhook, host: str) -> None:
+    with Receiver() as receiver:
+        url = f"http://{host}:{receiver.port}/"
+        error = retried(deliver_one(make_webhook(url, allow_private=False)))
+        assert error.startswith("not sent: ")
+        assert error.endswith("which is no public address")
+        assert receiver.connections == 0
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0x7f000001", "2130706433", "127.1", "localhost"])
+def test_unless_that_is_allowed(make_webhook: MakeWebhook, host: str) -> None:
+    with Receiver() as receiver:
+        assert deliver_one(make_webhook(f"http://{host}:{receiver.port}/")) == DELIVERED
+
+
+class Names:
+    """A resolver that gives one answer after the other, and then the last one for ever."""
+
+    def __init__(self, *answers: list[str]) -> None:
+        self.answers = list(answers)
+        self.asked: list[tuple[str, int]] = []
+
+    def lookup(self, host: str, port: int) -> list[Address]:
+        self.asked.append((host, port))
+        texts = self.answers[0] if len(self.answers) == 1 else self.answers.pop(0)
+        return [_address(text, port) for text in texts]
+
+
+def _address(text: str, port: int) -> Address:
+    if ":" in text:
+        return Address(socket.AF_INET6, (text, port, 0, 0))
+    return Address(socket.AF_INET, (text, port))
+
+
+class Routes:
+    """Connections to public addresses end up at a receiver of ours: there is no internet in a test."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, receiver: Receiver) -> None:
+        self.taken: list[str] = []
+        connect, write = network._open, transfer.written
+
+        def here(address: Address) -> Address:
+            self.taken.append(address.text)
+            return Address(socket.AF_INET, (LOOPBACK, receiver.port))
+
+        monkeypatch.setattr(network, "_open", lambda address, seconds: connect(here(address), seconds))
+        monkeypatch.setattr(transfer, "written", lambda address: write(here(address)))
+        monkeypatch.setattr(transfer, "is_public", LOOPBACK.__eq__)
+
+
+@pytest.mark.parametrize(
+    "found", [["10.0.0.1"], ["8.8.8.8", "10.0.0.1"], ["::1", "8.8.8.8"], ["8.8.8.8", "fe80::1%lo"]]
+)
+def test_one_wrong_address_is_enough_to_refuse_a_name(
+    make_webhook: MakeWebhook, monkeypatch: pytest.MonkeyPatch, found: list[str]
+) -> None:
+    monkeypatch.setattr(resolver, "lookup", Names(found).lookup)
+    with Receiver() as receiver:
+        routes = Routes(monkeypatch, receiver)
+        error = retried(deliver_one(make_webhook("http://receiver.example/", allow_private=False)))
+        wrong = next(text for text in found if not is_public(text))
+        assert error == f"not sent: receiver.example leads to {wrong}, which is no public address"
+        assert (routes.taken, receiver.connections) == ([], 0)
+
+
+def test_what_was_checked_is_what_is_connected_to(make_webhook: MakeWebhook, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name that is public when it is checked and private when it is connected to finds no gap between the two."""
+    names = Names(["8.8.8.8"], ["127.0.0.1"])
+    monkeypatch.setattr(resolver, "lookup", names.lookup)
+    with Receiver(answers(connection="close")) as receiver:
+        routes = Routes(monkeypatch, receiver)
+        webhook = make_webhook("http://receiver.example:8080/", allow_private=False)
+        assert deliver_one(webhook) == DELIVERED
+        assert names.asked == [("receiver.example", 8080)], "once per connection"
+        assert routes.taken == ["8.8.8.8"]
+        assert receiver.only.headers["host"] == "receiver.example:8080"
+        retried(deliver_one(webhook))
+        assert (len(names.asked), routes.taken, receiver.connections) == (2, ["8.8.8.8"], 1)
+
+
+def test_a_kept_connection_is_not_resolved_again(make_webhook: MakeWebhook, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = Names(["8.8.8.8"], ["127.0.0.1"])
+    monkeypatch.setattr(resolver, "lookup", names.lookup)
+    with Receiver() as receiver:
+        Routes(monkeypatch, receiver)
+        webhook = make_webhook("http://receiver.example/", allow_private=False)
+        assert deliver(webhook, [sample(), sample()]) == [DELIVERED] * 2
+        assert len(names.asked) == 1
+
+
+@pytest.mark.parametrize("client", ["curl"])
+def test_libcurl_connects_to_no_other_address_whatever_was_checked_before(
+    make_webhook: MakeWebhook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transfer, "check_public", lambda host, addresses: None)
+    with Receiver() as receiver:
+        webhook = make_webhook(f"http://localhost:{receiver.port}/", allow_private=False)
+        error = retried(deliver_one(webhook))
+        assert error.startswith("not sent: localhost leads to ")
+        assert error.endswith(", which is no public address")
+        assert receiver.connections == 0
+
+
+def test_public_ipv6_is_reached(make_webhook: MakeWebhook, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resolver, "lookup", Names(["2606:4700:4700::1111", "1.1.1.1"]).lookup)
+    with Receiver() as receiver:
+        routes = Routes(monkeypatch, receiver)
+        assert deliver_one(make_webhook("http://receiver.example/", allow_private=False)) == DELIVERED
+        assert routes.taken == ["2606:4700:4700::1111"]
