@@ -26,8 +26,8 @@ from outbox.delivery.drain_limit import DrainLimit
 from outbox.delivery.lease import LeaseKeeper
 from outbox.delivery.quarantine import Solitude
 from outbox.delivery.scan_position import Front
-from outbox.destinations.record import Recorder
-from outbox.destinations.recorded import RecordedDestinations
+from outbox.destinations.recorded_destinations import RecordedDestinations
+from outbox.destinations.recorder import Recorder
 from outbox.destinations.registry import Registry
 from outbox.errors import NothingRegistered, SettingsError
 from outbox.events.emit import NewEvent, OnDuplicate, Unique, as_new_event, emit, emit_many
@@ -75,7 +75,7 @@ class Outbox:
         # The destinations of the deployment, as its workers have recorded them; and this process's own record of them.
         self.recorded = RecordedDestinations(self.dialect)
         self.audiences = Audiences(self.dialect, self.registry, self.recorded)
-        self.recorder = Recorder(self)
+        self.recorder = Recorder(self.dialect, self.registry, self.recorded, self.warn_once)
         self.pace = Pace(self.settings.batch_size)
         self.front = Front()
         self.drain_limit = DrainLimit(self.settings.drains)

@@ -19,8 +19,8 @@ from outbox.admin.doctor.examine import examine
 from outbox.admin.metrics import families
 from outbox.admin.overview import overview
 from outbox.core import Outbox
-from outbox.destinations.record import retire
 from outbox.destinations.registry import Registry
+from outbox.destinations.retirement import retire
 from outbox.operations import actions
 from outbox.operations.filters import Filter
 from outbox.settings import Settings
@@ -197,7 +197,7 @@ def test_a_worker_does_all_its_work_with_the_rights_of_the_page(owner: psycopg.C
     assert box.retry_failed_events() == 1
     assert box.drain() == 1
     assert max(actions.apply(box, actions.DELETE, Filter(event_type="order.sent"), who="ada")) == 1
-    retire(box, "book", who="ada", force=True)
+    retire(box.dialect, "book", retired_by="ada", force=True)
     forget_records(box)
     assert box.inbox.cleanup(0)["deleted"] == 1
     assert box.cleanup_delivered_events(0)["deleted"] == 2

@@ -19,8 +19,8 @@ from outbox.admin.doctor.examine import examine
 from outbox.admin.metrics import families
 from outbox.admin.overview import overview
 from outbox.core import Outbox
-from outbox.destinations.record import retire
 from outbox.destinations.registry import Registry
+from outbox.destinations.retirement import retire
 from outbox.errors import Reject
 from outbox.operations import actions, audit
 from outbox.operations.filters import Filter
@@ -152,7 +152,7 @@ def test_all_that_an_outbox_does_is_done_in_tables_of_other_names(
     delivered = queries.find(box, listed.id)
     assert delivered is not None
     assert queries.had_by(box, delivered) == (name,)
-    retire(box, name, who="ada", force=True)
+    retire(box.dialect, name, retired_by="ada", force=True)
     assert audit.latest(box)[0].action == "retire"
     assert len(queries.search(box, "Order:1")) == 1
     box.publisher.publish()

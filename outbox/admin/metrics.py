@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from outbox.admin.overview import Overview, overview
 from outbox.admin.queries import COUNT_CAP
-from outbox.destinations.recorded import RecordedDestination, read
+from outbox.destinations.recorded_destinations import RecordedDestination, read_recorded
 from outbox.errors import SchemaError, SettingsError
 from outbox.storage.dialect import CONNECTION_ERRORS
 from outbox.storage.models import FAILED, PENDING, SENDING
@@ -106,7 +106,7 @@ def families(box: Outbox) -> Iterator[Metric]:
     with box.dialect.connection():
         box.check_schema()
         view = overview(box)
-        recorded = read(box.dialect)[1]
+        recorded = read_recorded(box.dialect)[1]
         for row in box.dialect.select(Total.select()):
             totals[row.name][labels_from_text(row.labels)] = row.value
     yield _up(1)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from outbox.admin.queries import COUNT_CAP, Count, count
 from outbox.admin.story import duration
-from outbox.destinations.recorded import absent_names, read
+from outbox.destinations.recorded_destinations import absent_names, read_recorded
 from outbox.operations.filters import Filter
 from outbox.storage import timestamp
 from outbox.storage.models import DELIVERED, FAILED, PENDING, SENDING, OutboxEvent
@@ -158,7 +158,7 @@ def overview(box: Outbox) -> Overview:
             latency=_quantiles(minutes),
             breakers=breakers(seen),
             processes=seen,
-            absent=absent_names(read(box.dialect)[1], ()),
+            absent=absent_names(read_recorded(box.dialect)[1], ()),
         )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from outbox.delivery.audience import names_of
-from outbox.destinations.recorded import read
+from outbox.destinations.recorded_destinations import read_recorded
 from outbox.events.encoding import is_storable
 from outbox.operations.filters import Condition, Filter
 from outbox.storage.ids import as_uuid
@@ -226,5 +226,5 @@ def had_by(box: Outbox, event: OutboxEvent) -> tuple[str, ...]:
 
 def destination_names(box: Outbox) -> list[str]:
     """Return the destinations of the deployment: those that workers have recorded, and those registered here."""
-    recorded = read(box.dialect)[1]
+    recorded = read_recorded(box.dialect)[1]
     return sorted({*(name for name, each in recorded.items() if not each.retired), *box.registry.destinations})

@@ -8,8 +8,8 @@ from outbox.cli.bulk import operator
 from outbox.cli.options import json_option, modules_option
 from outbox.cli.table import echo_json, echo_table
 from outbox.current_outbox import current
-from outbox.destinations.record import retire as retire_destination
-from outbox.destinations.recorded import RecordedDestination, read
+from outbox.destinations.recorded_destinations import RecordedDestination, read_recorded
+from outbox.destinations.retirement import retire as retire_destination
 
 
 @click.command(short_help="List the destinations that workers have recorded.")
@@ -20,7 +20,7 @@ def destinations(as_json: bool) -> None:
     box = current()
     box.check_schema()
     with box.dialect.connection():
-        found = sorted(read(box.dialect)[1].values(), key=lambda each: each.name)
+        found = sorted(read_recorded(box.dialect)[1].values(), key=lambda each: each.name)
     if as_json:
         echo_json([{"name": each.name, "events": list(each.patterns), "state": _state(each)} for each in found])
         return
@@ -44,10 +44,10 @@ def retire(name: str, force: bool, yes: bool) -> None:
     box = current()
     box.check_schema()
     with box.dialect.connection():
-        is_known = name in read(box.dialect)[1]
+        is_known = name in read_recorded(box.dialect)[1]
     if is_known and not yes:
         click.confirm(f"Events that wait for {name} will not be delivered to it. Go on?", abort=True, err=True)
-    retire_destination(box, name, who=operator(), force=force)
+    retire_destination(box.dialect, name, retired_by=operator(), force=force)
     click.echo(f"{name} is retired.")
 
 

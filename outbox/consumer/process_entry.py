@@ -10,10 +10,10 @@ from outbox.consumer.database_outage import is_outage
 from outbox.consumer.entry_outcome import Again, Done, Fate, Parked
 from outbox.consumer.handler_session import Server, Session
 from outbox.consumer.stream_entry import Entry, event_of
-from outbox.destinations.handler import RAISED, Handler, describe
-from outbox.destinations.outcome import DELIVERED, Delivered, Failed, Outcome, Retry
+from outbox.destinations.handler import CALL_ERRORS, Handler
+from outbox.destinations.outcome import DELIVERED_OUTCOME, Delivered, Failed, Outcome, Retry
 from outbox.destinations.registry import Registry
-from outbox.errors import InvalidMessage, SchemaError, Unavailable
+from outbox.errors import InvalidMessage, SchemaError, Unavailable, describe
 from outbox.events.event import Event
 from outbox.inbox.inbox import MARK
 from outbox.telemetry import tracing
@@ -87,14 +87,14 @@ class Attempts:
             raise  # so it would be for every entry
         except Spent:
             return Failed(f"delivered {entry.deliveries} times, and its consumer has died or fallen silent each time")
-        except RAISED as error:
+        except CALL_ERRORS as error:
             if not is_outage(error):
                 return handler.outcome_of(event, error)
             text = " ".join(describe(error).split())  # libpq speaks in several lines
             if self._server.ended(session, error):
                 return Retry(SESSION_ENDED.format(error=text))
             raise DatabaseLost(text) from error
-        return DELIVERED
+        return DELIVERED_OUTCOME
 
 
 def name_of(handler: Handler) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from outbox.destinations.protocol import Destination
-from outbox.destinations.recorded import RecordedDestinations, Snapshot
+from outbox.destinations.recorded_destinations import RecordedDestinations, Snapshot
 from outbox.destinations.registry import Registry
 from outbox.storage.dialect import Dialect
 

@@ -18,7 +18,7 @@ from outbox.delivery.completion import Landing
 from outbox.delivery.group import Group
 from outbox.delivery.plan import plan, unplannable
 from outbox.delivery.settle import settle
-from outbox.destinations.handler import describe
+from outbox.errors import describe
 
 if TYPE_CHECKING:
     from outbox.core import Outbox

@@ -19,10 +19,10 @@ from outbox.delivery import retry
 from outbox.delivery.batch import Batch, Delivery
 from outbox.delivery.interrupt import interrupt
 from outbox.delivery.settle import settle
-from outbox.destinations.handler import NO_CONNECTION, NO_CONNECTION_WAIT, RAISED, describe
+from outbox.destinations.handler import CALL_ERRORS, POOL_EXHAUSTED, POOL_EXHAUSTED_WAIT
 from outbox.destinations.outcome import Delivered, Outcome, Retry
 from outbox.destinations.protocol import Destination, Lease
-from outbox.errors import Unavailable
+from outbox.errors import Unavailable, describe
 from outbox.events.event import Event
 from outbox.storage.dialect import CONNECTION_ERRORS
 from outbox.telemetry import tracing
@@ -97,7 +97,7 @@ class Group:
             if not self._asked:
                 unanswered = Unavailable("the destination took none of its events")
                 self._take(events)
-        except RAISED as failure:
+        except CALL_ERRORS as failure:
             unanswered = failure if isinstance(failure, Unavailable) else Retry(describe(failure))
             if not self._asked:
                 self._take(events)
@@ -187,7 +187,7 @@ class Group:
         return found
 
     def _put_off_without_connection(self) -> None:
-        now, outcome = self._batch.clock.now(), Unavailable(NO_CONNECTION, not_before=NO_CONNECTION_WAIT)
+        now, outcome = self._batch.clock.now(), Unavailable(POOL_EXHAUSTED, not_before=POOL_EXHAUSTED_WAIT)
         for delivery in self.deliveries:
             later = retry.after(delivery.standings[self.name], outcome, now, 0, self._box.settings)
             self._batch.put_off(delivery, self.name, later)

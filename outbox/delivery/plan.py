@@ -11,9 +11,9 @@ from outbox.delivery import retry
 from outbox.delivery.audience import Audience
 from outbox.delivery.batch import Delivery
 from outbox.delivery.retry import NEW, NOBODY, Standing
-from outbox.destinations.outcome import DELIVERED, Failed, Outcome, Retry
+from outbox.destinations.outcome import DELIVERED_OUTCOME, Failed, Outcome, Retry
 from outbox.destinations.protocol import Destination
-from outbox.destinations.recorded import Snapshot
+from outbox.destinations.recorded_destinations import Snapshot
 from outbox.errors import Unavailable
 from outbox.events.event import Event
 from outbox.storage.models import FAILED
@@ -62,7 +62,7 @@ def _hand_over(recorded: Snapshot, standings: dict[str, Standing], wanted: Colle
         if name in wanted:
             standings[name] = standings[name].reopened()
             continue
-        heir = recorded.heir(name)
+        heir = recorded.successor_of(name)
         if heir in wanted:
             before = standings.pop(name).reopened()
             if heir not in handed_over and _is_untried(standings.get(heir)):
@@ -126,13 +126,13 @@ def _not_registered(name: str) -> str:
 def _outcome_for_missing(box: Outbox, event: Event, name: str) -> Outcome:
     """What the settings say about a type that no destination of the deployment wants."""
     if box.registry.ignores(event.event_type):
-        return DELIVERED
+        return DELIVERED_OUTCOME
     if box.registry.is_empty and not box.is_worker:
         box.warn_once(
             "Nothing is registered in this process, so events are marked delivered without going anywhere. "
             "Import the module with your @outbox.handler functions first."
         )
-        return DELIVERED
+        return DELIVERED_OUTCOME
     if name == NOBODY:
         error = (
             f"nothing here handles {event.event_type!r}: start the worker with the module that does "
@@ -142,7 +142,7 @@ def _outcome_for_missing(box: Outbox, event: Event, name: str) -> Outcome:
         error = _not_registered(name)
     match box.settings.unhandled:
         case "deliver":
-            return DELIVERED
+            return DELIVERED_OUTCOME
         case "fail":
             return Failed(f"{error} (OUTBOX_UNHANDLED=fail)")
         case _:

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
-from outbox.destinations.deferred_work import refuse_deferred_work
+from outbox.destinations.event_filter import Pattern
+from outbox.destinations.handler_result import check_handler_result
 from outbox.destinations.limits import Limits
-from outbox.destinations.outcome import DELIVERED, Failed, Outcome, Retry
-from outbox.destinations.pattern import Pattern
+from outbox.destinations.outcome import DELIVERED_OUTCOME, Failed, Outcome, Retry
 from outbox.destinations.protocol import Lease
 from outbox.errors import RegistrationError, Reject, RetryLater, Unavailable, describe
 from outbox.events.context import context
@@ -23,16 +23,16 @@ from outbox.telemetry import tracing
 logger = logging.getLogger("outbox")
 
 # A pool that is too small is no fault of the event's, and costs it no attempt.
-NO_CONNECTION = "the connection pool had no connection left: raise its max_connections (`outbox doctor` says to what)"
-NO_CONNECTION_WAIT = timedelta(seconds=10)
+POOL_EXHAUSTED = "the connection pool had no connection left: raise its max_connections (`outbox doctor` says to what)"
+POOL_EXHAUSTED_WAIT = timedelta(seconds=10)
 
-__all__ = ["RAISED", "Function", "Handler", "describe"]
+__all__ = ["CALL_ERRORS", "Function", "Handler", "describe"]
 
 Function = Callable[[Event], Any]
 
 # What a call may raise that is about its own event. CancelledError is no Exception, but it is not meant for the thread:
 # it leaks out of a call that ran asyncio code. Others end the work of the thread: a time limit, a shutdown.
-RAISED = (Exception, SystemExit, CancelledError)
+CALL_ERRORS = (Exception, SystemExit, CancelledError)
 
 
 class Handler:
@@ -74,7 +74,7 @@ class Handler:
         else:
             result = self._call_in_context(event)
         if result is not None:
-            refuse_deferred_work(self.name, result)
+            check_handler_result(self.name, result)
 
     def _call_in_context(self, event: Event) -> Any:
         with context(correlation_id=event.correlation_id, tenant_id=event.tenant_id):
@@ -93,18 +93,18 @@ class Handler:
             case Unavailable():
                 return error
         if is_exhausted(error):
-            return Unavailable(NO_CONNECTION, not_before=NO_CONNECTION_WAIT)
+            return Unavailable(POOL_EXHAUSTED, not_before=POOL_EXHAUSTED_WAIT)
         self._log(event, error)
         return Retry(describe(error))
 
     def _call(self, event: Event, lease: Lease, *, again: bool = False) -> Outcome:
         try:
             self.call(event)
-        except RAISED as error:
+        except CALL_ERRORS as error:
             if not again and is_exhausted(error) and lease.wait_for_connection():
                 return self._call(event, lease, again=True)
             return self.outcome_of(event, error)
-        return DELIVERED
+        return DELIVERED_OUTCOME
 
     def _log(self, event: Event, error: BaseException) -> None:
         """Where it came from, once for each kind of error; what became of each event is logged when it is settled."""

@@ -36,4 +36,4 @@ class Failed:
 
 Outcome = Delivered | Retry | Unavailable | Failed
 
-DELIVERED = Delivered()
+DELIVERED_OUTCOME = Delivered()

@@ -10,10 +10,9 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from outbox.destinations.event_filter import Choice
+from outbox.destinations.event_filter import Pattern, check_event_filter
 from outbox.destinations.handler import Function, Handler
 from outbox.destinations.limits import Limits
-from outbox.destinations.pattern import Pattern
 from outbox.destinations.protocol import Destination
 from outbox.errors import RegistrationError
 from outbox.events.encoding import is_storable
@@ -160,7 +159,7 @@ def _check(destination: object) -> None:
             f"The destination {name!r} has no `events`: the patterns of the event types that it wants, such as "
             "['order.*'], or ['*'] for all. Workers record them in the database, which a method `wants` does not allow."
         )
-    Choice(destination.events)
+    check_event_filter(destination.events)
     _check_replaces(name, getattr(destination, "replaces", ()))
     if not isinstance(getattr(destination, "limits", None), Limits | None):
         raise RegistrationError(f"The `limits` of the destination {name!r} are no outbox.Limits.")

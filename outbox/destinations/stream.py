@@ -21,13 +21,12 @@ from contextlib import contextmanager
 from itertools import chain
 from typing import Any
 
-from outbox.destinations.event_filter import Choice
-from outbox.destinations.handler import describe
+from outbox.destinations.event_filter import check_event_filter
 from outbox.destinations.limits import Limits
+from outbox.destinations.name_template import Template
 from outbox.destinations.outcome import Outcome, Retry
 from outbox.destinations.protocol import Lease
-from outbox.destinations.template import Template
-from outbox.errors import RegistrationError, SettingsError
+from outbox.errors import RegistrationError, SettingsError, describe
 from outbox.events.envelope import attributes
 from outbox.events.event import Event
 
@@ -59,7 +58,7 @@ class RedisStream:
         _check(name, maxlen, timeout)
         self.name = name
         self.limits = Limits(concurrency, per_second)
-        self._choice = Choice(events)
+        self.events = check_event_filter(events)
         self.replaces = replaces
         self._stream = Template(stream, "stream")
         self._trim = () if maxlen is None else ("MAXLEN", "~", maxlen)
@@ -69,10 +68,6 @@ class RedisStream:
 
     def __repr__(self) -> str:
         return f"<RedisStream {self.name!r} to {self._stream.text!r}>"  # the URL may hold a password
-
-    @property
-    def events(self) -> tuple[str, ...]:
-        return self._choice.texts
 
     def deliver(self, events: Iterable[Event], lease: Lease) -> Iterator[tuple[Event, Outcome]]:
         from outbox.storage.redis_client import outcomes

@@ -8,13 +8,12 @@ from typing import Any
 
 import dramatiq
 
-from outbox.destinations.event_filter import Choice
-from outbox.destinations.handler import describe
+from outbox.destinations.event_filter import check_event_filter
 from outbox.destinations.limits import Limits
 from outbox.destinations.outcome import Outcome, Retry
 from outbox.destinations.protocol import Lease
 from outbox.dramatiq.enqueue import enqueue_all
-from outbox.errors import RegistrationError
+from outbox.errors import RegistrationError, describe
 from outbox.events.envelope import as_dict
 from outbox.events.event import Event
 
@@ -40,15 +39,11 @@ class ActorDestination:
         self.actor = actor
         self.name = f"actor:{actor.actor_name}" if name is None else name
         self.limits = Limits(concurrency, per_second)
-        self._choice = Choice(events)
+        self.events = check_event_filter(events)
         self.replaces = replaces
 
     def __repr__(self) -> str:
         return f"<ActorDestination {self.name!r} to {self.actor.actor_name!r}>"
-
-    @property
-    def events(self) -> tuple[str, ...]:
-        return self._choice.texts
 
     def deliver(self, events: Iterable[Event], lease: Lease) -> Iterator[tuple[Event, Outcome]]:
         batch = list(events)

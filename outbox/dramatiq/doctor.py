@@ -9,11 +9,10 @@ import dramatiq
 
 from outbox.admin.doctor.check import Check, Context, Finding, ok, problem
 from outbox.core import INLINE
-from outbox.destinations.handler import describe
 from outbox.dramatiq import wakeup
 from outbox.dramatiq.broker import broker_in_use, is_in_process
 from outbox.dramatiq.names import DELIVER
-from outbox.errors import SettingsError
+from outbox.errors import SettingsError, describe
 
 # How long a worker may take to answer: all its threads may be busy.
 ANSWER_SECONDS = 10.0

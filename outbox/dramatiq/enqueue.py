@@ -8,10 +8,9 @@ from typing import Any
 import dramatiq
 from dramatiq.errors import BrokerConnectionError
 
-from outbox.destinations.handler import describe
-from outbox.destinations.outcome import DELIVERED, Outcome, Retry
+from outbox.destinations.outcome import DELIVERED_OUTCOME, Outcome, Retry
 from outbox.dramatiq.rabbitmq import Sender, is_rabbitmq, sender_for
-from outbox.errors import Unavailable
+from outbox.errors import Unavailable, describe
 
 Messages = Sequence[dramatiq.Message[Any]]
 
@@ -37,5 +36,5 @@ def enqueue_each(broker: dramatiq.Broker | Sender, messages: Messages, *lost: ty
         except Exception as error:  # what is wrong with one message must not stop the others
             outcomes.append(Retry(describe(error)))
         else:
-            outcomes.append(DELIVERED)
+            outcomes.append(DELIVERED_OUTCOME)
     return outcomes

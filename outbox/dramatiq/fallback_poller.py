@@ -25,7 +25,7 @@ import peewee
 
 from outbox.core import Outbox
 from outbox.delivery.deliver import DRAIN_SECONDS
-from outbox.destinations.recorded import REFRESH_SECONDS
+from outbox.destinations.recorded_destinations import REFRESH_SECONDS
 from outbox.dramatiq.broker_probe import BrokerProbe
 from outbox.telemetry.process_reports import MISSED_TURNS
 

@@ -196,6 +196,6 @@ class Lifecycle(Middleware):
             self._poller.join(box.settings.max_run_seconds)
         box.solitude.wait_until_empty(box.settings.max_run_seconds)
         box.bell.flush()
-        box.recorder.leave()
+        box.recorder.stop()
         box.publisher.stop()
         box.stopping.clear()

@@ -10,10 +10,9 @@ from uuid import uuid4
 import dramatiq
 from dramatiq.brokers.redis import RedisBroker
 
-from outbox.destinations.handler import describe
-from outbox.destinations.outcome import DELIVERED, Outcome, Retry
+from outbox.destinations.outcome import DELIVERED_OUTCOME, Outcome, Retry
 from outbox.dramatiq.enqueue import Messages, enqueue_each
-from outbox.errors import Unavailable
+from outbox.errors import Unavailable, describe
 from outbox.storage.redis_client import OUT_OF_ORDER, outcomes
 
 
@@ -52,6 +51,6 @@ def _add(broker: RedisBroker, piped: Any, message: dramatiq.Message[Any]) -> dra
 
 
 def _ended(broker: RedisBroker, message: dramatiq.Message[Any], outcome: Outcome) -> Outcome:
-    if outcome == DELIVERED:
+    if outcome == DELIVERED_OUTCOME:
         broker.emit_after("enqueue", message, None)
     return outcome

@@ -21,7 +21,7 @@ from uuid import UUID
 
 import peewee
 
-from outbox.destinations.deferred_work import refuse_deferred_work
+from outbox.destinations.handler_result import check_handler_result
 from outbox.errors import InvalidEvent, InvalidMessage, RegistrationError, Signal, TransactionRequired
 from outbox.events.encoding import check_text
 from outbox.storage import retention, schema
@@ -179,7 +179,7 @@ def once_in(inbox: Callable[[], Inbox], handler_name: str, key: Key | None) -> D
                 if not first:
                     return SKIPPED
                 result = function(*args, **kwargs)
-                refuse_deferred_work(handler_name, result)  # before the commit, which would remember it as done
+                check_handler_result(handler_name, result)  # before the commit, which would remember it as done
                 return result
 
         setattr(call, MARK, handler_name)

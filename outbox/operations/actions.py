@@ -21,8 +21,8 @@ import peewee
 from outbox.admin.queries import COUNT_CAP, Count
 from outbox.delivery.audience import names_of
 from outbox.delivery.retry import OTHERS, WAITING, clean
-from outbox.destinations.pattern import Pattern
-from outbox.destinations.recorded import read
+from outbox.destinations.event_filter import Pattern
+from outbox.destinations.recorded_destinations import read_recorded
 from outbox.errors import RegistrationError
 from outbox.operations import audit
 from outbox.operations.filters import Condition, Filter
@@ -184,7 +184,7 @@ def _replay_to(box: Outbox, rows: Rows, destination: str) -> int:
 def _wanted_by(box: Outbox, destination: str) -> Condition:
     """The events that a destination wants: one that a worker has recorded, or that is registered here."""
     with box.dialect.connection():
-        recorded = read(box.dialect)[1]
+        recorded = read_recorded(box.dialect)[1]
     known = {name: list(each.patterns) for name, each in recorded.items() if not each.retired}
     known |= {name: list(each.events) for name, each in box.registry.destinations.items()}
     if destination not in known:

@@ -9,9 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from outbox.destinations.handler import describe
-from outbox.destinations.outcome import DELIVERED, Outcome, Retry
-from outbox.errors import SettingsError, Unavailable
+from outbox.destinations.outcome import DELIVERED_OUTCOME, Outcome, Retry
+from outbox.errors import SettingsError, Unavailable, describe
 
 try:
     import redis
@@ -114,7 +113,7 @@ def outcomes(pipeline: Pipeline) -> list[Outcome]:
 
 def _outcome(answer: object) -> Outcome:
     if not isinstance(answer, Exception):
-        return DELIVERED
+        return DELIVERED_OUTCOME
     return Unavailable(describe(answer)) if is_out_of_order(answer) else Retry(describe(answer))
 
 

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from outbox.destinations.record import retire_absent
+from outbox.destinations.retirement import retire_absent
 from outbox.errors import SettingsError
 from outbox.storage import timestamp
 from outbox.storage.dialect import Dialect
@@ -86,7 +86,7 @@ def forget_records(box: Outbox) -> None:
 
     And destinations that no worker has had for OUTBOX_MAX_AGE_HOURS are retired.
     """
-    retire_absent(box)
+    retire_absent(box.dialect, box.settings)
     statements = box.dialect.statements
     with box.dialect.connection():
         for statement, days in (

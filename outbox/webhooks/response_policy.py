@@ -8,7 +8,7 @@ from http import HTTPStatus
 from typing import assert_never
 from urllib.parse import urlsplit
 
-from outbox.destinations.outcome import DELIVERED, Failed, Outcome, Retry
+from outbox.destinations.outcome import DELIVERED_OUTCOME, Failed, Outcome, Retry
 from outbox.errors import RegistrationError, Unavailable
 from outbox.webhooks import retry_after
 from outbox.webhooks.redaction import Confidential
@@ -45,7 +45,7 @@ class Judge:
     def _of_response(self, response: Response, clock: Callable[[], datetime]) -> Outcome:
         status = response.status
         if _OK <= status < _REDIRECTS:
-            return DELIVERED
+            return DELIVERED_OUTCOME
         error = self._error(response)
         if status in self._fail_on:
             return Failed(error)

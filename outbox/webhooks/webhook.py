@@ -10,12 +10,11 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 
-from outbox.destinations.event_filter import Choice
-from outbox.destinations.handler import describe
+from outbox.destinations.event_filter import check_event_filter
 from outbox.destinations.limits import Limits
 from outbox.destinations.outcome import Outcome, Retry
 from outbox.destinations.protocol import Lease
-from outbox.errors import RegistrationError
+from outbox.errors import RegistrationError, describe
 from outbox.events.event import Event
 from outbox.webhooks.credentials import confidential, with_authorization
 from outbox.webhooks.redaction import Confidential
@@ -72,7 +71,7 @@ class Webhook:
         self.at_once = concurrency
         self.hold_seconds = _check_timeout(timeout) + SPARE_SECONDS
         self._timeout = timeout
-        self._choice = Choice(events)
+        self.events = check_event_filter(events)
         self.replaces = replaces
         self._url = Url.parse(url, "url")
         self._proxy = choose_proxy(proxy, self._url)
@@ -91,10 +90,6 @@ class Webhook:
         self._client = client
         self._transport = transport
         self._lock = threading.Lock()
-
-    @property
-    def events(self) -> tuple[str, ...]:
-        return self._choice.texts
 
     def deliver(self, events: Iterable[Event], lease: Lease) -> Iterator[tuple[Event, Outcome]]:
         """Write each event, send it, judge the answer. An event that can't be written is judged without sending it."""

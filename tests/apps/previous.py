@@ -6,8 +6,8 @@ So it neither reads nor records the destinations of the deployment, and does not
 from typing import Any
 
 from outbox.delivery.audience import Audiences
-from outbox.destinations.record import Recorder
-from outbox.destinations.recorded import RecordedDestinations, Snapshot
+from outbox.destinations.recorded_destinations import RecordedDestinations, Snapshot
+from outbox.destinations.recorder import Recorder
 from outbox.storage import schema
 from outbox.storage import statements as sql
 

@@ -22,7 +22,7 @@ from tests.conftest import Configure
 from tests.doctor.crew import appears
 from tests.processes import Program
 from tests.program import BIN, environment, run
-from tests.recorded import let_records_age
+from tests.support.recorded_destinations import let_records_age
 from tests.table import becomes_true, change, claimed, emit, emit_one, ids, let_pass, other_worker, statuses, stored
 
 

@@ -10,7 +10,7 @@ import pytest
 import outbox
 from outbox.consumer.stream_entry import Entry, event_of
 from outbox.core import Outbox
-from outbox.destinations.outcome import DELIVERED
+from outbox.destinations.outcome import DELIVERED_OUTCOME
 from outbox.destinations.protocol import Lease
 from outbox.events.event import Event
 from tests.consumer.streams import MakeConsumer, Stream, consume, fields
@@ -55,7 +55,7 @@ class TestWhatWasEmitted:
         emitted = sorted(claimed(box).events, key=lambda event: event.seq)
         destination = outbox.RedisStream("bus", url=redis_server.url, stream=stream.key)
         outcomes = dict(destination.deliver(iter(emitted), Lease.lasting(60)))
-        assert set(outcomes.values()) == {DELIVERED}
+        assert set(outcomes.values()) == {DELIVERED_OUTCOME}
         received: list[Event] = []
         box.registry.handler("*")(received.append)
         consume(make_consumer(), until=lambda: len(received) == 2)

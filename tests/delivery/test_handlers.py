@@ -11,7 +11,7 @@ import pytest
 import outbox
 from outbox.core import Outbox
 from outbox.delivery.retry import ERROR_LENGTH
-from outbox.destinations.pattern import Pattern
+from outbox.destinations.event_filter import Pattern
 from outbox.destinations.registry import LOOKUPS_KEPT, Registry
 from outbox.errors import RegistrationError
 from outbox.storage.models import DELIVERED, FAILED, NAME_LENGTH, PENDING

@@ -11,7 +11,7 @@ import redis
 
 import outbox
 from outbox.core import Outbox
-from outbox.destinations.outcome import DELIVERED, Outcome, Retry
+from outbox.destinations.outcome import DELIVERED_OUTCOME, Outcome, Retry
 from outbox.destinations.protocol import Lease
 from outbox.destinations.stream import SHORTEST_TIMEOUT
 from outbox.events.event import Event
@@ -103,7 +103,7 @@ class TestAnEntry:
             tenant_id="ténant",
         )
         (event,) = events_of(box)
-        assert deliver(make(redis_server, prefix), [event]) == [DELIVERED]
+        assert deliver(make(redis_server, prefix), [event]) == [DELIVERED_OUTCOME]
         assert entries(client, prefix) == [
             {
                 b"id": str(event.id).encode(),
@@ -135,7 +135,7 @@ class TestAnEntry:
         first, *others = events_of(box)
         deliver(stream, [first])  # connects
         with flights() as sent:
-            assert deliver(stream, others) == [DELIVERED] * 99
+            assert deliver(stream, others) == [DELIVERED_OUTCOME] * 99
         assert len(sent) == 1
         assert [entry[b"aggregate_id"] for entry in entries(client, prefix)] == [b"%d" % n for n in range(100)]
 
@@ -229,7 +229,7 @@ class TestWhatIsWrongWithOne:
         events = events_of(box)
         events[1]._headers_text = "nonsense"
         first, second, third = deliver(make(redis_server, prefix), events)
-        assert (first, third) == (DELIVERED, DELIVERED)
+        assert (first, third) == (DELIVERED_OUTCOME, DELIVERED_OUTCOME)
         assert isinstance(second, Retry)
         assert "JSONDecodeError" in second.error
         assert client.xlen(prefix) == 2

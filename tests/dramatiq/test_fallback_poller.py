@@ -10,7 +10,7 @@ from dramatiq.brokers.stub import StubBroker
 
 import outbox
 from outbox.core import Outbox
-from outbox.destinations.recorded import REFRESH_SECONDS
+from outbox.destinations.recorded_destinations import REFRESH_SECONDS
 from outbox.dramatiq import fallback_poller
 from outbox.dramatiq.fallback_poller import FallbackPoller
 from outbox.telemetry.process_reports import APPLICATION, UP, WORKER

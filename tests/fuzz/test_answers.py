@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outbox.destinations.outcome import DELIVERED, Delivered, Failed, Outcome, Retry
+from outbox.destinations.outcome import DELIVERED_OUTCOME, Delivered, Failed, Outcome, Retry
 from outbox.errors import Unavailable
 from outbox.webhooks.retry_after import LONGEST, SHORTEST
 from outbox.webhooks.signature import PREFIX
@@ -136,7 +136,7 @@ def test_any_bytes_are_an_outcome_and_the_next_event_is_sent(
     receiver.then(says(b"\r\n".join([line, *given, b"", b""]) + body))
     check(deliver_one(webhook))
     receiver.then(answers())
-    assert deliver_one(webhook) == DELIVERED
+    assert deliver_one(webhook) == DELIVERED_OUTCOME
 
 
 @thorough(150)

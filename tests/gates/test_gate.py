@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outbox.destinations.limits import Limits
-from outbox.destinations.outcome import DELIVERED, Failed, Outcome, Retry
+from outbox.destinations.outcome import DELIVERED_OUTCOME, Failed, Outcome, Retry
 from outbox.destinations.protocol import Lease
 from outbox.errors import Unavailable
 from outbox.events.event import Event
@@ -111,7 +111,7 @@ class TestOpening:
         assert worker.is_open()
         assert worker.state.error == "refused"
 
-    @pytest.mark.parametrize("outcome", [DELIVERED, Retry("no"), Failed("never")])
+    @pytest.mark.parametrize("outcome", [DELIVERED_OUTCOME, Retry("no"), Failed("never")])
     def test_any_other_answer_begins_the_count_anew(self, outcome: Outcome) -> None:
         worker = Worker(Limits(open_after=3))
         for _ in range(5):
@@ -181,7 +181,7 @@ class TestProbes:
         self.probe(worker, after=0.1)
         assert worker.events() == 0
 
-    @pytest.mark.parametrize("outcome", [DELIVERED, Retry("no"), Failed("never")])
+    @pytest.mark.parametrize("outcome", [DELIVERED_OUTCOME, Retry("no"), Failed("never")])
     def test_one_that_is_answered_closes_it(self, outcome: Outcome, caplog: pytest.LogCaptureFixture) -> None:
         worker = Worker()
         worker.open()
@@ -193,7 +193,7 @@ class TestProbes:
     def test_afterwards_more_and_more_go_and_at_last_as_many_as_come(self) -> None:
         worker = Worker()
         worker.open()
-        self.probe(worker).note(DELIVERED)
+        self.probe(worker).note(DELIVERED_OUTCOME)
         assert worker.events() == 1
         admitted = []
         for _ in range(int(RAMP_SECONDS)):
@@ -243,7 +243,7 @@ class TestProbes:
         late = worker.gate.enter(10, hurried=False)
         for _ in range(3):
             late.note(REFUSED)
-        self.probe(worker).note(DELIVERED)
+        self.probe(worker).note(DELIVERED_OUTCOME)
         late.note(REFUSED)
         assert not worker.is_open()
 
@@ -258,18 +258,18 @@ class TestUnlimited:
     def test_while_all_is_calm_nobody_is_asked_for_a_second(self) -> None:
         worker = Worker()
         for _ in range(100):
-            assert worker.try_one(DELIVERED, events=100).events == 100
+            assert worker.try_one(DELIVERED_OUTCOME, events=100).events == 100
             worker.clock.now += VIEW_SECONDS / 101
         assert worker.store.updates == 1
         worker.clock.now += VIEW_SECONDS / 10
-        worker.try_one(DELIVERED)
+        worker.try_one(DELIVERED_OUTCOME)
         assert worker.store.updates == 2
 
     def test_after_an_outage_everybody_asks_each_time(self) -> None:
         worker = Worker()
         worker.open()
         worker.clock.now += 5
-        worker.try_one(DELIVERED)
+        worker.try_one(DELIVERED_OUTCOME)
         before = worker.store.updates
         for _ in range(5):
             worker.events()
@@ -548,7 +548,7 @@ class TestShared:
     ) -> None:
         here, there, target = start(), start(), Target()
         fail(here.of(target))
-        there.of(target).enter(1, hurried=True).note(DELIVERED)
+        there.of(target).enter(1, hurried=True).note(DELIVERED_OUTCOME)
         fail(here.of(target), 4)
         assert not here.state(target).open
         fail(here.of(target), 1)
@@ -563,7 +563,7 @@ class TestShared:
     def test_a_probe_that_succeeds_closes_it_for_all(self, start: Callable[[], Gates], soon_probed: None) -> None:
         here, there, target = start(), start(), Target()
         fail(here.of(target))
-        there.of(target).enter(10, hurried=True).note(DELIVERED)
+        there.of(target).enter(10, hurried=True).note(DELIVERED_OUTCOME)
         assert not here.state(target).open
         # And all together ramp up.
         assert [gates.of(target).enter(10, hurried=True).events for gates in (here, there)] == [1, 0]

@@ -10,8 +10,7 @@ from outbox.delivery.claim import claim
 from outbox.delivery.dispatch import dispatch
 from outbox.delivery.retry import RETIRED
 from outbox.delivery.settle import settle
-from outbox.destinations import record
-from outbox.destinations.recorded import read
+from outbox.destinations.recorded_destinations import read_recorded
 from outbox.destinations.registry import Registry
 from outbox.storage.models import DELIVERED, FAILED, PENDING, OutboxEvent
 from tests.conftest import Configure
@@ -88,7 +87,7 @@ class TestAWorkerThatLacksADestination:
         waits = self.waits(box, poor)
         assert 1 < waits[0] < 4
         assert 30 < waits[-1] < 76
-        record.record(crm)
+        crm.recorder.record(starting=True)
         assert max(self.waits(box, poor)) < 14
 
     def test_learns_of_a_destination_that_was_recorded_while_it_ran(self, box: Outbox) -> None:
@@ -156,7 +155,7 @@ class TestRecording:
             raise peewee.OperationalError("gone")
 
         with monkeypatch.context() as patch:
-            patch.setattr(record, "record", fail)
+            patch.setattr(made.recorder, "record", fail)
             with pytest.raises(peewee.OperationalError, match="gone"):
                 made.drain()
         assert statuses() == {PENDING: 1}
@@ -178,7 +177,7 @@ class TestRecording:
         assert batch is not None
         worker(box, "crm").drain()
         with box.dialect.connection():
-            newest = read(box.dialect)[0]
+            newest = read_recorded(box.dialect)[0]
         first, second = batch.events
         assert first.destinations_version != newest
         second.destinations_version = newest

@@ -9,13 +9,13 @@ import pytest
 import outbox
 from outbox.admin import queries
 from outbox.core import Outbox
-from outbox.destinations.record import record, retire, retire_absent
 from outbox.destinations.registry import Registry
+from outbox.destinations.retirement import retire, retire_absent
 from outbox.operations import actions
 from outbox.operations.filters import Filter
 from outbox.storage.models import DELIVERED, PENDING
 from tests.conftest import Configure
-from tests.recorded import let_records_age, recorded
+from tests.support.recorded_destinations import let_records_age, recorded
 from tests.table import change, emit, emit_one, let_pass, statuses, stored
 
 dispatch: Any = sys.modules["outbox.delivery.dispatch"]
@@ -59,7 +59,7 @@ def fleet(box: Outbox) -> Fleet:
 
 def refresh(worker: Outbox) -> None:
     """What a worker does every minute."""
-    record(worker, starting=False)
+    worker.recorder.record(starting=False)
     worker.recorded.read()
 
 
@@ -70,7 +70,7 @@ class TestARollback:
         old = fleet.started(mailer="order.*", log="*")  # while the new one still counts as running
         let_records_age(box, minutes=4)
         refresh(old)
-        retire(box, "v2", who="ada")
+        retire(box.dialect, "v2", retired_by="ada")
         emit_one()
         old.drain()
         assert (sorted(fleet.calls), statuses()) == (["log", "mailer"], {DELIVERED: 1})
@@ -130,7 +130,7 @@ class TestAChainOfRenames:
         box.database.execute_sql(
             "UPDATE outbox_destination SET retired_at = seen_at, replaced_by = 'a' WHERE name = 'b'"
         )
-        assert fleet.worker(log="*").recorded.read().heir("a") in ("a", "b")
+        assert fleet.worker(log="*").recorded.read().successor_of("a") in ("a", "b")
 
 
 class TestWhatWasWrittenBeforeTheTable:
@@ -147,8 +147,8 @@ class TestWhatWasWrittenBeforeTheTable:
         worker = fleet.started(log="*")
         assert statuses() == {PENDING: 1}
         with pytest.raises(outbox.RegistrationError, match="--force"):
-            retire(box, "gone", who="ada")
-        retire(box, "gone", who="ada", force=True)
+            retire(box.dialect, "gone", retired_by="ada")
+        retire(box.dialect, "gone", retired_by="ada", force=True)
         let_pass(hours=2)
         worker.drain()
         assert statuses() == {DELIVERED: 1}
@@ -160,7 +160,7 @@ class TestARetiredName:
         poor = fleet.worker("bus")
         event = emit_one()
         poor.drain()
-        retire(box, "crm", who="ada", force=True)
+        retire(box.dialect, "crm", retired_by="ada", force=True)
         let_pass(hours=1)
         poor.drain()
         let_pass(hours=2)
@@ -170,7 +170,7 @@ class TestARetiredName:
 
     def test_stays_away_while_its_worker_goes_on_if_an_operator_has_retired_it(self, box: Outbox, fleet: Fleet) -> None:
         crm = fleet.started(crm="*")
-        retire(box, "crm", who="ada", force=True)
+        retire(box.dialect, "crm", retired_by="ada", force=True)
         crm.registry.handler("later", name="later")(lambda _: None)  # registering more is no start
         crm.drain()
         refresh(crm)
@@ -183,7 +183,7 @@ class TestARetiredName:
         for _ in range(12):
             let_records_age(box, minutes=12)
             refresh(mailer)
-            retire_absent(box)
+            retire_absent(box.dialect, box.settings)
         assert recorded(box)["crm"].retired
         refresh(crm)
         assert not recorded(box)["crm"].retired

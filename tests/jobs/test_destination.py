@@ -16,7 +16,7 @@ from dramatiq.middleware import Middleware, MiddlewareError
 
 import outbox
 from outbox.core import Outbox
-from outbox.destinations.outcome import DELIVERED, Outcome, Retry
+from outbox.destinations.outcome import DELIVERED_OUTCOME, Outcome, Retry
 from outbox.destinations.protocol import Lease
 from outbox.dramatiq import ActorDestination
 from outbox.dramatiq.redis_broker import OutboxRedisBroker
@@ -94,7 +94,7 @@ class TestOnRedis:
         self, broker: RedisBroker, events: list[Event]
     ) -> None:
         actor = make_actor(broker, queue_name="index")
-        assert deliver(actor, events) == [DELIVERED] * 5
+        assert deliver(actor, events) == [DELIVERED_OUTCOME] * 5
         messages = waiting(broker, "index")
         assert [message.args for message in messages] == [(as_dict(event),) for event in events]
         assert {(message.actor_name, json.dumps(message.kwargs)) for message in messages} == {("index", "{}")}
@@ -125,7 +125,7 @@ class TestOnRedis:
     ) -> None:
         actor = make_actor(broker)
         broker.client.script_flush()
-        assert deliver(actor, events) == [DELIVERED] * 5
+        assert deliver(actor, events) == [DELIVERED_OUTCOME] * 5
         assert len(waiting(broker)) == 5
 
     def test_one_that_forgets_it_in_between_costs_no_attempt(
@@ -183,7 +183,7 @@ def assert_only_the_bad_one_is_retried(outcomes: list[Outcome], error: str) -> N
     bad = outcomes.pop(BAD)
     assert isinstance(bad, Retry)
     assert error in bad.error
-    assert outcomes == [DELIVERED] * 4
+    assert outcomes == [DELIVERED_OUTCOME] * 4
 
 
 class TestARedisThatIsLost:
@@ -226,7 +226,7 @@ class TestARedisThatIsLost:
 class TestOnAnotherBroker:
     def test_messages_are_enqueued_one_after_the_other(self, events: list[Event]) -> None:
         broker = StubBroker()
-        assert deliver(make_actor(broker), events) == [DELIVERED] * 5
+        assert deliver(make_actor(broker), events) == [DELIVERED_OUTCOME] * 5
         messages = [dramatiq.Message.decode(text) for text in broker.queues["default"].queue]
         assert [message.args for message in messages] == [(as_dict(event),) for event in events]
 
@@ -237,7 +237,7 @@ class TestOnAnotherBroker:
     def test_once_the_connection_is_lost_nothing_more_is_tried(self, events: list[Event]) -> None:
         broker = LosingBroker()
         *sent, third, fourth, fifth = deliver(make_actor(broker), events)
-        assert sent == [DELIVERED] * 2
+        assert sent == [DELIVERED_OUTCOME] * 2
         assert all(isinstance(outcome, outbox.Unavailable) for outcome in (third, fourth, fifth))
         assert broker.tried == 3
 
@@ -245,7 +245,7 @@ class TestOnAnotherBroker:
         self, broker: OutboxRedisBroker, events: list[Event]
     ) -> None:
         own: Any = own_kind(client=broker.client, namespace=broker.namespace)
-        assert deliver(make_actor(own), events) == [DELIVERED] * 5
+        assert deliver(make_actor(own), events) == [DELIVERED_OUTCOME] * 5
         assert own.enqueued == 5
         own.flush_all()
 

@@ -11,7 +11,7 @@ FRONT = "tests/delivery/test_front.py"
 ACTIONS = "tests/admin/test_actions.py"
 ENCODING = "tests/test_database_encoding.py"
 AUDIENCE = "tests/invariants/test_i8_audience.py"
-RECORD = "tests/destinations/test_record.py"
+RECORD = "tests/destinations/test_recorder.py"
 RENAMES = "tests/invariants/test_i8_renames.py"
 DRAINS = "tests/delivery/test_drain_limit.py"
 POLLER = "tests/dramatiq/test_fallback_poller.py"
@@ -721,10 +721,10 @@ MUTANTS = [
     ),
     Mutant(
         "deferred-work-is-delivered",
-        "outbox/destinations/deferred_work.py",
+        "outbox/destinations/handler_result.py",
         "    if result is None or not isinstance(result, KINDS):",
         "    if True:",
-        ("tests/delivery/test_deferred_work.py",),
+        ("tests/destinations/test_handler_result.py",),
     ),
     Mutant(
         "events-known-by-their-sequence-number",
@@ -736,8 +736,8 @@ MUTANTS = [
     Mutant(
         "a-cancellation-stops-the-neighbours",
         "outbox/destinations/handler.py",
-        "RAISED = (Exception, SystemExit, CancelledError)",
-        "RAISED = (Exception, SystemExit)",
+        "CALL_ERRORS = (Exception, SystemExit, CancelledError)",
+        "CALL_ERRORS = (Exception, SystemExit)",
         ("tests/delivery/test_handlers.py::TestOtherErrors", "tests/delivery/test_dispatch.py::TestDestinations"),
     ),
     Mutant(
@@ -829,16 +829,16 @@ MUTANTS = [
     ),
     Mutant(
         "destinations-are-read-once",
-        "outbox/destinations/recorded.py",
+        "outbox/destinations/recorded_destinations.py",
         "        return latest if all(version == latest.version for version in versions) else self.read()",
         "        return latest if latest.version != -1 else self.read()",
         (f"{AUDIENCE}::TestAWorkerThatLacksADestination::test_learns_of_a_destination_that_was_recorded_while_it_ran",),
     ),
     Mutant(
         "a-new-destination-is-no-new-version",
-        "outbox/destinations/record.py",
-        "            changed |= there is None or there.retired",
-        "            changed |= there is not None and there.retired",
+        "outbox/destinations/recorder.py",
+        "        changed = there is None or there.retired",
+        "        changed = there is not None and there.retired",
         (f"{RECORD}::TestTheVersion", AUDIENCE),
     ),
     Mutant(
@@ -857,7 +857,7 @@ MUTANTS = [
     ),
     Mutant(
         "the-replaced-and-its-successor-both-deliver",
-        "outbox/destinations/record.py",
+        "outbox/destinations/recorder.py",
         "    if successor is None or successor.retired or not successor.alive or successor.name in replaced:",
         "    if True:",
         (f"{AUDIENCE}::TestASuccessor::test_keeps_the_old_one_out_while_both_are_running",),
@@ -949,8 +949,8 @@ MUTANTS = [
     ),
     Mutant(
         "retired-once-retired-for-ever",
-        "outbox/destinations/record.py",
-        "    if there.retired_by not in (BY_SUCCESSOR, BY_DECLARATION, BY_AGE):",
+        "outbox/destinations/recorder.py",
+        "    if there.retired_by not in RETIRED_BY_SYSTEM:",
         "    if True:",
         (f"{RENAMES}::TestARetiredName",),
     ),

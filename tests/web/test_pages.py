@@ -14,7 +14,7 @@ from outbox.storage.ids import first_uuid7_of
 from outbox.storage.records import Minute, Process
 from outbox.telemetry.process_reports import WORKER
 from tests.conftest import Configure
-from tests.recorded import let_records_age
+from tests.support.recorded_destinations import let_records_age
 from tests.table import change, emit_one, on_postgres, other_worker, statements
 from tests.web.browser import Browser, Document
 from tests.web.client import Client, anybody

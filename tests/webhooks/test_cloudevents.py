@@ -7,7 +7,7 @@ import pytest
 from cloudevents.core.base import BaseCloudEvent
 from cloudevents.core.bindings.http import HTTPMessage, from_binary_event, from_http_event, from_structured_event
 
-from outbox.destinations.outcome import DELIVERED
+from outbox.destinations.outcome import DELIVERED_OUTCOME
 from outbox.events import cloudevents
 from outbox.events.event import Event
 from tests.support.receiver import Received, Receiver
@@ -31,7 +31,7 @@ def full() -> Event:
 
 def arrived(make_webhook: MakeWebhook, event: Event, form: str, **options: Any) -> Received:
     with Receiver() as receiver:
-        assert deliver_one(make_webhook(receiver.url, format=form, **options), event) == DELIVERED
+        assert deliver_one(make_webhook(receiver.url, format=form, **options), event) == DELIVERED_OUTCOME
         return receiver.only
 
 

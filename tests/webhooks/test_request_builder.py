@@ -10,7 +10,7 @@ from standardwebhooks.webhooks import Webhook as Reference
 
 import outbox
 from outbox import webhooks
-from outbox.destinations.outcome import DELIVERED
+from outbox.destinations.outcome import DELIVERED_OUTCOME
 from outbox.destinations.protocol import Lease
 from outbox.events import envelope
 from outbox.events.event import Event
@@ -24,14 +24,14 @@ PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 def arrived(make_webhook: MakeWebhook, event: Event | None = None, **options: Any) -> Received:
     with Receiver() as receiver:
-        assert deliver_one(make_webhook(receiver.url, **options), event) == DELIVERED
+        assert deliver_one(make_webhook(receiver.url, **options), event) == DELIVERED_OUTCOME
         return receiver.only
 
 
 def at(webhook: Webhook, event: Event, moment: datetime) -> None:
     """Delivered when the database's clock shows this time."""
     lease = Lease(time.monotonic() + 60, 1, DatabaseClock(moment))
-    assert list(webhook.deliver([event], lease)) == [(event, DELIVERED)]
+    assert list(webhook.deliver([event], lease)) == [(event, DELIVERED_OUTCOME)]
 
 
 class TestBody:

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from outbox.destinations.outcome import DELIVERED, Failed, Outcome, Retry
+from outbox.destinations.outcome import DELIVERED_OUTCOME, Failed, Outcome, Retry
 from outbox.destinations.protocol import Lease
 from outbox.errors import Unavailable
 from outbox.storage.timestamp import DatabaseClock
@@ -47,7 +47,7 @@ class TestStatuses:
     @pytest.mark.parametrize("status", [200, 201, 202, 204, 299])
     def test_2xx_is_delivered(self, make_webhook: MakeWebhook, status: int) -> None:
         body = b"" if status == 204 else b"ok"
-        assert answered(make_webhook, answers(status, body)) == DELIVERED
+        assert answered(make_webhook, answers(status, body)) == DELIVERED_OUTCOME
 
     @pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 408, 409, 413, 422, 425, 451, 500, 501, 505, 599, 600])
     def test_most_others_cost_an_attempt(self, make_webhook: MakeWebhook, status: int) -> None:
@@ -70,7 +70,7 @@ class TestStatuses:
 
     def test_early_hints_are_not_the_answer(self, make_webhook: MakeWebhook) -> None:
         hints = b"HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
-        assert answered(make_webhook, says(hints)) == DELIVERED
+        assert answered(make_webhook, says(hints)) == DELIVERED_OUTCOME
 
 
 class TestRedirects:
@@ -161,7 +161,7 @@ class TestNobodyThere:
 
 class TestBodies:
     def test_a_reset_after_2xx_changes_nothing(self, make_webhook: MakeWebhook) -> None:
-        assert answered(make_webhook, resets_in_mid_body) == DELIVERED
+        assert answered(make_webhook, resets_in_mid_body) == DELIVERED_OUTCOME
 
     def test_no_more_is_read_of_a_gigabyte_than_is_needed(
         self, make_webhook: MakeWebhook, monkeypatch: pytest.MonkeyPatch
@@ -179,7 +179,7 @@ class TestBodies:
                 exchange.send(b"4000\r\n" + b"x" * 0x4000 + b"\r\n")
 
         with Receiver(chunks) as receiver:
-            assert deliver_one(make_webhook(receiver.url)) == DELIVERED
+            assert deliver_one(make_webhook(receiver.url)) == DELIVERED_OUTCOME
             receiver.notices_the_end()
 
     def test_what_is_compressed_is_neither_unpacked_nor_shown(self, make_webhook: MakeWebhook) -> None:

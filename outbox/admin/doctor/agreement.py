@@ -9,7 +9,7 @@ from typing import Any
 from outbox.admin.doctor.check import Context, Finding, ok, problem, warning
 from outbox.admin.doctor.processes import name_of
 from outbox.destinations.description import description
-from outbox.destinations.recorded import absent_names, read
+from outbox.destinations.recorded_destinations import absent_names, read_recorded
 from outbox.version import __version__
 
 HERE = "this command"
@@ -36,7 +36,7 @@ def destinations(context: Context) -> Iterator[Finding]:
 
 def recorded(context: Context) -> Iterator[Finding]:
     """An event waits for every recorded destination that wants its type."""
-    by_name = read(context.box.dialect)[1]
+    by_name = read_recorded(context.box.dialect)[1]
     running = sorted(name for name, each in by_name.items() if each.alive and not each.retired)
     absent = absent_names(by_name, ())
     for name in absent[:MOST_TOLD]:

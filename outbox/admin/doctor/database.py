@@ -10,8 +10,7 @@ import peewee
 
 from outbox.admin.doctor.check import Context, Finding, ok, problem, warning
 from outbox.admin.overview import database_now
-from outbox.destinations.handler import describe
-from outbox.errors import SchemaError
+from outbox.errors import SchemaError, describe
 from outbox.storage.dialect import is_absent, place_of
 
 

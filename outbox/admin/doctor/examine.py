@@ -22,7 +22,7 @@ from outbox.admin.doctor import (
     sqlite,
 )
 from outbox.admin.doctor.check import LEVELS, OK, PROBLEM, Check, Context, Finding, Thresholds, note, problem
-from outbox.destinations.handler import describe
+from outbox.errors import describe
 from outbox.webhooks.redaction import Confidential
 
 if TYPE_CHECKING:

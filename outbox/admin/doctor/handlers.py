@@ -9,8 +9,8 @@ from typing import Any
 from outbox.admin.doctor.check import Context, Finding, note, ok, problem
 from outbox.admin.queries import COUNT_CAP
 from outbox.delivery.retry import NOBODY
-from outbox.destinations.pattern import Pattern
-from outbox.destinations.recorded import absent_names, read
+from outbox.destinations.event_filter import Pattern
+from outbox.destinations.recorded_destinations import absent_names, read_recorded
 from outbox.storage.models import OutboxEvent
 
 MOST_TOLD = 10
@@ -75,7 +75,7 @@ def _pending(context: Context) -> tuple[Counter[str], dict[str, Counter[str]]]:
         .order_by(event.next_attempt_at)
         .limit(COUNT_CAP)
     )
-    absent = absent_names(read(context.box.dialect)[1], ())
+    absent = absent_names(read_recorded(context.box.dialect)[1], ())
     waiting: Counter[str] = Counter()
     stranded: dict[str, Counter[str]] = defaultdict(Counter)
     for row in context.box.dialect.select(query):

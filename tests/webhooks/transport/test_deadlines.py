@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from outbox.destinations.outcome import DELIVERED
+from outbox.destinations.outcome import DELIVERED_OUTCOME
 from outbox.webhooks.transport import resolver
 from outbox.webhooks.transport.resolver import Address
 from tests.support.receiver import (
@@ -75,7 +75,7 @@ def test_a_receiver_that_sends_a_hint_now_and_then(make_webhook: MakeWebhook) ->
 
 def test_a_body_that_drips_after_2xx_is_left_behind(make_webhook: MakeWebhook) -> None:
     with Receiver(drips_its_body) as receiver:
-        assert deliver_one(make_webhook(receiver.url, timeout=PATIENCE_SECONDS)) == DELIVERED
+        assert deliver_one(make_webhook(receiver.url, timeout=PATIENCE_SECONDS)) == DELIVERED_OUTCOME
         receiver.notices_the_end()
 
 
@@ -164,7 +164,7 @@ class TestResolving:
         with swallowing() as black_hole, Receiver() as receiver:
             found = [Address(socket.AF_INET, (LOOPBACK, port)) for port in (black_hole, receiver.port)]
             resolving_to(monkeypatch, *found)
-            assert deliver_one(make_webhook("http://receiver.example", timeout=1.0)) == DELIVERED
+            assert deliver_one(make_webhook("http://receiver.example", timeout=1.0)) == DELIVERED_OUTCOME
 
     def test_an_address_that_refuses_is_not_the_last(
         self, make_webhook: MakeWebhook, monkeypatch: pytest.MonkeyPatch
@@ -176,7 +176,7 @@ class TestResolving:
                 Address(socket.AF_INET, (LOOPBACK, receiver.port)),
             ]
             resolving_to(monkeypatch, *found)
-            assert deliver_one(make_webhook("http://receiver.example")) == DELIVERED
+            assert deliver_one(make_webhook("http://receiver.example")) == DELIVERED_OUTCOME
 
     def test_a_name_without_addresses(self, make_webhook: MakeWebhook, monkeypatch: pytest.MonkeyPatch) -> None:
         resolving_to(monkeypatch)
@@ -195,14 +195,14 @@ class TestResolving:
             error = unavailable(deliver_one(webhook))
             assert error == "Temporary failure in name resolution while resolving receiver.example"
             resolving_to(monkeypatch, Address(socket.AF_INET, (LOOPBACK, receiver.port)))
-            assert deliver_one(webhook) == DELIVERED
+            assert deliver_one(webhook) == DELIVERED_OUTCOME
 
 
 def test_a_deadline_that_was_missed_does_not_spoil_the_next_request(make_webhook: MakeWebhook) -> None:
     with Receiver(never_answers, answers()) as receiver:
         webhook = make_webhook(receiver.url, timeout=SHORT)
         assert unavailable(deliver_one(webhook)) == WAITING
-        assert deliver_one(webhook) == DELIVERED
+        assert deliver_one(webhook) == DELIVERED_OUTCOME
         assert [request.connection for request in receiver.requests] == [1, 2]
 
 
@@ -211,5 +211,5 @@ def test_a_slow_body_does_not_take_the_whole_timeout(make_webhook: MakeWebhook) 
     with Receiver(drips_its_body, answers()) as receiver:
         webhook = make_webhook(receiver.url, timeout=3600)
         started = time.monotonic()
-        assert deliver(webhook, [sample(), sample()]) == [DELIVERED, DELIVERED]
+        assert deliver(webhook, [sample(), sample()]) == [DELIVERED_OUTCOME, DELIVERED_OUTCOME]
         assert time.monotonic() - started < PATIENCE_SECONDS

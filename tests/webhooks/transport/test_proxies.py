@@ -2,7 +2,7 @@
 
 import pytest
 
-from outbox.destinations.outcome import DELIVERED
+from outbox.destinations.outcome import DELIVERED_OUTCOME
 from tests.support.receiver import Receiver
 from tests.webhooks.deliveries import MakeWebhook, deliver, deliver_one, sample, unavailable
 
@@ -22,7 +22,7 @@ def test_the_environments_is_not_used_unless_asked_for(
     with Receiver() as proxy, Receiver() as receiver:
         for name in VARIABLES[:3]:
             monkeypatch.setenv(name.upper(), f"http://127.0.0.1:{proxy.port}")
-        assert deliver_one(make_webhook(receiver.url)) == DELIVERED
+        assert deliver_one(make_webhook(receiver.url)) == DELIVERED_OUTCOME
         assert (proxy.connections, receiver.connections) == (0, 1)
 
 
@@ -33,7 +33,7 @@ def test_it_is_if_asked_for(
 ) -> None:
     with Receiver() as proxy:
         monkeypatch.setenv(variable, f"{scheme}127.0.0.1:{proxy.port}")
-        assert deliver_one(make_webhook("http://receiver.example/hook?a=b", proxy="environment")) == DELIVERED
+        assert deliver_one(make_webhook("http://receiver.example/hook?a=b", proxy="environment")) == DELIVERED_OUTCOME
         assert proxy.only.target == "http://receiver.example:80/hook?a=b"
         assert proxy.only.headers["host"] == "receiver.example"
 
@@ -43,20 +43,20 @@ def test_and_so_are_its_exceptions(make_webhook: MakeWebhook, monkeypatch: pytes
     with Receiver() as proxy, Receiver() as receiver:
         monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{proxy.port}")
         monkeypatch.setenv("NO_PROXY", excepted)
-        assert deliver_one(make_webhook(receiver.url, proxy="environment")) == DELIVERED
+        assert deliver_one(make_webhook(receiver.url, proxy="environment")) == DELIVERED_OUTCOME
         assert (proxy.connections, receiver.connections) == (0, 1)
 
 
 def test_an_environment_without_one_is_no_proxy(make_webhook: MakeWebhook) -> None:
     with Receiver() as receiver:
-        assert deliver_one(make_webhook(receiver.url, proxy="environment")) == DELIVERED
+        assert deliver_one(make_webhook(receiver.url, proxy="environment")) == DELIVERED_OUTCOME
 
 
 def test_a_given_one_is_used_and_told_who_we_are(make_webhook: MakeWebhook) -> None:
     with Receiver() as proxy:
         address = f"http://me:hush%20hush@127.0.0.1:{proxy.port}"
         webhook = make_webhook("http://you:secret@receiver.example:8080/", proxy=address)
-        assert deliver(webhook, [sample(), sample()]) == [DELIVERED] * 2
+        assert deliver(webhook, [sample(), sample()]) == [DELIVERED_OUTCOME] * 2
         assert proxy.connections == 1
         first, _ = proxy.requests
         assert first.target == "http://receiver.example:8080/", "whose password is for the receiver"
@@ -71,7 +71,7 @@ def test_a_given_one_is_used_whatever_the_environment_excepts(
     monkeypatch.setenv("NO_PROXY", "*")
     with Receiver() as proxy:
         webhook = make_webhook("http://receiver.example/", proxy=f"http://127.0.0.1:{proxy.port}")
-        assert deliver_one(webhook) == DELIVERED
+        assert deliver_one(webhook) == DELIVERED_OUTCOME
         assert proxy.connections == 1
 
 

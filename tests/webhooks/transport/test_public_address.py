@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from outbox.destinations.outcome import DELIVERED
+from outbox.destinations.outcome import DELIVERED_OUTCOME
 from outbox.webhooks.transport import resolver
 from outbox.webhooks.transport.httpcore_threads import network_backend as network
 from outbox.webhooks.transport.libcurl import transfer
@@ -135,7 +135,7 @@ def test_no_way_of_writing_it_leads_to_this_host(make_webhook: MakeWebhook, host
 @pytest.mark.parametrize("host", ["127.0.0.1", "0x7f000001", "2130706433", "127.1", "localhost"])
 def test_unless_that_is_allowed(make_webhook: MakeWebhook, host: str) -> None:
     with Receiver() as receiver:
-        assert deliver_one(make_webhook(f"http://{host}:{receiver.port}/")) == DELIVERED
+        assert deliver_one(make_webhook(f"http://{host}:{receiver.port}/")) == DELIVERED_OUTCOME
 
 
 class Names:
@@ -195,7 +195,7 @@ def test_what_was_checked_is_what_is_connected_to(make_webhook: MakeWebhook, mon
     with Receiver(answers(connection="close")) as receiver:
         routes = Routes(monkeypatch, receiver)
         webhook = make_webhook("http://receiver.example:8080/", allow_private=False)
-        assert deliver_one(webhook) == DELIVERED
+        assert deliver_one(webhook) == DELIVERED_OUTCOME
         assert names.asked == [("receiver.example", 8080)], "once per connection"
         assert routes.taken == ["8.8.8.8"]
         assert receiver.only.headers["host"] == "receiver.example:8080"
@@ -209,7 +209,7 @@ def test_a_kept_connection_is_not_resolved_again(make_webhook: MakeWebhook, monk
     with Receiver() as receiver:
         Routes(monkeypatch, receiver)
         webhook = make_webhook("http://receiver.example/", allow_private=False)
-        assert deliver(webhook, [sample(), sample()]) == [DELIVERED] * 2
+        assert deliver(webhook, [sample(), sample()]) == [DELIVERED_OUTCOME] * 2
         assert len(names.asked) == 1
 
 
@@ -230,5 +230,5 @@ def test_public_ipv6_is_reached(make_webhook: MakeWebhook, monkeypatch: pytest.M
     monkeypatch.setattr(resolver, "lookup", Names(["2606:4700:4700::1111", "1.1.1.1"]).lookup)
     with Receiver() as receiver:
         routes = Routes(monkeypatch, receiver)
-        assert deliver_one(make_webhook("http://receiver.example/", allow_private=False)) == DELIVERED
+        assert deliver_one(make_webhook("http://receiver.example/", allow_private=False)) == DELIVERED_OUTCOME
         assert routes.taken == ["2606:4700:4700::1111"]

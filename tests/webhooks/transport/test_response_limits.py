@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outbox.destinations.outcome import DELIVERED
+from outbox.destinations.outcome import DELIVERED_OUTCOME
 from outbox.webhooks.transport import response_limits as limits
 from outbox.webhooks.transport import response_summary as response
 from outbox.webhooks.transport.libcurl import multi_loop as loop
@@ -58,7 +58,7 @@ def outcome(make_webhook: MakeWebhook, reply: Reply) -> Any:
 
 class TestBeforeTheAnswer:
     def test_so_many_interim_responses_are_read(self, make_webhook: MakeWebhook) -> None:
-        assert outcome(make_webhook, says(HINT * MOST_INTERIM + OK)) == DELIVERED
+        assert outcome(make_webhook, says(HINT * MOST_INTERIM + OK)) == DELIVERED_OUTCOME
 
     def test_one_more_is_no_answer(self, make_webhook: MakeWebhook) -> None:
         assert unavailable(outcome(make_webhook, says(HINT * (MOST_INTERIM + 1) + OK))) == TOO_MANY
@@ -85,7 +85,7 @@ class TestBeforeTheAnswer:
 
         with Receiver(hints) as receiver:
             webhook = make_webhook(receiver.url, timeout=PATIENCE_SECONDS)
-            assert deliver(webhook, [sample() for _ in range(5)]) == [DELIVERED] * 5
+            assert deliver(webhook, [sample() for _ in range(5)]) == [DELIVERED_OUTCOME] * 5
             assert receiver.connections == 1
             receiver.then(says(HINT * (MOST_INTERIM + 1) + OK))
             assert unavailable(deliver_one(webhook)) == TOO_MANY
@@ -93,13 +93,13 @@ class TestBeforeTheAnswer:
 
     def test_so_many_header_lines_are_read(self, make_webhook: MakeWebhook) -> None:
         lines = b"".join(b"x-%d: y\r\n" % number for number in range(MOST_LINES - 1))
-        assert outcome(make_webhook, says(b"HTTP/1.1 204 OK\r\n" + lines + b"\r\n")) == DELIVERED
+        assert outcome(make_webhook, says(b"HTTP/1.1 204 OK\r\n" + lines + b"\r\n")) == DELIVERED_OUTCOME
         more = b"HTTP/1.1 204 OK\r\nz: z\r\n" + lines + b"\r\n"
         assert unavailable(outcome(make_webhook, says(more))) == f"no HTTP answer: more than {MOST_LINES} header lines"
 
     def test_header_lines_of_all_heads_count(self, make_webhook: MakeWebhook) -> None:
         hint = b"HTTP/1.1 103 E\r\n" + b"x: y\r\n" * (MOST_LINES // 4) + b"\r\n"
-        assert outcome(make_webhook, says(hint * 3 + OK)) == DELIVERED
+        assert outcome(make_webhook, says(hint * 3 + OK)) == DELIVERED_OUTCOME
         assert "header lines" in unavailable(outcome(make_webhook, says(hint * 4 + OK)))
 
     def test_header_lines_without_end_are_no_answer(self, make_webhook: MakeWebhook) -> None:
@@ -109,13 +109,13 @@ class TestBeforeTheAnswer:
     def test_so_many_bytes_are_read(self, make_webhook: MakeWebhook) -> None:
         begins, ends = b"HTTP/1.1 204 OK\r\nx: ", b"\r\n\r\n"
         fits = begins + b"y" * (HEAD_BYTES - len(begins + ends)) + ends
-        assert outcome(make_webhook, says(fits)) == DELIVERED
+        assert outcome(make_webhook, says(fits)) == DELIVERED_OUTCOME
         error = unavailable(outcome(make_webhook, says(fits.replace(b"x: ", b"xx: "))))
         assert error == f"no HTTP answer: more than {HEAD_BYTES} bytes of headers"
 
     def test_bytes_of_all_heads_count(self, make_webhook: MakeWebhook) -> None:
         hint = b"HTTP/1.1 103 E\r\nx: " + b"y" * (HEAD_BYTES // 4) + b"\r\n\r\n"
-        assert outcome(make_webhook, says(hint * 3 + OK)) == DELIVERED
+        assert outcome(make_webhook, says(hint * 3 + OK)) == DELIVERED_OUTCOME
         assert "bytes of headers" in unavailable(outcome(make_webhook, says(hint * 4 + OK)))
 
     def test_a_header_without_end_is_no_answer(self, make_webhook: MakeWebhook) -> None:
@@ -156,7 +156,7 @@ class TestAfterTheAnswer:
         for status, expected in ((b"200 OK", None), (b"500 No", "HTTP 500 No")):
             found = outcome(make_webhook, for_ever(b"HTTP/1.1 " + status + b"\r\n" + CHUNKED + begins, goes_on))
             if expected is None:
-                assert found == DELIVERED
+                assert found == DELIVERED_OUTCOME
             else:
                 assert retried(found).startswith(expected)
 
@@ -170,7 +170,7 @@ class TestAfterTheAnswer:
         body = b"HTTP/1.1 103 E\r\n\r\n" * (MOST_INTERIM + 10)
         with Receiver(answers(200, body)) as receiver:
             webhook = make_webhook(receiver.url)
-            assert deliver(webhook, [sample(), sample()]) == [DELIVERED] * 2
+            assert deliver(webhook, [sample(), sample()]) == [DELIVERED_OUTCOME] * 2
             assert receiver.connections == 1
 
 

@@ -13,7 +13,7 @@ from threading import Event as Gate
 
 import pytest
 
-from outbox.destinations.outcome import DELIVERED
+from outbox.destinations.outcome import DELIVERED_OUTCOME
 from outbox.destinations.protocol import Lease
 from outbox.events.event import Event
 from outbox.webhooks.transport.httpcore_threads import response_times as pace
@@ -72,7 +72,7 @@ class TestThreads:
         with Receiver(waits_for(gate)) as receiver:
             with opening(gate, receiver, 4):
                 outcomes = deliver(make_webhook(receiver.url), [sample() for _ in range(20)], at_once=4)
-            assert outcomes == [DELIVERED] * 20
+            assert outcomes == [DELIVERED_OUTCOME] * 20
             assert receiver.connections == 4  # each of them with one request at a time
 
     @pytest.mark.parametrize(("allowed", "concurrency"), [(2, 8), (8, 2)])
@@ -147,7 +147,7 @@ class TestThreads:
             assert len(receiver.requests) <= supply.taken == 3
             receiver.then(answers())
             answered_on = receiver.requests[0].connection
-            assert deliver(webhook, [sample() for _ in range(5)]) == [DELIVERED] * 5
+            assert deliver(webhook, [sample() for _ in range(5)]) == [DELIVERED_OUTCOME] * 5
             assert [request.connection for request in receiver.requests[-5:]] == [answered_on] * 5
 
     def test_nothing_to_send_starts_nothing(self, make_webhook: MakeWebhook) -> None:
@@ -178,7 +178,7 @@ class TestThreads:
             monkeypatch.setattr(threading.Thread, "start", limited)
             outcomes = deliver(make_webhook(receiver.url), [sample() for _ in range(6)], at_once=4)
         if room:
-            assert outcomes == [DELIVERED] * 6
+            assert outcomes == [DELIVERED_OUTCOME] * 6
             assert receiver.most_at_once == room
         else:
             assert [unavailable(outcome) for outcome in outcomes] == ["not sent: can't start new thread"] * 6
@@ -196,7 +196,7 @@ class TestThreads:
                 thread.start()
             for thread in threads:
                 thread.join()
-            assert done == [[DELIVERED] * 30] * 3
+            assert done == [[DELIVERED_OUTCOME] * 30] * 3
 
 
 class Recording:
@@ -253,7 +253,7 @@ class TestAQuickReceiver:
             webhook = self.known_as_quick(make_webhook, receiver)
             receiver.then(take_a_while, waits_for(gate))
             with opening(gate, receiver, 4):
-                assert deliver(webhook, [sample() for _ in range(9)], at_once=4) == [DELIVERED] * 9
+                assert deliver(webhook, [sample() for _ in range(9)], at_once=4) == [DELIVERED_OUTCOME] * 9
 
     def test_whose_connection_is_gone_is_not_waited_for(self, make_webhook: MakeWebhook) -> None:
         """To make one may take as long as it wants."""
@@ -324,7 +324,7 @@ class TestInterrupts:
             raise_in(thread, self.Interrupt)
             thread.join(PATIENCE_SECONDS)
             assert ended == [self.Interrupt]
-            assert deliver(webhook, [sample(), sample()], at_once=at_once) == [DELIVERED] * 2
+            assert deliver(webhook, [sample(), sample()], at_once=at_once) == [DELIVERED_OUTCOME] * 2
 
 
 def raise_in(thread: threading.Thread, error: type[BaseException]) -> None:
@@ -351,12 +351,12 @@ class TestConnections:
 
     def test_an_answer_whose_body_is_left_unread_costs_the_connection(self, make_webhook: MakeWebhook) -> None:
         with Receiver(answers(200, b"x" * 200_000)) as receiver:
-            assert deliver(make_webhook(receiver.url), [sample(), sample()]) == [DELIVERED] * 2
+            assert deliver(make_webhook(receiver.url), [sample(), sample()]) == [DELIVERED_OUTCOME] * 2
             assert receiver.connections == 2
 
     def test_a_receiver_that_asks_for_it_gets_a_new_one_each_time(self, make_webhook: MakeWebhook) -> None:
         with Receiver(answers(connection="close")) as receiver:
-            assert deliver(make_webhook(receiver.url), [sample(), sample()]) == [DELIVERED] * 2
+            assert deliver(make_webhook(receiver.url), [sample(), sample()]) == [DELIVERED_OUTCOME] * 2
             assert receiver.connections == 2
 
     def test_one_that_the_receiver_has_closed_meanwhile_is_not_used(self, make_webhook: MakeWebhook) -> None:
@@ -366,9 +366,9 @@ class TestConnections:
 
         with Receiver(answer_and_close) as receiver:
             webhook = make_webhook(receiver.url)
-            assert deliver_one(webhook) == DELIVERED
+            assert deliver_one(webhook) == DELIVERED_OUTCOME
             receiver.notices_the_end()
-            assert deliver_one(webhook) == DELIVERED
+            assert deliver_one(webhook) == DELIVERED_OUTCOME
             assert len(receiver.requests) == 2
 
     @pytest.mark.parametrize("fate", [hangs_up, resets])
@@ -377,7 +377,7 @@ class TestConnections:
     ) -> None:
         with Receiver(answers(), fate, answers()) as receiver:
             webhook = make_webhook(receiver.url)
-            assert deliver(webhook, [sample(), sample()]) == [DELIVERED, DELIVERED]
+            assert deliver(webhook, [sample(), sample()]) == [DELIVERED_OUTCOME, DELIVERED_OUTCOME]
             first, second, again = receiver.requests
             assert [request.connection for request in receiver.requests] == [1, 1, 2]
             assert again.body == second.body != first.body
@@ -474,7 +474,7 @@ class TestConnections:
 
     def test_a_body_where_there_should_be_none_does_not_spoil_the_next_answer(self, make_webhook: MakeWebhook) -> None:
         with Receiver(answers(204, b"thank you")) as receiver:
-            assert deliver(make_webhook(receiver.url), [sample(), sample()]) == [DELIVERED] * 2
+            assert deliver(make_webhook(receiver.url), [sample(), sample()]) == [DELIVERED_OUTCOME] * 2
             assert len(receiver.requests) == 2
 
     def test_those_that_are_not_needed_any_more_are_closed(self, make_webhook: MakeWebhook) -> None:
@@ -486,7 +486,7 @@ class TestConnections:
             assert receiver.connections == 3
             webhook.close()
             receiver.notices_the_end(of=3)
-            assert deliver_one(webhook) == DELIVERED
+            assert deliver_one(webhook) == DELIVERED_OUTCOME
 
     @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # the child does nothing that needs threads
     def test_a_forked_process_makes_its_own(self, make_webhook: MakeWebhook) -> None:
@@ -495,7 +495,7 @@ class TestConnections:
             deliver_one(webhook)
             child = os.fork()
             if child == 0:
-                os._exit(0 if deliver_one(webhook) == DELIVERED else 1)
+                os._exit(0 if deliver_one(webhook) == DELIVERED_OUTCOME else 1)
             assert os.waitpid(child, 0)[1] == 0
             deliver_one(webhook)
             assert [request.connection for request in receiver.requests] == [1, 2, 1]
@@ -507,7 +507,7 @@ class TestOddEvents:
         with Receiver() as receiver:
             for at_once in (1, 3):
                 outcomes = deliver(make_webhook(receiver.url), events, at_once=at_once)
-                assert outcomes[1] == outcomes[3] == DELIVERED
+                assert outcomes[1] == outcomes[3] == DELIVERED_OUTCOME
                 for outcome in (outcomes[0], outcomes[2], outcomes[4]):
                     assert retried(outcome).startswith("not sent: JSONDecodeError")
 
@@ -534,14 +534,14 @@ def test_head_and_body_arrive_in_one_piece(make_webhook: MakeWebhook) -> None:
 
     with Receiver(on_connect=listen) as receiver:
         event = sample()
-        assert deliver_one(make_webhook(receiver.url), event) == DELIVERED
+        assert deliver_one(make_webhook(receiver.url), event) == DELIVERED_OUTCOME
         assert event.body in pieces[0]
 
 
 def test_a_large_body_is_sent_without_asking_first(make_webhook: MakeWebhook) -> None:
     with Receiver() as receiver:
         event = sample({"text": "x" * 5_000_000})
-        assert deliver_one(make_webhook(receiver.url), event) == DELIVERED
+        assert deliver_one(make_webhook(receiver.url), event) == DELIVERED_OUTCOME
         assert "expect" not in receiver.only.headers
         assert event.body in receiver.only.body
 
@@ -568,13 +568,13 @@ def test_a_process_with_very_many_descriptors_sends_all_the_same(make_webhook: M
         ending.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
         for _ in range(1100):
             ending.callback(os.close, os.open(os.devnull, os.O_RDONLY))
-        assert deliver(make_webhook(receiver.url), [sample() for _ in range(20)], at_once=4) == [DELIVERED] * 20
+        assert deliver(make_webhook(receiver.url), [sample() for _ in range(20)], at_once=4) == [DELIVERED_OUTCOME] * 20
 
 
 def test_another_transport_can_take_its_place(make_webhook: MakeWebhook) -> None:
     outcomes = deliver(make_webhook("https://receiver.example/", transport=Backwards()), [sample(), sample()])
     assert unavailable(outcomes[0]) == "nobody there"
-    assert outcomes[1] == DELIVERED
+    assert outcomes[1] == DELIVERED_OUTCOME
 
 
 def test_ipv6(make_webhook: MakeWebhook) -> None:
@@ -591,6 +591,6 @@ def test_ipv6(make_webhook: MakeWebhook) -> None:
         heard: list[bytes] = []
         thread = threading.Thread(target=serve)
         thread.start()
-        assert deliver_one(make_webhook(f"http://[::1]:{port}/")) == DELIVERED
+        assert deliver_one(make_webhook(f"http://[::1]:{port}/")) == DELIVERED_OUTCOME
         thread.join()
     assert f"\r\nhost: [::1]:{port}\r\n".encode() in heard[0].lower()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import trustme
 
-from outbox.destinations.outcome import DELIVERED
+from outbox.destinations.outcome import DELIVERED_OUTCOME
 from outbox.webhooks.transport import public_address as address
 from outbox.webhooks.transport.httpcore_threads import connection as sender
 from outbox.webhooks.transport.libcurl import transfer
@@ -47,7 +47,7 @@ def certified(authority: trustme.CA, *names: str) -> ssl.SSLContext:
 def test_the_right_certificate(make_webhook: MakeWebhook, authority: trustme.CA, trusting: Trust) -> None:
     with Receiver(ssl_context=certified(authority, "localhost"), name="localhost") as receiver:
         webhook = make_webhook(receiver.url, **trusting)
-        assert deliver(webhook, [sample(), sample()]) == [DELIVERED, DELIVERED]
+        assert deliver(webhook, [sample(), sample()]) == [DELIVERED_OUTCOME, DELIVERED_OUTCOME]
         assert receiver.connections == 1
 
 
@@ -55,13 +55,13 @@ def test_http_2_is_not_agreed_on(make_webhook: MakeWebhook, authority: trustme.C
     context = certified(authority, "localhost")
     context.set_alpn_protocols(["h2", "http/1.1"])
     with Receiver(ssl_context=context, name="localhost") as receiver:
-        assert deliver_one(make_webhook(receiver.url, **trusting)) == DELIVERED
+        assert deliver_one(make_webhook(receiver.url, **trusting)) == DELIVERED_OUTCOME
         assert receiver.only.method == "POST"
 
 
 def test_one_for_an_address(make_webhook: MakeWebhook, authority: trustme.CA, trusting: Trust) -> None:
     with Receiver(ssl_context=certified(authority, LOOPBACK)) as receiver:
-        assert deliver_one(make_webhook(receiver.url, **trusting)) == DELIVERED
+        assert deliver_one(make_webhook(receiver.url, **trusting)) == DELIVERED_OUTCOME
 
 
 def is_about_the_name(error: str) -> bool:
@@ -92,7 +92,7 @@ def test_no_tls_at_all(make_webhook: MakeWebhook) -> None:
 
 def test_a_body_that_drips(make_webhook: MakeWebhook, authority: trustme.CA, trusting: Trust) -> None:
     with Receiver(drips_its_body, ssl_context=certified(authority, LOOPBACK)) as receiver:
-        assert deliver_one(make_webhook(receiver.url, **trusting)) == DELIVERED
+        assert deliver_one(make_webhook(receiver.url, **trusting)) == DELIVERED_OUTCOME
         receiver.notices_the_end()
 
 
@@ -117,7 +117,7 @@ def test_the_certificate_is_for_the_name_although_the_address_is_connected_to(
         for module in (address, transfer):
             monkeypatch.setattr(module, "is_public", LOOPBACK.__eq__)
         url = f"https://receiver.example:{receiver.port}/"
-        assert deliver_one(make_webhook(url, **trusting, allow_private=False)) == DELIVERED
+        assert deliver_one(make_webhook(url, **trusting, allow_private=False)) == DELIVERED_OUTCOME
         assert receiver.only.headers["host"] == f"receiver.example:{receiver.port}"
         error = unavailable(deliver_one(make_webhook(url.replace("receiver", "other"), **trusting)))
         assert is_about_the_name(error)
@@ -130,7 +130,7 @@ def test_through_a_proxy_it_is_the_receivers_certificate_that_counts(
     with Receiver(tunnels) as proxy, Receiver(ssl_context=context, name="localhost") as receiver:
         options: dict[str, Any] = {**trusting, "proxy": f"http://me:hush@127.0.0.1:{proxy.port}", "token": "hush"}
         webhook = make_webhook(receiver.url, **options)
-        assert deliver(webhook, [sample(), sample()]) == [DELIVERED, DELIVERED]
+        assert deliver(webhook, [sample(), sample()]) == [DELIVERED_OUTCOME, DELIVERED_OUTCOME]
         assert len(receiver.requests) == 2
         asked = proxy.only
         assert (asked.method, asked.target) == ("CONNECT", f"localhost:{receiver.port}")

@@ -9,26 +9,26 @@ import pytest
 
 import outbox
 from outbox.core import Outbox
-from outbox.destinations import record
-from outbox.destinations.record import retire, retire_absent
-from outbox.destinations.recorded import read
+from outbox.destinations import recorded_destinations
+from outbox.destinations.recorded_destinations import change_recorded, read_recorded
+from outbox.destinations.retirement import retire, retire_absent
 from outbox.errors import RegistrationError, SchemaError
 from outbox.operations import audit
 from outbox.storage import retention
 from tests.conftest import Configure
 from tests.crowd import at_once
-from tests.recorded import let_records_age, recorded
+from tests.support.recorded_destinations import let_records_age, recorded
 from tests.table import becomes_true, emit_one, on_postgres, other_worker, statements, statuses
 
 
 def version(box: Outbox) -> int:
     with box.dialect.connection():
-        return read(box.dialect)[0]
+        return read_recorded(box.dialect)[0]
 
 
 def refresh(worker: Outbox) -> None:
     """What a worker does every minute."""
-    record.record(worker, starting=False)
+    worker.recorder.record(starting=False)
 
 
 class TestTheVersion:
@@ -81,7 +81,7 @@ class TestAWorker:
 
         outbox.handler("order.*", name="mailer")(lambda _: None)
         with monkeypatch.context() as patch:
-            patch.setattr(record, "record", fail)
+            patch.setattr(box.recorder, "record", fail)
             box.become_worker()
         assert "will be recorded before the first claim: away" in caplog.text
         assert recorded(box) == {}
@@ -89,14 +89,14 @@ class TestAWorker:
         assert recorded(box)["mailer"].alive
 
     def test_that_ends_is_absent_after_a_minute_not_after_three(self, box: Outbox) -> None:
-        other_worker(box, crm="*").recorder.leave()
+        other_worker(box, crm="*").recorder.stop()
         assert recorded(box)["crm"].alive
         let_records_age(box, seconds=75)
         assert not recorded(box)["crm"].alive
 
     def test_that_ends_beside_another_that_has_the_same_is_not_missed(self, box: Outbox) -> None:
         stays = other_worker(box, crm="*")
-        other_worker(box, crm="*").recorder.leave()
+        other_worker(box, crm="*").recorder.stop()
         let_records_age(box, seconds=60)
         refresh(stays)
         let_records_age(box, seconds=60)
@@ -150,7 +150,7 @@ class TestAbsence:
         for _ in range(12):
             let_records_age(box, hours=1)
             refresh(mailer)
-            retired.append(retire_absent(box))
+            retired.append(retire_absent(box.dialect, box.settings))
         assert retired == [[]] * 10 + [["crm"], []]  # the first hour it may have been there
         assert recorded(box)["crm"].retired
         assert not recorded(box)["mailer"].retired
@@ -164,10 +164,10 @@ class TestAbsence:
         box = configure(max_age_hours=10, cleanup_minutes=60)
         other_worker(box, crm="*")
         mailer = other_worker(box, mailer="*")
-        retire_absent(box)
+        retire_absent(box.dialect, box.settings)
         let_records_age(box, days=30)
         refresh(mailer)
-        assert retire_absent(box) == []
+        assert retire_absent(box.dialect, box.settings) == []
         assert not recorded(box)["crm"].retired
 
     def test_ends_when_a_worker_has_it_again(self, configure: Configure) -> None:
@@ -175,7 +175,7 @@ class TestAbsence:
         crm = other_worker(box, crm="*")
         for _ in range(5):
             let_records_age(box, hours=1)
-            retire_absent(box)
+            retire_absent(box.dialect, box.settings)
             refresh(crm)
         assert not recorded(box)["crm"].retired
 
@@ -194,14 +194,14 @@ class TestRetiring:
     def test_is_refused_while_a_running_worker_has_it(self, box: Outbox) -> None:
         other_worker(box, crm="*")
         with pytest.raises(RegistrationError, match="A running worker has the destination 'crm'"):
-            retire(box, "crm", who="ada")
-        retire(box, "crm", who="ada", force=True)
+            retire(box.dialect, "crm", retired_by="ada")
+        retire(box.dialect, "crm", retired_by="ada", force=True)
         assert recorded(box)["crm"].retired
 
     def test_is_written_down(self, box: Outbox) -> None:
         other_worker(box, crm="*")
         let_records_age(box, minutes=4)
-        retire(box, "crm", who="ada")
+        retire(box.dialect, "crm", retired_by="ada")
         (entry,) = audit.latest(box)
         assert (entry.who, entry.action, entry.filters) == (
             "ada",
@@ -211,26 +211,26 @@ class TestRetiring:
 
     def test_of_an_unknown_name_says_which_there_are(self, box: Outbox) -> None:
         with pytest.raises(RegistrationError, match=r"'typo' is recorded\. No worker has recorded any"):
-            retire(box, "typo", who="ada")
+            retire(box.dialect, "typo", retired_by="ada")
         other_worker(box, crm="*")
         with pytest.raises(RegistrationError, match=r"'typo' is recorded\. Recorded are: crm\."):
-            retire(box, "typo", who="ada")
+            retire(box.dialect, "typo", retired_by="ada")
 
     def test_is_not_undone_by_a_worker_that_goes_on(self, box: Outbox) -> None:
         worker = other_worker(box, crm="*")
-        retire(box, "crm", who="ada", force=True)
+        retire(box.dialect, "crm", retired_by="ada", force=True)
         refresh(worker)
         assert recorded(box)["crm"].retired
 
     def test_ends_for_the_patterns_that_a_worker_brings_back(self, box: Outbox) -> None:
         other_worker(box, crm="order.* user.*")
-        retire(box, "crm", who="ada", force=True)
+        retire(box.dialect, "crm", retired_by="ada", force=True)
         other_worker(box, crm="order.*")
         assert (recorded(box)["crm"].retired, set(recorded(box)["crm"].patterns)) == (False, {"order.*"})
 
     def test_is_told_to_a_process_that_has_it_registered(self, box: Outbox, caplog: pytest.LogCaptureFixture) -> None:
         other_worker(box, crm="*")
-        retire(box, "crm", who="ada", force=True)
+        retire(box.dialect, "crm", retired_by="ada", force=True)
         outbox.handler("*", name="crm")(lambda _: None)
         outbox.handler("*", name="mailer")(lambda _: None)
         emit_one()
@@ -295,7 +295,7 @@ def test_a_process_that_is_frozen_while_it_records_does_not_keep_others_from_ref
     box: Outbox, postgres_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     worker = other_worker(box, mailer="*")
-    monkeypatch.setattr(record, "LOCK_SECONDS", 0.1)
+    monkeypatch.setattr(recorded_destinations, "LOCK_SECONDS", 0.1)
     monkeypatch.setattr(worker.recorder, "_due_at", 0.0)
     caplog.set_level("DEBUG")
     with psycopg.connect(postgres_url) as frozen:
@@ -308,12 +308,12 @@ def test_a_process_that_is_frozen_while_it_records_does_not_keep_others_from_ref
 def test_a_process_that_is_frozen_while_it_changes_the_destinations_is_ended_by_the_server(
     box: Outbox, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(record, "LOCK_SECONDS", 0.2)
+    monkeypatch.setattr(recorded_destinations, "LOCK_SECONDS", 0.2)
     sessions = "SELECT count(*) FROM pg_stat_activity WHERE state = 'idle in transaction'"
     with psycopg.connect(postgres_url, autocommit=True) as other:
 
         def freeze() -> None:
-            with record._changing(box.dialect):
+            with change_recorded(box.dialect):
                 becomes_true(lambda: other.execute(sessions).fetchone() == (0,))
 
         with pytest.raises(peewee.PeeweeException):

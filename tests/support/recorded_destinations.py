@@ -3,12 +3,12 @@
 from datetime import timedelta
 
 from outbox.core import Outbox
-from outbox.destinations.recorded import RecordedDestination, read
+from outbox.destinations.recorded_destinations import RecordedDestination, read_recorded
 
 
 def recorded(box: Outbox) -> dict[str, RecordedDestination]:
     with box.dialect.connection():
-        return read(box.dialect)[1]
+        return read_recorded(box.dialect)[1]
 
 
 def let_records_age(box: Outbox, **time: float) -> None:

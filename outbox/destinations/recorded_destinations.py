@@ -1,26 +1,31 @@
 """The destinations of the deployment, as its workers have recorded them in the database.
 
 Any worker may claim any event, and workers differ: during a deployment, or because one of them was started without a
-module. So each worker records the names and patterns of its destinations before its first claim, and an event goes to
-every recorded name that wants its type. What one worker lacks it leaves to a worker that has it.
+module. So each worker records the names and patterns of its destinations before its first claim (`recorder`), and an
+event goes to every recorded name that wants its type. What one worker lacks it leaves to a worker that has it.
 
-A name stops counting when it is retired: by an operator, by a declaration in code, by its successor (`replaces=`), or
-because no worker has had it for OUTBOX_MAX_AGE_HOURS. A retired name keeps its row, so that an open delivery to it can
-be ended, and told from one to a name that was never recorded.
+A name no longer counts when it is retired (`retirement`). A retired name keeps its row, so that an open delivery to it
+can be ended, and told from one to a name that was never recorded.
+
+The table has a version. Every change takes the lock on the version first, so that changes come one after another, and
+adds one to it in the same transaction if the change affects which names want which event types.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from outbox.destinations.pattern import Pattern
+from outbox.destinations.event_filter import Pattern
 from outbox.errors import SchemaError
 from outbox.storage.dialect import Dialect
 
 # Workers refresh their records this often; a name that was not refreshed for three times as long counts as absent.
 REFRESH_SECONDS = 60.0
 ALIVE_SECONDS = 3 * REFRESH_SECONDS
+# How long a process may wait for the lock on the version, and how long it may be idle while it holds it.
+LOCK_SECONDS = 5.0
 
 
 @dataclass(slots=True)
@@ -36,10 +41,11 @@ class RecordedDestination:
 
     @property
     def alive(self) -> bool:
-        """Return whether a running worker has it, under any pattern."""
+        """Return whether a running worker has the destination, with any pattern."""
         return any(self.patterns.values())
 
     def wants(self, event_type: str) -> bool:
+        """Return whether one of its patterns matches the event type."""
         return any(Pattern(text).matches(event_type) for text in self.patterns)
 
 
@@ -55,31 +61,35 @@ class Snapshot:
         return [name for name, each in self.by_name.items() if not each.retired and each.wants(event_type)]
 
     def is_running(self, name: str) -> bool:
-        """Return whether a running worker had this name when the table was read, a minute ago at most in a worker."""
+        """Return whether a running worker had this name when the table was read (in a worker, a minute ago at most)."""
         found = self.by_name.get(name)
         return found is not None and found.alive
 
     def is_retired(self, name: str) -> bool:
+        """Return whether this name is retired."""
         found = self.by_name.get(name)
         return found is not None and found.retired
 
-    def heir(self, name: str) -> str:
-        """Return the name that has replaced this one, or its successor, and so on; itself if none has."""
+    def successor_of(self, name: str) -> str:
+        """Return the name that has replaced this one, or that one's successor, and so on; itself if there is none."""
         seen = set()
         while (found := self.by_name.get(name)) is not None and found.retired and found.replaced_by is not None:
             if found.replaced_by in seen:
-                break  # two that have replaced each other
+                break  # two names that have replaced each other
             seen.add(name)
             name = found.replaced_by
         return name
 
 
 class RecordedDestinations:
-    """A process's copy of the table. Claims return the table's version; another version means reading it anew."""
+    """This process's copy of the table.
+
+    Every claim returns the table's version; if that is not the copy's version, the table is read again.
+    """
 
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
-        self.latest = Snapshot(-1, {})  # as no table has it
+        self.latest = Snapshot(-1, {})  # no table has this version: the first claim reads the table
 
     def at(self, versions: Collection[int | None]) -> Snapshot:
         """Return the table as it was at the newest of these versions, or later."""
@@ -89,12 +99,12 @@ class RecordedDestinations:
     def read(self) -> Snapshot:
         """Read the table, whatever version the copy has, and return it."""
         with self._dialect.connection():
-            self.latest = snapshot = Snapshot(*read(self._dialect))
+            self.latest = snapshot = Snapshot(*read_recorded(self._dialect))
         return snapshot
 
 
-def read(dialect: Dialect) -> tuple[int, dict[str, RecordedDestination]]:
-    """Return the table's version and its content, in one statement: both of the same moment."""
+def read_recorded(dialect: Dialect) -> tuple[int, dict[str, RecordedDestination]]:
+    """Return the table's version and its content by name, read in one statement so that they belong together."""
     statement = dialect.statements.destinations
     rows = dialect.run(statement, (dialect.seconds(ALIVE_SECONDS),)).fetchall()
     if not rows:
@@ -105,7 +115,7 @@ def read(dialect: Dialect) -> tuple[int, dict[str, RecordedDestination]]:
             "VALUES ('destinations', 1, CURRENT_TIMESTAMP)."
         )
     by_name: dict[str, RecordedDestination] = {}
-    # Those that count come first: a name that came back with fewer patterns counts with these alone.
+    # Rows that are not retired come first: a name that came back with fewer patterns has these patterns alone.
     for _, name, pattern, retired, retired_by, replaced_by, alive in sorted(rows, key=lambda row: bool(row[3])):
         if name is not None:
             new = RecordedDestination(name, {}, bool(retired), retired_by, replaced_by)
@@ -115,7 +125,19 @@ def read(dialect: Dialect) -> tuple[int, dict[str, RecordedDestination]]:
     return int(rows[0][0]), by_name
 
 
+@contextmanager
+def change_recorded(dialect: Dialect) -> Iterator[dict[str, RecordedDestination]]:
+    """Open the transaction in which a process changes the table, alone; yield what the table holds at its start."""
+    with dialect.connection(), dialect.all_or_nothing():
+        if dialect.name == "postgres":
+            # A process that freezes in mid-transaction must not keep the lock for long.
+            for timeout in ("lock_timeout", "idle_in_transaction_session_timeout"):
+                dialect.run("SELECT set_config(%s, %s, true)", (timeout, f"{LOCK_SECONDS:g}s"))
+        dialect.run(dialect.statements.destinations_lock)
+        yield read_recorded(dialect)[1]
+
+
 def absent_names(by_name: Mapping[str, RecordedDestination], own: Iterable[str]) -> list[str]:
-    """Return the names that count and that neither a running worker nor the caller has."""
+    """Return the names that are not retired and that neither a running worker nor the caller (`own`) has."""
     known = set(own)
     return sorted(name for name, each in by_name.items() if not each.retired and not each.alive and name not in known)

@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Awaitable, Coroutine, Generator
 KINDS = (Awaitable, Generator, AsyncGenerator)
 
 
-def refuse_deferred_work(name: str, result: object) -> None:
+def check_handler_result(name: str, result: object) -> None:
     """Raise TypeError if `result`, which the function called `name` returned, is work that nobody will do."""
     if result is None or not isinstance(result, KINDS):
         return

@@ -1,0 +1,184 @@
+"""Record a worker's destinations in the database.
+
+Any worker may claim any event, so each worker must know which destinations the other workers have. Each worker writes
+the names and patterns of its own destinations to the table before its first claim, then every minute, and again when
+more are registered. `recorded_destinations` reads the table; `retirement` takes names out of it.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+
+import peewee
+
+from outbox.destinations.protocol import Destination
+from outbox.destinations.recorded_destinations import (
+    ALIVE_SECONDS,
+    REFRESH_SECONDS,
+    RecordedDestination,
+    RecordedDestinations,
+    absent_names,
+    change_recorded,
+)
+from outbox.destinations.registry import Registry, names_replaced
+from outbox.destinations.retirement import BY_DECLARATION, BY_SUCCESSOR, RETIRED_BY_SYSTEM, mark_retired
+from outbox.storage.dialect import CONNECTION_ERRORS, Dialect
+
+logger = logging.getLogger(__name__)
+
+# A pattern that no worker has had for this long is deleted if a running worker has its destination: the destination
+# now wants fewer event types.
+NARROW_SECONDS = 600.0
+# A worker that ends cleanly dates the records of its names back by this much. If another worker has a name as well, it
+# refreshes the record before the name would count as absent.
+BACKDATE_SECONDS = ALIVE_SECONDS - REFRESH_SECONDS - 10.0
+
+
+class Recorder:
+    """Keeps the records of one worker's destinations current.
+
+    The worker calls `keep_current` before every claim; `warn_once` logs a warning once for each text.
+    """
+
+    def __init__(
+        self,
+        dialect: Dialect,
+        registry: Registry,
+        recorded: RecordedDestinations,
+        warn_once: Callable[[str], None],
+    ) -> None:
+        self._dialect = dialect
+        self._registry = registry
+        self._recorded = recorded
+        self._warn_once = warn_once
+        # What the registry held when this worker last recorded it.
+        self._last_recorded: Mapping[str, Destination] | None = None
+        self._due_at = 0.0
+
+    def keep_current(self) -> None:
+        """Record the destinations of this worker if that is due.
+
+        Raises a connection error if they could not be recorded and never were: such a worker must not claim.
+        """
+        destinations = self._registry.destinations
+        is_recorded = self._last_recorded is destinations
+        if is_recorded and time.monotonic() < self._due_at:
+            return
+        self._due_at = time.monotonic() + REFRESH_SECONDS  # so that other threads don't try at the same time
+        try:
+            absent = self.record(starting=self._last_recorded is None)
+        except CONNECTION_ERRORS as error:
+            if not is_recorded:
+                raise
+            logger.debug(
+                "The destinations could not be recorded again; the next try is in %g s: %s",
+                REFRESH_SECONDS,
+                str(error).strip(),
+            )
+            return
+        self._last_recorded = destinations
+        self._recorded.read()  # the version does not change when a running worker gets or loses a name
+        if absent and not is_recorded:
+            logger.warning(
+                "No running worker has the recorded destinations %s: events that they want wait for a worker that has "
+                "them. Start one, or retire what is gone for good: `outbox retire NAME`.",
+                ", ".join(absent),
+            )
+
+    def stop(self) -> None:
+        """Let this worker's names count as absent after a minute, unless another worker has them; for a clean end."""
+        if self._last_recorded is None:
+            return
+        dialect, names = self._dialect, sorted(self._last_recorded)
+        self._last_recorded = None
+        try:
+            with change_recorded(dialect):
+                for name in names:
+                    dialect.run(dialect.statements.destination_leave, (dialect.seconds(BACKDATE_SECONDS), name))
+        except peewee.PeeweeException as error:
+            logger.debug("Could not record that this worker ends: %s", str(error).strip())
+
+    def record(self, *, starting: bool) -> list[str]:
+        """Record the destinations of this process; return the recorded names that no running worker has.
+
+        This also retires what the destinations replace, and what the process declares to be gone (`outbox.retire`). A
+        retired name returns with a worker that has it; if an operator retired it, only with a worker that is starting.
+        """
+        destinations = {name: tuple(each.events) for name, each in self._registry.destinations.items()}
+        replaced = {old: new for old, new in self._replaced() if old not in destinations}
+        declared = {old: None for old in self._registry.retired if old not in destinations}
+        with change_recorded(self._dialect) as by_name:
+            changed = False
+            for name, patterns in sorted(destinations.items()):
+                there = by_name.get(name)
+                if there is not None and there.retired and not self._may_return(there, by_name, replaced, starting):
+                    continue
+                changed |= self._record_one(name, patterns, there)
+            for old, new in sorted(replaced.items()):
+                changed |= self._replace(by_name.get(old), old, new)
+            for old in sorted(declared):
+                if old in by_name and not by_name[old].retired:
+                    mark_retired(self._dialect, old, None, BY_DECLARATION)
+                    changed = True
+            if changed:
+                self._dialect.run(self._dialect.statements.destinations_changed)
+        return absent_names(by_name, {*destinations, *replaced, *declared})
+
+    def _record_one(self, name: str, patterns: tuple[str, ...], there: RecordedDestination | None) -> bool:
+        """Record one destination, and delete its patterns that no worker has any more; return whether either is news.
+
+        A name that no running worker had is news too: events wait for it, so other workers should know at once.
+        """
+        dialect = self._dialect
+        for pattern in sorted(patterns):
+            dialect.run(dialect.statements.destination_record, (name, pattern))
+        changed = there is None or there.retired or not there.alive or not set(patterns) <= set(there.patterns)
+        narrowed = dialect.run(dialect.statements.destination_narrow, (name, dialect.seconds(NARROW_SECONDS)))
+        return bool(narrowed.rowcount) or changed
+
+    def _may_return(
+        self,
+        there: RecordedDestination,
+        by_name: Mapping[str, RecordedDestination],
+        replaced: Mapping[str, str],
+        starting: bool,
+    ) -> bool:
+        """Return whether a retired name returns with this worker, which has a destination of that name.
+
+        What an operator retired stays retired until a worker starts. What a successor replaced stays retired while a
+        running worker has the successor, since both would deliver; unless this worker has a destination that replaces
+        that successor in turn.
+        """
+        if there.retired_by not in RETIRED_BY_SYSTEM:
+            return starting
+        successor = None if there.replaced_by is None else by_name.get(there.replaced_by)
+        if successor is None or successor.retired or not successor.alive or successor.name in replaced:
+            return True
+        self._warn_once(
+            f"The destination {there.name} was replaced by {successor.name}, which a running worker has: this worker "
+            f"does not deliver to {there.name}."
+        )
+        return False
+
+    def _replace(self, there: RecordedDestination | None, old: str, new: str) -> bool:
+        """Record that one name replaces another; return whether that is news."""
+        statements = self._dialect.statements
+        if there is None:
+            # Events that are older than the table may have the old name in their progress.
+            self._dialect.run(statements.destination_retire_unrecorded, (old, BY_SUCCESSOR, new))
+            return True
+        if not there.retired:
+            mark_retired(self._dialect, old, new, BY_SUCCESSOR)
+            return True
+        if there.replaced_by is None:
+            self._dialect.run(statements.destination_link, (new, old))
+            return True
+        return False
+
+    def _replaced(self) -> Iterator[tuple[str, str]]:
+        """Yield each name that a destination of this process replaces, with the name of that destination."""
+        for name, destination in self._registry.destinations.items():
+            for old in names_replaced(getattr(destination, "replaces", ())):
+                yield old, name
