@@ -215,7 +215,7 @@ OPERATIONS = Version(
     sqlite=(_AGGREGATE_INDEX, *_SQLITE_OPERATIONS),
 )
 
-# Which destinations the deployment has (`destinations/recorded_destinations.py`): a row for each pattern of each. What was
+# Which destinations the deployment has (see `recorded_destinations.py`): a row for each pattern of each. What was
 # retired stays as a row, so that an open delivery to it can be told from one to a destination that was never recorded.
 # `outbox_control` holds what all workers have to know; they read a row anew when its version changes. `outbox_audience`
 # holds each set of names once, so that an event keeps a number instead of names.
