@@ -13,12 +13,12 @@ import outbox
 from outbox.settings import PREFIX
 from outbox.storage.ids import uuid7
 from outbox.webhooks.verify import new_secret
+from tests.admin.web.test_process import ask, dashboard, port_of
 from tests.processes import BIN, MakeStage, Stage, make_stage
 from tests.program import run
 from tests.servers import Redis
 from tests.support.receiver import Exchange, Receiver, Reply, answers
 from tests.table import becomes_true
-from tests.web.test_process import ask, dashboard, port_of
 
 __all__ = ["make_stage"]
 

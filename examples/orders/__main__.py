@@ -37,11 +37,11 @@ def _run(orders: int, *, keep: bool) -> int:
     from examples.orders.customers import Customers
     from examples.orders.summary import summarize, unfinished
     from outbox.cli.up import running
-    from outbox.scheduler.process import stop_signal
+    from outbox.stop_signal import stop_on_signal
 
     shop.open_shop()
     customers = Customers()
-    stopped = stop_signal()
+    stopped = stop_on_signal()
     with running(threads=4):
         customers.visit(orders, PAUSE_SECONDS, stopped)
         if keep:

@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from outbox.cli.change import delete, fail, replay, retry
+from outbox.cli.actions import delete, fail, replay, retry
 from outbox.cli.cleanup import cleanup
 from outbox.cli.completion import completion
 from outbox.cli.consume import consume

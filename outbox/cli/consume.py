@@ -10,6 +10,7 @@ import click
 from outbox.application_modules import import_modules
 from outbox.consumer.consumer import Consumer
 from outbox.current_outbox import current, loaded_settings
+from outbox.stop_signal import stop_on_signal
 from outbox.telemetry import logs
 from outbox.telemetry.process_reports import CONSUMER
 
@@ -46,12 +47,10 @@ def consume(stream: str, modules: tuple[str, ...], **options: Any) -> None:
     STREAM is the name of a RedisStream that MODULE registers, or the stream's own key. Start as many as you like: they
     share the entries. Stop it with Ctrl-C or SIGTERM; what was fetched is finished.
     """
-    from outbox.scheduler.process import stop_signal
-
     logs.set_up(loaded_settings().log_format, "%(asctime)s %(levelname)s %(message)s")
     import_modules(modules)
     consumer = Consumer(stream, **options)
     current().publisher.start(CONSUMER)
-    consumer.run(stop_signal())
+    consumer.run(stop_on_signal())
     current().publisher.stop()
     logger.info("stopped")

@@ -14,10 +14,11 @@ from outbox.cli.options import modules_option
 from outbox.current_outbox import current, loaded_settings
 from outbox.errors import SettingsError
 from outbox.settings import Settings
+from outbox.stop_signal import stop_on_signal
 from outbox.telemetry import logs
 
 if TYPE_CHECKING:
-    from outbox.admin.web.access import Authenticate
+    from outbox.admin.web.authentication import Authenticate
 
 STOP_SECONDS = 5
 
@@ -40,9 +41,8 @@ def dashboard(host: str | None, port: int | None, read_only: bool) -> None:
         raise SettingsError("The dashboard needs uvicorn, not installed here: pip install 'dramatiq-outbox[ui]'")
     import uvicorn
 
-    from outbox.admin.web import make_app
+    from outbox.admin.web.app import make_app
     from outbox.admin.web.login_link import LoginLink
-    from outbox.scheduler.process import stop_signal
 
     settings = loaded_settings()
     logs.set_up(settings.log_format, "%(asctime)s %(levelname)s %(message)s")
@@ -60,7 +60,7 @@ def dashboard(host: str | None, port: int | None, read_only: bool) -> None:
     )
     with _listen(host, settings.dashboard_port if port is None else port) as listening:
         current()  # an address of a database that can't be right is said now, not with the first page
-        stop_signal()  # uvicorn ends by itself, and hands the signal on: it must not kill
+        stop_on_signal()  # uvicorn ends by itself, and hands the signal on: it must not kill
         address = _address(listening)
         click.echo(f"The dashboard is running on {address}")
         if isinstance(authenticate, LoginLink):
@@ -70,8 +70,8 @@ def dashboard(host: str | None, port: int | None, read_only: bool) -> None:
 
 def doorkeeper(host: str, settings: Settings) -> Authenticate:
     """Return what checks the password, if one is set; else, on this machine's own addresses, a login link."""
-    from outbox.admin.web.access import is_loopback
     from outbox.admin.web.app import credentials
+    from outbox.admin.web.authentication import is_loopback
     from outbox.admin.web.login_link import LoginLink
 
     password = credentials(settings)

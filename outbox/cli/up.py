@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import click
-import dramatiq
 
 from outbox.current_outbox import create_tables, current, loaded_settings
+from outbox.stop_signal import stop_on_signal
 from outbox.telemetry import logs
 from outbox.telemetry.process_reports import UP
 
@@ -27,7 +27,6 @@ def up(modules: tuple[str, ...], threads: int) -> None:
     The embedded way: SQLite, no server. Stop it with Ctrl-C or SIGTERM; what is in flight is finished.
     """
     from outbox.dramatiq.worker import load_application
-    from outbox.scheduler.process import stop_signal
 
     logs.set_up(loaded_settings().log_format, "%(asctime)s %(levelname)s %(message)s")
     for noisy in ("apscheduler", "dramatiq", "pika"):
@@ -35,7 +34,7 @@ def up(modules: tuple[str, ...], threads: int) -> None:
     load_application(modules, embedded=True)
     current().check_registered(modules)
     create_tables()
-    stopped = stop_signal()
+    stopped = stop_on_signal()
     current().publisher.start(UP)  # before the worker in it does
     with running(threads):
         logger.info("up: %d threads, delivering to %s", threads, ", ".join(current().registry.destinations))
@@ -47,6 +46,8 @@ def up(modules: tuple[str, ...], threads: int) -> None:
 @contextmanager
 def running(threads: int) -> Iterator[None]:
     """Workers and scheduler inside this process, for the time of the block."""
+    import dramatiq
+
     from outbox.dramatiq.worker import prepare_worker, start_worker
     from outbox.scheduler.timetable import make_scheduler
 

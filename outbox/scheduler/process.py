@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import logging
-import signal
-import threading
 from collections.abc import Sequence
-from types import FrameType
 
 from outbox.current_outbox import current, is_configured, loaded_settings
 from outbox.dramatiq.broker import is_in_process
@@ -14,22 +11,11 @@ from outbox.dramatiq.worker import load_application
 from outbox.errors import SettingsError
 from outbox.scheduler.timetable import make_scheduler
 from outbox.settings import Settings
+from outbox.stop_signal import stop_on_signal
 from outbox.telemetry import logs
 from outbox.telemetry.process_reports import SCHEDULER
 
 logger = logging.getLogger("outbox")
-
-
-def stop_signal() -> threading.Event:
-    """An event that SIGTERM and SIGINT set. APScheduler itself would die in the middle of a tick."""
-    stopped = threading.Event()
-
-    def stop(signum: int, frame: FrameType | None) -> None:
-        stopped.set()
-
-    for signum in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(signum, stop)
-    return stopped
 
 
 def main(modules: Sequence[str]) -> None:
@@ -50,7 +36,7 @@ def main(modules: Sequence[str]) -> None:
 
 def run(settings: Settings) -> None:
     """Tick until a signal comes; a tick that is running then is finished."""
-    stopped = stop_signal()
+    stopped = stop_on_signal()
     scheduler = make_scheduler(settings)
     scheduler.start()
     publishes = settings.names_database or is_configured()  # a module may have configured it

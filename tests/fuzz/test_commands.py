@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from outbox.cli import cli
 from outbox.core import Outbox
 from outbox.errors import OutboxError
+from tests.admin.web.sample import delivered, failed, waiting
 from tests.fuzz.anything import NASTY_TEXTS
 from tests.thoroughness import thorough
-from tests.web.sample import delivered, failed, waiting
 
 # No argument of a process can hold a NUL; bytes that are no UTF-8 become lone surrogates.
 words = (

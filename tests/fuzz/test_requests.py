@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from outbox.admin.web import make_app
 from outbox.admin.web.login_link import LoginLink
 from outbox.core import Outbox
+from tests.admin.web.client import anybody
+from tests.admin.web.sample import delivered, failed, waiting
 from tests.thoroughness import thorough
-from tests.web.client import anybody
-from tests.web.sample import delivered, failed, waiting
 
 PATHS = [
     b"/",

@@ -17,7 +17,7 @@ if _missing:
         f"The dashboard needs {', '.join(_missing)}, not installed here: pip install 'dramatiq-outbox[ui]'"
     )
 
-from outbox.admin.web.access import Basic, RequireScope  # noqa: E402
 from outbox.admin.web.app import make_app  # noqa: E402
+from outbox.admin.web.authentication import Basic, RequireScope  # noqa: E402
 
 __all__ = ["Basic", "RequireScope", "make_app"]

@@ -14,14 +14,14 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from outbox.admin.web import pages
-from outbox.admin.web.access import Access, Authenticate, Basic
-from outbox.admin.web.change import act, confirm
+from outbox.admin.web.actions import act, confirm
+from outbox.admin.web.authentication import Authenticate, Authentication, Basic
 from outbox.admin.web.dashboard import Dashboard
-from outbox.admin.web.headers import HEADERS, Headers
+from outbox.admin.web.http_errors import HTTPError
 from outbox.admin.web.login_link import Login, LoginLink
 from outbox.admin.web.metrics import metrics
-from outbox.admin.web.refusal import Refusal
 from outbox.admin.web.render import STATIC, render
+from outbox.admin.web.security_headers import HEADERS, SecurityHeaders
 from outbox.core import Outbox
 from outbox.current_outbox import loaded_settings
 from outbox.errors import SchemaError, SettingsError
@@ -57,9 +57,13 @@ def make_app(
             Mount("/static", _Static(directory=STATIC), name="static"),
         ],
         # The outermost first: refusals carry the headers, too.
-        middleware=[Middleware(Headers), *_login(authenticate), Middleware(Access, authenticate=authenticate)],
+        middleware=[
+            Middleware(SecurityHeaders),
+            *_login(authenticate),
+            Middleware(Authentication, authenticate=authenticate),
+        ],
         exception_handlers={
-            Refusal: _refused,
+            HTTPError: _refused,
             HTTPException: _not_here,
             SchemaError: _no_tables,
             **dict.fromkeys(CONNECTION_ERRORS, _no_database),
@@ -111,19 +115,19 @@ class _Static(StaticFiles):
 
 
 async def _refused(request: Request, error: Exception) -> Response:
-    assert isinstance(error, Refusal)  # noqa: S101  (what it is registered for)
-    return render(request, "refusal.html", status=error.status, title=error.title, text=error.text)
+    assert isinstance(error, HTTPError)  # noqa: S101  (what it is registered for)
+    return render(request, "error.html", status=error.status, title=error.title, text=error.text)
 
 
 async def _not_here(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101  (likewise)
     if error.status_code == 404:  # noqa: PLR2004  (not found)
-        return render(request, "refusal.html", status=404, title="There is no such page", text="It may have moved.")
+        return render(request, "error.html", status=404, title="There is no such page", text="It may have moved.")
     return PlainTextResponse(error.detail, error.status_code, error.headers)
 
 
 async def _no_tables(request: Request, error: Exception) -> Response:
-    return render(request, "refusal.html", status=503, title="The tables are not there yet", text=str(error))
+    return render(request, "error.html", status=503, title="The tables are not there yet", text=str(error))
 
 
 async def _no_database(request: Request, error: Exception) -> Response:
@@ -131,7 +135,7 @@ async def _no_database(request: Request, error: Exception) -> Response:
     logger.warning("the dashboard can't use the database: %s", str(error).strip())
     return render(
         request,
-        "refusal.html",
+        "error.html",
         status=503,
         title="The database does not answer",
         text="Events can neither be shown nor changed. The log of the dashboard has the reason.",

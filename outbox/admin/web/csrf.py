@@ -15,7 +15,7 @@ from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
 
-from outbox.admin.web.refusal import Refusal
+from outbox.admin.web.http_errors import HTTPError
 
 COOKIE = "outbox_csrf"
 FIELD = "csrf_token"
@@ -37,10 +37,10 @@ def remember(response: Response, request: Request, token: str) -> None:
 
 def check(request: Request, form: QueryParams) -> None:
     if not _is_from_here(request):
-        raise Refusal(403, "This request came from another page", "Open the dashboard itself, and do it there.")
+        raise HTTPError(403, "This request came from another page", "Open the dashboard itself, and do it there.")
     expected, given = request.cookies.get(COOKIE, ""), form.get(FIELD, "")
     if not (TOKEN.fullmatch(expected) and compare_digest(given.encode(errors="replace"), expected.encode())):
-        raise Refusal(403, "This form is out of date", "Go back, reload the page, and try again. Cookies are needed.")
+        raise HTTPError(403, "This form is out of date", "Go back, reload the page, and try again. Cookies are needed.")
 
 
 def _is_from_here(request: Request) -> bool:

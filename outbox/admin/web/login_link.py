@@ -17,7 +17,7 @@ from starlette.requests import HTTPConnection
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from outbox.admin.web.access import host_of, is_loopback
+from outbox.admin.web.authentication import host_of, is_loopback
 
 PATH = "/login"
 FIELD = "token"

@@ -17,11 +17,11 @@ from outbox.admin.overview import Overview, database_now
 from outbox.admin.overview import overview as look_over
 from outbox.admin.queries import Count, Page
 from outbox.admin.web import parameters
+from outbox.admin.web.action_texts import DEEDS, deeds_for, told
+from outbox.admin.web.alerts import alerts
 from outbox.admin.web.chart import chart
 from outbox.admin.web.dashboard import dashboard_of
-from outbox.admin.web.deeds import DEEDS, deeds_for, told
-from outbox.admin.web.hints import hints
-from outbox.admin.web.refusal import Refusal
+from outbox.admin.web.http_errors import HTTPError
 from outbox.admin.web.render import render
 from outbox.admin.web.timeline import timeline
 from outbox.core import Outbox
@@ -38,7 +38,7 @@ async def overview(request: Request) -> Response:
         view=view,
         now=view.now,
         chart=chart(view.activity),
-        hints=hints(view),
+        alerts=alerts(view),
         destinations=destinations(view),
         retention=timedelta(hours=dashboard_of(request).box.settings.retention_hours),
     )
@@ -128,7 +128,7 @@ async def event(request: Request) -> Response:
 
     found, stops, now, done, known = await run_in_threadpool(look)
     if found is None:
-        raise Refusal(404, "There is no such event", f"{id} does not exist, or was deleted after its retention.")
+        raise HTTPError(404, "There is no such event", f"{id} does not exist, or was deleted after its retention.")
     return render(
         request,
         "event.html",

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from urllib.parse import urlencode
 from uuid import UUID
 
-from outbox.admin.web.refusal import Refusal
+from outbox.admin.web.http_errors import HTTPError
 from outbox.operations.filters import Filter
 from outbox.storage.models import STATUSES
 
@@ -85,7 +85,7 @@ def id_of(value: str) -> UUID:
     try:
         return UUID(value)
     except ValueError:
-        raise Refusal(404, "That is no event id", "An id looks like 0198c0de-0000-7000-8000-000000000000.") from None
+        raise HTTPError(404, "That is no event id", "An id looks like 0198c0de-0000-7000-8000-000000000000.") from None
 
 
 def after_of(given: Mapping[str, str]) -> UUID | None:
@@ -105,5 +105,5 @@ def _status(value: str) -> str | None:
     return value or None
 
 
-def _not_understood(name: str, expected: str) -> Refusal:
-    return Refusal(400, "That can't be understood", f"“{name}” must be {expected}.")
+def _not_understood(name: str, expected: str) -> HTTPError:
+    return HTTPError(400, "That can't be understood", f"“{name}” must be {expected}.")

@@ -15,7 +15,7 @@ from starlette.responses import HTMLResponse
 
 from outbox.admin.story import duration
 from outbox.admin.web import csrf
-from outbox.admin.web.access import WHO
+from outbox.admin.web.authentication import WHO
 from outbox.admin.web.dashboard import dashboard_of
 from outbox.admin.web.parameters import query_of
 from outbox.storage.models import STATUSES

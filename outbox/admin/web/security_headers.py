@@ -22,7 +22,7 @@ HEADERS = {
 }
 
 
-class Headers:
+class SecurityHeaders:
     """Sets them on whatever the application answers, refusals and errors included."""
 
     def __init__(self, app: ASGIApp) -> None:

@@ -8,9 +8,9 @@ import pytest
 from outbox.admin.web import make_app
 from outbox.admin.web.login_link import LoginLink
 from outbox.core import Outbox
-from tests.web.browser import Browser, form_to
-from tests.web.client import HERE, Client
-from tests.web.sample import failed
+from tests.admin.web.browser import Browser, form_to
+from tests.admin.web.client import HERE, Client
+from tests.admin.web.sample import failed
 
 PATHS = ["/", "/events", "/audit", "/metrics", "/confirm", "/static/dashboard.css", "/nowhere", "/login"]
 COOKIE = "outbox_session_8642"

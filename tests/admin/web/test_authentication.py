@@ -12,15 +12,15 @@ from starlette.requests import HTTPConnection
 from starlette.routing import Mount
 
 from outbox.admin.web import Basic, RequireScope, make_app
-from outbox.admin.web.access import is_loopback
+from outbox.admin.web.authentication import is_loopback
 from outbox.admin.web.login_link import LoginLink
 from outbox.cli.dashboard import doorkeeper
 from outbox.core import Outbox
 from outbox.errors import SettingsError
 from outbox.settings import Settings
+from tests.admin.web.browser import Browser
+from tests.admin.web.client import Client, anybody
 from tests.conftest import Configure
-from tests.web.browser import Browser
-from tests.web.client import Client, anybody
 
 PATHS = ["/", "/events", "/audit", "/metrics", "/static/dashboard.css", "/nowhere"]
 

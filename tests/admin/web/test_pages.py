@@ -13,12 +13,12 @@ from outbox.core import Outbox
 from outbox.storage.ids import first_uuid7_of
 from outbox.storage.records import Minute, Process
 from outbox.telemetry.process_reports import WORKER
+from tests.admin.web.browser import Browser, Document
+from tests.admin.web.client import Client, anybody
+from tests.admin.web.sample import delivered, failed, many_delivered, now, sending, waiting
 from tests.conftest import Configure
 from tests.support.recorded_destinations import let_records_age
 from tests.table import change, emit_one, on_postgres, other_worker, statements
-from tests.web.browser import Browser, Document
-from tests.web.client import Client, anybody
-from tests.web.sample import delivered, failed, many_delivered, now, sending, waiting
 
 
 def tell(box: Outbox, **changes: Any) -> None:

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from outbox.admin.web import make_app
 from outbox.core import Outbox
-from tests.web.client import Client, anybody
-from tests.web.sample import delivered, failed, waiting
+from tests.admin.web.client import Client, anybody
+from tests.admin.web.sample import delivered, failed, waiting
 
 NAMES = [
     "status", "type", "aggregate", "tenant", "destination", "error", "key", "correlation", "since", "until", "after",

@@ -17,10 +17,10 @@ from starlette.responses import RedirectResponse, Response
 from outbox.admin import queries
 from outbox.admin.overview import database_now
 from outbox.admin.web import csrf, parameters
-from outbox.admin.web.access import WHO
+from outbox.admin.web.action_texts import DEEDS, Deed
+from outbox.admin.web.authentication import WHO
 from outbox.admin.web.dashboard import dashboard_of
-from outbox.admin.web.deeds import DEEDS, Deed
-from outbox.admin.web.refusal import Refusal
+from outbox.admin.web.http_errors import HTTPError
 from outbox.admin.web.render import render
 from outbox.core import Outbox
 from outbox.errors import RegistrationError
@@ -53,7 +53,7 @@ class Wish:
         try:
             return self.deed.make(box, self.reason, self.to)
         except RegistrationError as error:
-            raise Refusal(400, "Where to?", str(error)) from None
+            raise HTTPError(400, "Where to?", str(error)) from None
 
     @property
     def fields(self) -> list[tuple[str, str]]:
@@ -105,12 +105,12 @@ async def act(request: Request) -> Response:
 def wish_of(given: QueryParams) -> Wish:
     deed = DEEDS.get(parameters.text(given, "action"))
     if deed is None:
-        raise Refusal(400, "What should be done?", f"“action” must be one of {', '.join(DEEDS)}.")
+        raise HTTPError(400, "What should be done?", f"“action” must be one of {', '.join(DEEDS)}.")
     which = _before(parameters.filter_of(given), parameters.moment(given, "before"))
     ids = parameters.ids_of(given.getlist("id"))
     scope = parameters.text(given, "scope")
     if scope not in ("all", "selected") or (scope == "selected" and not ids):
-        raise Refusal(400, "Which events?", "Go back and tick some, or choose all that match.")
+        raise HTTPError(400, "Which events?", "Go back and tick some, or choose all that match.")
     return Wish(
         deed=deed,
         which=which if scope == "all" else Filter(ids=ids),
@@ -160,7 +160,7 @@ def undertake(box: Outbox, action: Action, which: Filter, who: str) -> int | Non
 
 def _check_writable(request: Request) -> None:
     if dashboard_of(request).read_only:
-        raise Refusal(403, "This dashboard is read-only", "Changes are made on the command line, or elsewhere.")
+        raise HTTPError(403, "This dashboard is read-only", "Changes are made on the command line, or elsewhere.")
 
 
 async def _form(request: Request) -> QueryParams:
@@ -169,11 +169,11 @@ async def _form(request: Request) -> QueryParams:
     async for chunk in request.stream():
         body += chunk
         if len(body) > FORM_BYTES:
-            raise Refusal(413, "That form is too large", "Choose all that match a filter instead.")
+            raise HTTPError(413, "That form is too large", "Choose all that match a filter instead.")
     try:
         return QueryParams(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=MOST_FIELDS))
     except ValueError:
-        raise Refusal(400, "That form can't be read", "Go back, reload the page, and try again.") from None
+        raise HTTPError(400, "That form can't be read", "Go back, reload the page, and try again.") from None
 
 
 def _back(request: Request, wish: Wish) -> str:

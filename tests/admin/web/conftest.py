@@ -4,9 +4,9 @@ import pytest
 
 from outbox.admin.web import make_app
 from outbox.core import Outbox
+from tests.admin.web.browser import Browser
+from tests.admin.web.client import Client, anybody
 from tests.processes import make_stage, stage
-from tests.web.browser import Browser
-from tests.web.client import Client, anybody
 
 __all__ = ["make_stage", "stage"]
 

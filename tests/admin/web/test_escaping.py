@@ -8,9 +8,9 @@ import pytest
 
 from outbox.core import Outbox
 from outbox.storage.records import Audit, Process
+from tests.admin.web.browser import Browser, Document
+from tests.admin.web.sample import now
 from tests.table import change, emit_one, other_worker
-from tests.web.browser import Browser, Document
-from tests.web.sample import now
 
 ATTACKS = [
     "<script>boom()</script>",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class Refusal(Exception):
+class HTTPError(Exception):
     """What went wrong and what to do, for whoever asked."""
 
     def __init__(self, status: int, title: str, text: str) -> None:

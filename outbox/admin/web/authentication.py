@@ -95,7 +95,7 @@ def host_of(connection: HTTPConnection) -> str:
         return ""
 
 
-class Access:
+class Authentication:
     """Passes on only requests for which `authenticate` returns a user's name."""
 
     def __init__(self, app: ASGIApp, authenticate: Authenticate) -> None:

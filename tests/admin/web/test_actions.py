@@ -6,15 +6,16 @@ from typing import Any
 import pytest
 
 import outbox
-from outbox.admin.web import change, make_app
+from outbox.admin.web import actions as web_actions
+from outbox.admin.web import make_app
 from outbox.core import Outbox
 from outbox.operations import actions, audit
 from outbox.storage.models import OutboxEvent
+from tests.admin.web.browser import Browser, Document, form_to
+from tests.admin.web.client import Client, anybody
+from tests.admin.web.sample import delivered, failed, many_delivered, sending, waiting
 from tests.conftest import Configure
 from tests.table import emit_one, error_of, other_worker, statuses, stored
-from tests.web.browser import Browser, Document, form_to
-from tests.web.client import Client, anybody
-from tests.web.sample import delivered, failed, many_delivered, sending, waiting
 
 MAKE = {"retry": failed, "replay": delivered, "fail": waiting, "delete": delivered}
 
@@ -299,7 +300,7 @@ def test_what_takes_long_goes_on_and_the_audit_tells(
     apply = actions.apply
     event = failed()
     confirmation = selected(browser, "retry", event)
-    monkeypatch.setattr(change, "PATIENCE_SECONDS", 0.01)
+    monkeypatch.setattr(web_actions, "PATIENCE_SECONDS", 0.01)
     monkeypatch.setattr(actions, "apply", slowly)
     page = go(browser, confirmation)
     assert "Retry is still under way." in page.text

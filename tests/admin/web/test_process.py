@@ -11,11 +11,11 @@ from urllib.parse import urlencode
 
 import pytest
 
+from tests.admin.web.browser import Document, form_to
 from tests.processes import BIN, MakeStage, Program, Stage
 from tests.program import run, run_python
 from tests.servers import PATIENCE_SECONDS
 from tests.support.receiver import LOOPBACK
-from tests.web.browser import Document, form_to
 
 READY = "The dashboard is running on "
 

@@ -15,7 +15,7 @@ LATE = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Hint:
+class Alert:
     level: str
     title: str
     text: str
@@ -24,16 +24,16 @@ class Hint:
     events: dict[str, str] = field(default_factory=dict)
 
 
-def hints(view: Overview) -> list[Hint]:
+def alerts(view: Overview) -> list[Alert]:
     """The worst first."""
-    return sorted(_hints(view), key=lambda hint: hint.level != BAD)
+    return sorted(_alerts(view), key=lambda alert: alert.level != BAD)
 
 
-def _hints(view: Overview) -> Iterator[Hint]:
+def _alerts(view: Overview) -> Iterator[Alert]:
     waiting = view.backlog.unfinished
     if not view.workers:
         text = "Nothing is delivered until one runs." if waiting.number else "Nothing waits at the moment."
-        yield Hint(
+        yield Alert(
             BAD if waiting.number else WARN,
             "No worker is running",
             f"{text} Start one, or several:",
@@ -41,7 +41,7 @@ def _hints(view: Overview) -> Iterator[Hint]:
             events={"status": "pending"} if waiting.number else {},
         )
     if not view.schedulers:
-        yield Hint(
+        yield Alert(
             WARN,
             "No scheduler is running",
             "Retries that come due, and events whose worker died, wait until a worker looks for them by itself; old "
@@ -49,7 +49,7 @@ def _hints(view: Overview) -> Iterator[Hint]:
             command="outbox scheduler",
         )
     if view.without_broker:
-        yield Hint(
+        yield Alert(
             BAD,
             f"{len(view.without_broker)} of {len(view.workers)} workers can't reach their broker (Redis)",
             "No wake-up and no sweep reaches them. They look for due events by themselves, every OUTBOX_SWEEP_SECONDS. "
@@ -57,7 +57,7 @@ def _hints(view: Overview) -> Iterator[Hint]:
         )
     for name, breaker in view.breakers.items():
         if breaker["open"]:
-            yield Hint(
+            yield Alert(
                 BAD,
                 f"{name} can't be reached",
                 f"It is left alone, and tried with one event from time to time; nothing fails meanwhile. "
@@ -65,7 +65,7 @@ def _hints(view: Overview) -> Iterator[Hint]:
                 events={"destination": name},
             )
     for name in view.absent if view.workers else ():
-        yield Hint(
+        yield Alert(
             WARN,
             f"No running worker has the destination {name}",
             "Events that it wants wait for it. Start a worker with the module that registers it or, if it is gone for "
@@ -77,17 +77,17 @@ def _hints(view: Overview) -> Iterator[Hint]:
     yield from _disagreement(view)
 
 
-def _late(view: Overview) -> Iterator[Hint]:
+def _late(view: Overview) -> Iterator[Alert]:
     since = view.backlog.oldest_due_at
     if since is not None and view.workers and view.now - since > LATE:
-        yield Hint(
+        yield Alert(
             WARN,
             f"Events have been due for {duration(view.now - since)}",
             "The workers don't keep up, or are held up by a slow destination: see their log, or start more.",
             events={"status": "pending"},
         )
     if view.backlog.expired.number:
-        yield Hint(
+        yield Alert(
             WARN,
             f"{view.backlog.expired} of a worker that fell silent",
             "Their leases have run out. The next sweep gives them to another worker, one at a time.",
@@ -95,11 +95,11 @@ def _late(view: Overview) -> Iterator[Hint]:
         )
 
 
-def _disagreement(view: Overview) -> Iterator[Hint]:
+def _disagreement(view: Overview) -> Iterator[Alert]:
     sets = {frozenset(each.details.get("destinations", {})) for each in view.alive if each.kind in (WORKER, UP)}
     if len(sets) > 1:
         differing = sorted(frozenset.union(*sets) - frozenset.intersection(*sets))
-        yield Hint(
+        yield Alert(
             WARN,
             "Workers disagree about the destinations",
             f"Not all of them know {', '.join(differing)}. Start all workers with the same modules.",

@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 from httpx import Response
 
-from tests.web.client import Client
+from tests.admin.web.client import Client
 
 VOID = {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"}
 
