@@ -17,7 +17,7 @@ import httpcore
 from benchmarks.hook import SECRET
 from benchmarks.site import EVENT_TYPE, PAYLOAD
 from outbox.storage.ids import uuid7
-from outbox.webhooks.signature import Key
+from outbox.webhooks.signature import SigningKey
 
 NO_CONTENT = 204
 
@@ -26,7 +26,7 @@ def post(address: str, count: int) -> None:
     parts = urlsplit(address)
     assert parts.hostname is not None  # noqa: S101  (for the type checker)
     url = httpcore.URL(scheme=b"http", host=parts.hostname.encode(), port=parts.port, target=b"/")
-    key, authority = Key(SECRET), parts.netloc.encode()
+    key, authority = SigningKey(SECRET), parts.netloc.encode()
     head = {"type": EVENT_TYPE, "aggregate_type": "Order", "aggregate_id": "1", "time": "2026-01-01T00:00:00.000000"}
     with httpcore.HTTPConnection(url.origin) as connection:
         for _ in range(count):

@@ -15,7 +15,7 @@ import pycurl
 from benchmarks.hook import SECRET
 from benchmarks.site import EVENT_TYPE, PAYLOAD
 from outbox.storage.ids import uuid7
-from outbox.webhooks.signature import Key
+from outbox.webhooks.signature import SigningKey
 
 NO_CONTENT = 204
 PATIENCE_SECONDS = 1.0
@@ -30,7 +30,7 @@ def prepared(address: str) -> pycurl.Curl:
     return handle
 
 
-def write(handle: pycurl.Curl, key: Key) -> None:
+def write(handle: pycurl.Curl, key: SigningKey) -> None:
     id = str(uuid7())
     body = json.dumps({"id": id, **HEAD, "data": PAYLOAD}).encode()
     timestamp = str(int(time.time()))
@@ -46,7 +46,7 @@ def write(handle: pycurl.Curl, key: Key) -> None:
 
 
 def post(address: str, count: int, at_once: int) -> None:
-    key = Key(SECRET)
+    key = SigningKey(SECRET)
     multi = pycurl.CurlMulti()
     idle = [prepared(address) for _ in range(at_once)]
     begun = under_way = 0

@@ -9,12 +9,12 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 
 from outbox.consumer import database_outage as outage
-from outbox.consumer.counts import Tally
-from outbox.consumer.entry_outcome import Again, Fate
-from outbox.consumer.options import Options, unique_name
-from outbox.consumer.process_entry import Attempts
+from outbox.consumer.counts import Counts
+from outbox.consumer.entry_outcome import EntryOutcome, Redeliver
+from outbox.consumer.options import ConsumerOptions, unique_name
+from outbox.consumer.process_entry import EntryProcessor
 from outbox.consumer.settle import settle
-from outbox.consumer.stream_entry import Entry
+from outbox.consumer.stream_entry import StreamEntry
 from outbox.consumer.stream_source import find
 from outbox.current_outbox import current
 from outbox.destinations.handler import Handler
@@ -59,12 +59,12 @@ class Consumer:
         registry: Registry | None = None,
         timeout: float = 5.0,
     ) -> None:
-        from outbox.consumer.consumer_group import Group  # redis is an extra
+        from outbox.consumer.consumer_group import ConsumerGroup  # redis is an extra
 
         self._box = box = current()
         self._registry = box.registry if registry is None else registry
         source = find(stream, url, self._registry, box.settings.redis_url)
-        self._options = options = Options(
+        self._options = options = ConsumerOptions(
             stream=source.key,
             group=group,
             name=unique_name() if name is None else name,
@@ -74,7 +74,7 @@ class Consumer:
             idle_seconds=idle_seconds,
             timeout=timeout,
         )
-        self._group = Group(
+        self._group = ConsumerGroup(
             source.url,
             options.stream,
             group=options.group,
@@ -82,8 +82,8 @@ class Consumer:
             dead_letter=options.dead_letter,
             timeout=options.timeout + BLOCK_SECONDS,  # a blocking read is answered when it is over
         )
-        self.tally = Tally()
-        self._attempts = Attempts(box, self._registry, options.max_deliveries, self.tally)
+        self.tally = Counts()
+        self._attempts = EntryProcessor(box, self._registry, options.max_deliveries, self.tally)
         self._redis_is_lost = False
         self._look_at = self._report_at = time.monotonic()
         self._cleanup_at = self._look_at + CLEANUP_SECONDS
@@ -157,23 +157,25 @@ class Consumer:
             self._looked_until = None
             self._look_at = time.monotonic() + min(idle_seconds / 4, LOOK_SECONDS)
 
-    def _work_on(self, entries: Iterable[Entry], stopped: threading.Event) -> None:
-        fates: list[tuple[Entry, Fate]] = []
+    def _work_on(self, entries: Iterable[StreamEntry], stopped: threading.Event) -> None:
+        fates: list[tuple[StreamEntry, EntryOutcome]] = []
         turns = self._in_turn(entries)
         for entry in turns:
             fate = self._attempts.attempt(entry)
             fates.append((entry, fate))
-            if isinstance(fate, Again) and fate.lost:
+            if isinstance(fate, Redeliver) and fate.lost:
                 self._sit_out(fates, list(turns), stopped)
                 return
         settle(self._group, fates, self.tally)
 
-    def _sit_out(self, fates: list[tuple[Entry, Fate]], waiting: list[Entry], stopped: threading.Event) -> None:
+    def _sit_out(
+        self, fates: list[tuple[StreamEntry, EntryOutcome]], waiting: list[StreamEntry], stopped: threading.Event
+    ) -> None:
         """Wait for the database, then go on with what nobody has taken over.
 
         Redis is told first: to the others an outage that lasts would look like a consumer's death, and count.
         """
-        not_begun = [(entry, Again("not begun", begun=False)) for entry in waiting]
+        not_begun = [(entry, Redeliver("not begun", begun=False)) for entry in waiting]
         settle(self._group, [*fates, *not_begun], self.tally)
         told_at = time.monotonic()
         if outage.is_over(self._box, stopped):
@@ -187,7 +189,7 @@ class Consumer:
             if entry is not None:
                 self._work_on([entry], stopped)
 
-    def _in_turn(self, entries: Iterable[Entry]) -> Iterator[Entry]:
+    def _in_turn(self, entries: Iterable[StreamEntry]) -> Iterator[StreamEntry]:
         """One after the other; those that wait long for their turn stay this consumer's meanwhile."""
         waiting = deque(entries)
         keep_every = self._options.idle_seconds / 3
@@ -198,7 +200,7 @@ class Consumer:
                 waiting = self._kept(waiting)
                 keep_at = time.monotonic() + keep_every
 
-    def _kept(self, waiting: deque[Entry]) -> deque[Entry]:
+    def _kept(self, waiting: deque[StreamEntry]) -> deque[StreamEntry]:
         """But for those that another has taken over and done."""
         try:
             kept = self._group.keep(waiting)

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from outbox.consumer.stream_entry import Entry
+from outbox.consumer.stream_entry import StreamEntry
 from outbox.errors import SettingsError
 from outbox.storage.redis_client import Refused, as_ours, make_client
 
@@ -30,7 +30,7 @@ end
 """
 
 
-class State(NamedTuple):
+class GroupState(NamedTuple):
     """How many entries the group has yet to be given, and how many it was given and has not acknowledged."""
 
     behind: int
@@ -40,7 +40,7 @@ class State(NamedTuple):
         return f"{self.behind} behind, {self.pending} pending"
 
 
-class Group:
+class ConsumerGroup:
     """One consumer's view of its group."""
 
     def __init__(self, url: str, stream: str, *, group: str, consumer: str, dead_letter: str, timeout: float) -> None:
@@ -66,7 +66,7 @@ class Group:
             if not refusal.answer.startswith("BUSYGROUP"):
                 raise
 
-    def read(self, count: int, seconds: float) -> list[Entry]:
+    def read(self, count: int, seconds: float) -> list[StreamEntry]:
         """New entries; waits for one for so long."""
         milliseconds = max(1, round(seconds * 1000))  # 0 would be for ever
         answer: Any = self._ask(
@@ -76,7 +76,7 @@ class Group:
             nothing=None,
         )
         entries = answer[0][1] if answer else []
-        return [Entry(id.decode(), fields) for id, fields in entries]
+        return [StreamEntry(id.decode(), fields) for id, fields in entries]
 
     def silent(self, after: str | None, idle_seconds: float, count: int) -> list[str]:
         """The ids of those that nobody has said anything about for so long, in the order of the stream."""
@@ -89,7 +89,7 @@ class Group:
         )
         return [row["message_id"].decode() for row in rows]
 
-    def take_over(self, id: str, idle_seconds: float, max_deliveries: int) -> Entry | None:
+    def take_over(self, id: str, idle_seconds: float, max_deliveries: int) -> StreamEntry | None:
         """Take it over and count that, unless somebody was quicker; None as well if there is no such entry any more.
 
         One at a time, and when its turn has come: what kills its consumer is counted, what would have come next isn't.
@@ -102,11 +102,11 @@ class Group:
         claimed, pending = answers
         if claimed and claimed[0][0] is not None:
             counted = pending[0]["times_delivered"]
-            return Entry(id, claimed[0][1], min(counted, max_deliveries), spent=counted > max_deliveries)
+            return StreamEntry(id, claimed[0][1], min(counted, max_deliveries), spent=counted > max_deliveries)
         self._forget_if_trimmed(id)
         return None
 
-    def keep(self, entries: Sequence[Entry]) -> set[str]:
+    def keep(self, entries: Sequence[StreamEntry]) -> set[str]:
         """Say that they are being worked on; answers the ids of those that are still to be done."""
         kept: Any = self._ask(
             lambda: self._client.xclaim(
@@ -116,7 +116,7 @@ class Group:
         )
         return {id.decode() for id in kept}
 
-    def acknowledge(self, done: Sequence[Entry], again: Iterable[tuple[Entry, int]]) -> None:
+    def acknowledge(self, done: Sequence[StreamEntry], again: Iterable[tuple[StreamEntry, int]]) -> None:
         """Those that are done, and those that come again, each with how often it counts as handed out."""
         with self._client.pipeline(transaction=False) as pipeline:
             if done:
@@ -127,7 +127,7 @@ class Group:
                 )
             self._ask(pipeline.execute, nothing=None)
 
-    def park(self, entry: Entry, error: str) -> None:
+    def park(self, entry: StreamEntry, error: str) -> None:
         """Move it to the dead-letter stream, with what led to it."""
         notes = {
             b"error": error.encode(errors="backslashreplace"),
@@ -141,21 +141,21 @@ class Group:
             pipeline.xack(self.stream, self.group, entry.id)
             pipeline.execute()
 
-    def state(self) -> State:
+    def state(self) -> GroupState:
         """Redis 7 knows the lag, unless entries were deleted; otherwise they are counted, up to a cap."""
         try:
             with as_ours():
                 groups = self._client.xinfo_groups(self.stream)
                 found = next((each for each in groups if each["name"] == self.group.encode()), None)
                 if found is None:
-                    return State(int(self._client.xlen(self.stream)), 0)
+                    return GroupState(int(self._client.xlen(self.stream)), 0)
                 lag = found.get("lag")
                 if lag is None:
                     lag = self._client.eval(COUNT_AFTER, 1, self.stream, found["last-delivered-id"], LAG_CAP)
-                return State(int(lag), int(found["pending"]))
+                return GroupState(int(lag), int(found["pending"]))
         except Refused as refusal:
             if "no such key" in refusal.answer:
-                return State(0, 0)
+                return GroupState(0, 0)
             raise
 
     def leave(self) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(slots=True)
-class Tally:
+class Counts:
     """Entries that are finished, calls that the inbox skipped, entries in the dead-letter stream."""
 
     processed: int = 0

@@ -1,4 +1,4 @@
-"""What becomes of an entry: `Done | Again | Parked`."""
+"""What becomes of an entry: `Processed | Redeliver | Parked`."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from outbox.events.event import Event
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class Processed:
     """Every handler that wants it has dealt with it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Again:
+class Redeliver:
     """It stays pending and comes again. Unless it `counts`, as if it had not been handed out this time.
 
     `lost`: the database is, and nothing can be done until it is back. Those that were to come next have not `begun`.
@@ -33,4 +33,4 @@ class Parked:
     event: Event | None = None
 
 
-Fate = Done | Again | Parked
+EntryOutcome = Processed | Redeliver | Parked

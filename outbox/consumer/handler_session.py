@@ -19,7 +19,7 @@ TIMEOUTS = frozenset({"25P03", "25P04"})
 STARTED = "SELECT pg_postmaster_start_time()"
 
 
-class Session:
+class HandlerSession:
     """The database session that one call of a handler runs in."""
 
     def __init__(self, dialect: Dialect) -> None:
@@ -48,14 +48,14 @@ class Session:
         return self._begun and error is not self._foreign
 
 
-class Server:
+class DatabaseServer:
     """The server of the inbox's database. It remembers when that server was started."""
 
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
         self._started_at: object = None
 
-    def ended(self, session: Session, error: BaseException) -> bool:
+    def ended(self, session: HandlerSession, error: BaseException) -> bool:
         """Return whether the server ended the session and kept running. After a restart it returns False."""
         if not session.broke(error) or self._dialect.name != "postgres":
             return False

@@ -15,7 +15,7 @@ LONGEST_SECONDS = 365 * 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class ConsumerOptions:
     """As `Consumer` documents them."""
 
     stream: str

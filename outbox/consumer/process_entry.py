@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from outbox.consumer.counts import Tally
+from outbox.consumer.counts import Counts
 from outbox.consumer.database_outage import is_outage
-from outbox.consumer.entry_outcome import Again, Done, Fate, Parked
-from outbox.consumer.handler_session import Server, Session
-from outbox.consumer.stream_entry import Entry, event_of
+from outbox.consumer.entry_outcome import EntryOutcome, Parked, Processed, Redeliver
+from outbox.consumer.handler_session import DatabaseServer, HandlerSession
+from outbox.consumer.stream_entry import StreamEntry, event_of
 from outbox.destinations.handler import CALL_ERRORS, Handler
 from outbox.destinations.outcome import DELIVERED_OUTCOME, Delivered, Failed, Outcome, Retry
 from outbox.destinations.registry import Registry
@@ -33,21 +33,21 @@ class DatabaseLost(Exception):
     """Whoever is next would find the same."""
 
 
-class Spent(Exception):
+class DeliveriesExhausted(Exception):
     """It was handed out as often as it may be, and nobody has said what came of it."""
 
 
-class Attempts:
+class EntryProcessor:
     """Tries entries on the handlers of a registry."""
 
-    def __init__(self, box: Outbox, registry: Registry, max_deliveries: int, tally: Tally) -> None:
+    def __init__(self, box: Outbox, registry: Registry, max_deliveries: int, tally: Counts) -> None:
         self._box = box
         self._registry = registry
         self._max_deliveries = max_deliveries
         self._tally = tally
-        self._server = Server(box.inbox.dialect)
+        self._server = DatabaseServer(box.inbox.dialect)
 
-    def attempt(self, entry: Entry) -> Fate:
+    def attempt(self, entry: StreamEntry) -> EntryOutcome:
         try:
             event = event_of(entry, self._max_deliveries)
         except InvalidMessage as error:
@@ -58,10 +58,10 @@ class Attempts:
         try:
             outcomes = {handler.name: self._traced(handler, event, entry) for handler in handlers}
         except DatabaseLost as lost:
-            return Again(str(lost), lost=True)
+            return Redeliver(str(lost), lost=True)
         return _fate(event, outcomes)
 
-    def _traced(self, handler: Handler, event: Event, entry: Entry) -> Outcome:
+    def _traced(self, handler: Handler, event: Event, entry: StreamEntry) -> Outcome:
         tracer = tracing.tracer()
         if tracer is None:
             return self._give(handler, event, entry)
@@ -73,9 +73,9 @@ class Attempts:
             tracing.end(event, outcome)
         return outcome
 
-    def _give(self, handler: Handler, event: Event, entry: Entry) -> Outcome:
+    def _give(self, handler: Handler, event: Event, entry: StreamEntry) -> Outcome:
         """One transaction for the handler's effect and for the row that says so: both, or neither."""
-        session = Session(self._box.inbox.dialect)
+        session = HandlerSession(self._box.inbox.dialect)
         try:
             with self._box.dialect.connection(), self._box.inbox.claim(event.id, name_of(handler)) as first:
                 if not first:
@@ -85,7 +85,7 @@ class Attempts:
                         _call(handler, event, entry)
         except SchemaError:
             raise  # so it would be for every entry
-        except Spent:
+        except DeliveriesExhausted:
             return Failed(f"delivered {entry.deliveries} times, and its consumer has died or fallen silent each time")
         except CALL_ERRORS as error:
             if not is_outage(error):
@@ -103,20 +103,20 @@ def name_of(handler: Handler) -> str:
     return f"{handler.name} (consumed)" if asks_itself else handler.name
 
 
-def _call(handler: Handler, event: Event, entry: Entry) -> None:
+def _call(handler: Handler, event: Event, entry: StreamEntry) -> None:
     if entry.spent:
-        raise Spent
+        raise DeliveriesExhausted
     handler.call(event)
 
 
-def _fate(event: Event, outcomes: dict[str, Outcome]) -> Fate:
+def _fate(event: Event, outcomes: dict[str, Outcome]) -> EntryOutcome:
     """An entry waits for the handler that needs longest: one that has dealt with it is not called again."""
     errors = {name: outcome.error for name, outcome in outcomes.items() if not isinstance(outcome, Delivered)}
     if not errors:
-        return Done()
+        return Processed()
     error = "; ".join(f"{name}: {text}" for name, text in errors.items())
     if any(isinstance(outcome, Unavailable) for outcome in outcomes.values()):
-        return Again(error)
+        return Redeliver(error)
     if any(isinstance(outcome, Retry) for outcome in outcomes.values()) and event.attempt < event.max_attempts:
-        return Again(error, counts=True)
+        return Redeliver(error, counts=True)
     return Parked(error, event)

@@ -13,7 +13,7 @@ from outbox.events.event import Event
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class StreamEntry:
     """As Redis hands it out."""
 
     id: str
@@ -24,7 +24,7 @@ class Entry:
     spent: bool = False
 
 
-def event_of(entry: Entry, max_deliveries: int) -> Event:
+def event_of(entry: StreamEntry, max_deliveries: int) -> Event:
     """The event; InvalidMessage if it can't be read, which trying again won't change."""
     try:
         event = Event.received(
@@ -45,18 +45,18 @@ def event_of(entry: Entry, max_deliveries: int) -> Event:
     return event
 
 
-def _text(entry: Entry, name: str) -> str:
+def _text(entry: StreamEntry, name: str) -> str:
     found = entry.fields.get(name.encode())
     if not found:
         raise ValueError(f"it has no {name!r}")
     return found.decode()
 
 
-def _optional(entry: Entry, name: str) -> str | None:
+def _optional(entry: StreamEntry, name: str) -> str | None:
     return _text(entry, name) if name.encode() in entry.fields else None
 
 
-def _json(entry: Entry, name: str) -> str:
+def _json(entry: StreamEntry, name: str) -> str:
     """The text of a JSON object, to the byte."""
     text = _text(entry, name)
     if not isinstance(json.loads(text), dict):
@@ -64,7 +64,7 @@ def _json(entry: Entry, name: str) -> str:
     return text
 
 
-def _moment(entry: Entry, name: str) -> datetime:
+def _moment(entry: StreamEntry, name: str) -> datetime:
     moment = datetime.fromisoformat(_text(entry, name))
     if moment.tzinfo is None:
         raise ValueError(f"{name!r} has no time zone")

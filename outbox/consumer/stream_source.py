@@ -10,17 +10,17 @@ from outbox.destinations.stream import RedisStream
 from outbox.errors import RegistrationError, SettingsError
 
 
-class Source(NamedTuple):
+class StreamSource(NamedTuple):
     """A stream by its key, and where it is."""
 
     key: str
     url: str
 
     def __repr__(self) -> str:
-        return f"<Source {self.key!r}>"  # the URL may hold a password
+        return f"<StreamSource {self.key!r}>"  # the URL may hold a password
 
 
-def find(stream: object, url: object, registry: Registry, default_url: str | None) -> Source:
+def find(stream: object, url: object, registry: Registry, default_url: str | None) -> StreamSource:
     """`url` takes precedence over the destination's own."""
     if not isinstance(stream, str) or not stream:
         raise RegistrationError(f"A stream is named by text that is not empty, not {stream!r}.")
@@ -34,12 +34,12 @@ def find(stream: object, url: object, registry: Registry, default_url: str | Non
                 f"OUTBOX_REDIS_URL is not set, and no RedisStream is called {stream!r}, so there is nothing that says "
                 "where the stream is: set it, or pass --url (url=…)."
             )
-        return Source(stream, found)
+        return StreamSource(stream, found)
     if not isinstance(destination, RedisStream):
         raise RegistrationError(
             f"{stream!r} is a {type(destination).__name__}, not a RedisStream. Give the name of one, or a stream's key."
         )
-    return Source(_key_of(destination), destination._url if url is None else url)
+    return StreamSource(_key_of(destination), destination._url if url is None else url)
 
 
 def _key_of(destination: RedisStream) -> str:

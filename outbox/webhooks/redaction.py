@@ -10,7 +10,7 @@ HIDDEN = "***"
 SHORTEST = 5
 
 
-class Confidential:
+class Redaction:
     """What to hide, and hiding it. Shows nothing of itself."""
 
     __slots__ = ("_pattern",)
@@ -20,5 +20,5 @@ class Confidential:
         found = sorted({text for text in texts if len(text) >= SHORTEST}, key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, found))) if found else None
 
-    def hide(self, text: str) -> str:
+    def redact(self, text: str) -> str:
         return text if self._pattern is None else self._pattern.sub(HIDDEN, text)

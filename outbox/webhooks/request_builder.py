@@ -14,9 +14,9 @@ from outbox.events import cloudevents, envelope
 from outbox.events.event import Event
 from outbox.telemetry import tracing
 from outbox.version import __version__
-from outbox.webhooks.signature import Key
+from outbox.webhooks.signature import SigningKey
 from outbox.webhooks.transport.headers import is_value
-from outbox.webhooks.transport.protocol import Request
+from outbox.webhooks.transport.protocol import WebhookRequest
 from outbox.webhooks.transport.url import Url
 
 Headers = list[tuple[str, str]]
@@ -27,10 +27,12 @@ _TRACE_PARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 _REFERENCE = re.compile(r"[\x21-\x7e]+")
 
 
-class Writer:
+class RequestBuilder:
     """Writes events for one receiver."""
 
-    def __init__(self, url: Url, form: object, source: object, keys: list[Key], headers: Mapping[str, str]) -> None:
+    def __init__(
+        self, url: Url, form: object, source: object, keys: list[SigningKey], headers: Mapping[str, str]
+    ) -> None:
         if not isinstance(form, str) or form not in FORMS:
             raise RegistrationError(f"format must be one of {', '.join(map(repr, FORMS))}, not {form!r}.")
         if not isinstance(source, str) or not _REFERENCE.fullmatch(source):
@@ -43,7 +45,7 @@ class Writer:
         ours = {"user-agent": f"dramatiq-outbox/{__version__}", "accept-encoding": "identity", "accept": "*/*"}
         self._headers = tuple((ours | dict(headers)).items())
 
-    def write(self, event: Event, now: datetime, ends_at: float) -> Request:
+    def write(self, event: Event, now: datetime, ends_at: float) -> WebhookRequest:
         """`now` is the database's: a host whose clock is wrong signs what receivers accept."""
         headers, body = self._form(event, self._source)
         id, timestamp = event.id_text, str(int(now.timestamp()))
@@ -51,7 +53,7 @@ class Writer:
         if self._keys:
             signatures = [key.sign(id.encode(), timestamp.encode(), body).decode() for key in self._keys]
             headers.append(("webhook-signature", " ".join(signatures)))
-        return Request(self._url, (*headers, *_trace(event), *self._headers), body, ends_at)
+        return WebhookRequest(self._url, (*headers, *_trace(event), *self._headers), body, ends_at)
 
 
 def _json(event: Event, source: str) -> tuple[Headers, bytes]:

@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 from outbox.destinations.outcome import DELIVERED_OUTCOME, Failed, Outcome, Retry
 from outbox.errors import RegistrationError, Unavailable
 from outbox.webhooks import retry_after
-from outbox.webhooks.redaction import Confidential
-from outbox.webhooks.transport.protocol import Answer, NotReached, Refused, Response
+from outbox.webhooks.redaction import Redaction
+from outbox.webhooks.transport.protocol import NoResponse, NotSent, Response, SendResult
 
 EXCERPT_LENGTH = 200
 REASON_LENGTH = 60
@@ -20,10 +20,10 @@ REASON_LENGTH = 60
 _OK, _REDIRECTS = HTTPStatus.OK.value, HTTPStatus.MULTIPLE_CHOICES.value
 
 
-class Judge:
+class ResponsePolicy:
     """From answers to outcomes: 2xx is delivered, some statuses are final, some say that nobody is there."""
 
-    def __init__(self, unavailable_on: Collection[int], fail_on: Collection[int], confidential: Confidential) -> None:
+    def __init__(self, unavailable_on: Collection[int], fail_on: Collection[int], confidential: Redaction) -> None:
         self._unavailable_on = _statuses("unavailable_on", unavailable_on)
         self._fail_on = _statuses("fail_on", fail_on)
         self._confidential = confidential
@@ -31,13 +31,13 @@ class Judge:
         if both:
             raise RegistrationError(f"{both[0]} is in unavailable_on and in fail_on: it can mean only one of them.")
 
-    def outcome(self, answer: Answer, clock: Callable[[], datetime]) -> Outcome:
+    def outcome(self, answer: SendResult, clock: Callable[[], datetime]) -> Outcome:
         match answer:
             case Response():
                 return self._of_response(answer, clock)
-            case NotReached(error):
+            case NoResponse(error):
                 return Unavailable(self._shown(error))
-            case Refused(error):
+            case NotSent(error):
                 return Retry(self._shown(error))
             case _:
                 assert_never(answer)
@@ -65,7 +65,7 @@ class Judge:
 
     def _shown(self, text: str, most: int = EXCERPT_LENGTH) -> str:
         """Somebody else's text on one line of ours: without what is confidential, and only then cut."""
-        line = " ".join(self._confidential.hide(text).split())
+        line = " ".join(self._confidential.redact(text).split())
         return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in line[:most])
 
 

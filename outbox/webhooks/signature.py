@@ -12,7 +12,7 @@ VERSION = b"v1,"
 SHORTEST, LONGEST = 24, 64
 
 
-class Key:
+class SigningKey:
     """A secret, decoded. Neither its text nor any error shows it."""
 
     __slots__ = ("_begun",)
@@ -39,7 +39,7 @@ class Key:
         return VERSION + binascii.b2a_base64(signing.digest(), newline=False)
 
 
-def read_keys(secrets: object) -> list[Key]:
+def read_keys(secrets: object) -> list[SigningKey]:
     """One secret or several. Raises ValueError, which says what is wrong with which."""
     several = secrets if isinstance(secrets, Sequence) and not isinstance(secrets, str | bytes) else [secrets]
     if not several:
@@ -47,7 +47,7 @@ def read_keys(secrets: object) -> list[Key]:
     keys = []
     for number, secret in enumerate(several, start=1):
         try:
-            keys.append(Key(secret))
+            keys.append(SigningKey(secret))
         except ValueError as error:
             which = "the secret" if len(several) == 1 else f"secret {number} of {len(several)}"
             raise ValueError(f"{which} {error}") from None

@@ -20,7 +20,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from outbox.errors import VerificationError
-from outbox.webhooks.signature import PREFIX, Key, read_keys
+from outbox.webhooks.signature import PREFIX, SigningKey, read_keys
 
 __all__ = ["VerificationError", "new_secret", "verify"]
 
@@ -73,7 +73,7 @@ def verify(
     return id.decode()
 
 
-def _is_signed(keys: list[Key], id: bytes, timestamp: bytes, body: bytes, header: bytes) -> bool:
+def _is_signed(keys: list[SigningKey], id: bytes, timestamp: bytes, body: bytes, header: bytes) -> bool:
     """Every signature is compared with every key's, whatever the others gave: how long it takes tells nothing."""
     given = header.split()[:MOST_SIGNATURES]
     right = False
@@ -103,7 +103,7 @@ def _check_time(timestamp: int, tolerance: float, now: float) -> None:
         )
 
 
-def _keys(secrets: object) -> list[Key]:
+def _keys(secrets: object) -> list[SigningKey]:
     try:
         several = list(secrets) if isinstance(secrets, Iterable) and not isinstance(secrets, str | bytes) else secrets
         return read_keys(several)

@@ -17,12 +17,12 @@ from outbox.destinations.protocol import Lease
 from outbox.errors import RegistrationError, describe
 from outbox.events.event import Event
 from outbox.webhooks.credentials import confidential, with_authorization
-from outbox.webhooks.redaction import Confidential
-from outbox.webhooks.request_builder import Writer
-from outbox.webhooks.response_policy import Judge
-from outbox.webhooks.signature import Key, read_keys
+from outbox.webhooks.redaction import Redaction
+from outbox.webhooks.request_builder import RequestBuilder
+from outbox.webhooks.response_policy import ResponsePolicy
+from outbox.webhooks.signature import SigningKey, read_keys
 from outbox.webhooks.transport import headers as header
-from outbox.webhooks.transport.protocol import Request, Transport
+from outbox.webhooks.transport.protocol import Transport, WebhookRequest
 from outbox.webhooks.transport.proxy import choose_proxy
 from outbox.webhooks.transport.url import Url
 
@@ -76,8 +76,8 @@ class Webhook:
         self._url = Url.parse(url, "url")
         self._proxy = choose_proxy(proxy, self._url)
         own = with_authorization(header.check(headers), self._url, token)
-        self._writer = Writer(self._url, format, source, _keys(secret), own)
-        self._judge = Judge(unavailable_on, fail_on, Confidential(confidential(own, self._url, self._proxy)))
+        self._writer = RequestBuilder(self._url, format, source, _keys(secret), own)
+        self._judge = ResponsePolicy(unavailable_on, fail_on, Redaction(confidential(own, self._url, self._proxy)))
         _check_route(allow_private, proxy, ssl_context)
         if transport is None:
             _check_client(client, ssl_context)
@@ -115,9 +115,11 @@ class Webhook:
             from outbox.webhooks.transport.libcurl.transport import CurlTransport
 
             return CurlTransport(public_only=self._public_only, proxy=self._proxy)
-        from outbox.webhooks.transport.httpcore_threads.transport import HttpTransport
+        from outbox.webhooks.transport.httpcore_threads.transport import HttpcoreTransport
 
-        return HttpTransport(self.name, public_only=self._public_only, proxy=self._proxy, ssl_context=self._ssl_context)
+        return HttpcoreTransport(
+            self.name, public_only=self._public_only, proxy=self._proxy, ssl_context=self._ssl_context
+        )
 
     def close(self) -> None:
         """Close the connections that are kept between deliveries; for those who count them."""
@@ -126,7 +128,7 @@ class Webhook:
 
     def _write(
         self, events: Iterable[Event], lease: Lease, unwritten: list[tuple[Event, Outcome]]
-    ) -> Iterator[tuple[Event, Request]]:
+    ) -> Iterator[tuple[Event, WebhookRequest]]:
         for event in events:
             ends_at = time.monotonic() + min(self._timeout, lease.seconds_left)
             try:
@@ -158,7 +160,7 @@ def _check_timeout(value: object) -> float:
     return value
 
 
-def _keys(secret: object) -> list[Key]:
+def _keys(secret: object) -> list[SigningKey]:
     if secret is None:
         return []
     try:

@@ -12,7 +12,7 @@ import pytest
 import redis
 
 import outbox
-from outbox.consumer.consumer_group import Group
+from outbox.consumer.consumer_group import ConsumerGroup
 from outbox.storage.ids import uuid7
 from outbox.storage.models import InboxMessage
 from tests.conftest import Note
@@ -91,8 +91,8 @@ class Crash(BaseException):
     """As if the process had ended."""
 
 
-def make_group(url: str, stream: Stream, consumer: str = "me") -> Group:
-    return Group(url, stream.key, group=GROUP, consumer=consumer, dead_letter=f"{stream.key}.dead", timeout=5)
+def make_group(url: str, stream: Stream, consumer: str = "me") -> ConsumerGroup:
+    return ConsumerGroup(url, stream.key, group=GROUP, consumer=consumer, dead_letter=f"{stream.key}.dead", timeout=5)
 
 
 def dies(consumer: outbox.Consumer) -> None:

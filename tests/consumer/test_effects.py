@@ -9,7 +9,7 @@ import peewee
 import pytest
 
 import outbox
-from outbox.consumer.consumer_group import Group
+from outbox.consumer.consumer_group import ConsumerGroup
 from outbox.core import Outbox
 from outbox.events.event import Event
 from tests.conftest import Note
@@ -24,7 +24,7 @@ def crash(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     def die(*_: Any) -> None:
         raise Crash
 
-    monkeypatch.setattr(Group, "acknowledge", die)
+    monkeypatch.setattr(ConsumerGroup, "acknowledge", die)
     return monkeypatch
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import outbox
 from outbox.consumer import database_outage as outage
-from outbox.consumer.handler_session import Server, Session
+from outbox.consumer.handler_session import DatabaseServer, HandlerSession
 from outbox.core import Outbox
 from outbox.events.event import Event
 from outbox.storage.connect import open_database
@@ -111,7 +111,7 @@ def test_a_server_that_was_restarted_or_is_away_has_not_ended_a_session() -> Non
     with PostgresServer() as postgres:
         database: Any = open_database(postgres.create_database("restarted"))
         dialect = dialect_of(database, Tables())
-        server, session, error = Server(dialect), Session(dialect), peewee.OperationalError()
+        server, session, error = DatabaseServer(dialect), HandlerSession(dialect), peewee.OperationalError()
         with session.watched():
             pass
         assert [server.ended(session, error) for _ in range(3)] == [False, True, True]

@@ -7,7 +7,7 @@ import pytest
 import outbox
 from outbox.consumer import consumer as module
 from outbox.consumer import consumer_group as group_module
-from outbox.consumer.stream_entry import Entry
+from outbox.consumer.stream_entry import StreamEntry
 from outbox.events.event import Event
 from tests.consumer.streams import GROUP, MakeConsumer, Stream, consume, make_group, note, running
 from tests.servers import Redis
@@ -108,7 +108,7 @@ def test_an_idle_consumer_does_not_repeat_itself(
     consumer = make_consumer()
     rounds: list[float] = []
 
-    def read(count: int, seconds: float) -> list[Entry]:
+    def read(count: int, seconds: float) -> list[StreamEntry]:
         rounds.append(seconds)
         return []
 

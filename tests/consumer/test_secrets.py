@@ -7,7 +7,7 @@ import pytest
 import redis
 
 import outbox
-from outbox.consumer.stream_source import Source
+from outbox.consumer.stream_source import StreamSource
 from tests.consumer.streams import MakeConsumer, note, running
 from tests.program import BIN, run
 from tests.servers import Redis
@@ -38,7 +38,9 @@ def is_hidden(*texts: object) -> bool:
 
 def test_no_object_shows_it(make_consumer: MakeConsumer, address: str) -> None:
     consumer = make_consumer(url=address)
-    assert is_hidden(repr(consumer), repr(consumer._group), repr(consumer._group._client), Source("events", address))
+    assert is_hidden(
+        repr(consumer), repr(consumer._group), repr(consumer._group._client), StreamSource("events", address)
+    )
 
 
 def test_an_error_at_the_start_does_not_repeat_it(

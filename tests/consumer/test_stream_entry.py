@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 import outbox
-from outbox.consumer.stream_entry import Entry, event_of
+from outbox.consumer.stream_entry import StreamEntry, event_of
 from outbox.core import Outbox
 from outbox.destinations.outcome import DELIVERED_OUTCOME
 from outbox.destinations.protocol import Lease
@@ -35,7 +35,7 @@ def read(**others: Any) -> Event:
     """What comes of the entry with these fields; None leaves one out."""
     given = {name: value for name, value in (fields() | others).items() if value is not None}
     raw = {name.encode(): value if isinstance(value, bytes) else value.encode() for name, value in given.items()}
-    return event_of(Entry("1-0", raw), max_deliveries=5)
+    return event_of(StreamEntry("1-0", raw), max_deliveries=5)
 
 
 class TestWhatWasEmitted:

@@ -7,10 +7,10 @@ import pytest
 
 import outbox
 from outbox.consumer import consumer as module
-from outbox.consumer.counts import Tally
-from outbox.consumer.entry_outcome import Again
+from outbox.consumer.counts import Counts
+from outbox.consumer.entry_outcome import Redeliver
 from outbox.consumer.settle import settle
-from outbox.consumer.stream_entry import Entry
+from outbox.consumer.stream_entry import StreamEntry
 from outbox.events.event import Event
 from tests.consumer.streams import (
     Crash,
@@ -138,7 +138,7 @@ def test_one_that_was_handed_out_often_enough_stays_so_if_the_database_is_lost_m
     stream.add()
     (id,) = stream.fetch()
     group = make_group(redis_server.url, stream)
-    settle(group, [(Entry(id, {}, deliveries=5, spent=True), Again("lost", lost=True))], Tally())
+    settle(group, [(StreamEntry(id, {}, deliveries=5, spent=True), Redeliver("lost", lost=True))], Counts())
     assert stream.pending() == [5]
 
 

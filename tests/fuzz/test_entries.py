@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import outbox
-from outbox.consumer.stream_entry import Entry, event_of
+from outbox.consumer.stream_entry import StreamEntry, event_of
 from outbox.errors import InvalidMessage
 from tests.consumer.streams import MakeConsumer, Stream, consume, fields, on_any_database
 from tests.thoroughness import thorough
@@ -44,7 +44,7 @@ def test_an_entry_is_an_event_whose_every_field_can_be_read_or_is_invalid(raw: d
 
 def check(raw: dict[bytes, bytes]) -> None:
     try:
-        event = event_of(Entry("1-1", raw), 5)
+        event = event_of(StreamEntry("1-1", raw), 5)
     except InvalidMessage:
         return
     assert isinstance(event.headers, dict)

@@ -14,8 +14,8 @@ from outbox.errors import Unavailable
 from outbox.events.event import Event
 from outbox.storage.ids import uuid7
 from outbox.webhooks.transport import resolver
-from outbox.webhooks.transport.protocol import Answer, NotReached, Request, Response
-from outbox.webhooks.transport.resolver import Address
+from outbox.webhooks.transport.protocol import NoResponse, Response, SendResult, WebhookRequest
+from outbox.webhooks.transport.resolver import SocketAddress
 from outbox.webhooks.webhook import Webhook
 
 NOW = datetime(2026, 1, 31, 12, 0, 0, 250_000, tzinfo=UTC)
@@ -68,10 +68,10 @@ def deliver_one(webhook: Webhook, event: Event | None = None, *, seconds: float 
     return outcome
 
 
-def resolving_to(monkeypatch: pytest.MonkeyPatch, *found: Address) -> None:
+def resolving_to(monkeypatch: pytest.MonkeyPatch, *found: SocketAddress) -> None:
     """Whatever name is looked up."""
 
-    def lookup(host: str, port: int) -> list[Address]:
+    def lookup(host: str, port: int) -> list[SocketAddress]:
         return list(found)
 
     monkeypatch.setattr(resolver, "lookup", lookup)
@@ -97,9 +97,11 @@ def failed(outcome: Outcome) -> str:
 class Backwards:
     """A transport of somebody else's: takes all that it gets, and answers from the end."""
 
-    def exchange(self, requests: Iterator[tuple[K, Request]], at_once: int) -> Generator[tuple[K, Answer], None, None]:
+    def exchange(
+        self, requests: Iterator[tuple[K, WebhookRequest]], at_once: int
+    ) -> Generator[tuple[K, SendResult], None, None]:
         for number, (key, _) in enumerate(reversed(list(requests))):
-            yield key, NotReached("nobody there") if number else Response(200)
+            yield key, NoResponse("nobody there") if number else Response(200)
 
     def close(self) -> None:
         pass

@@ -14,7 +14,7 @@ import pytest
 
 from outbox.destinations.limits import Limits
 from outbox.errors import RegistrationError
-from outbox.webhooks.transport.libcurl.ca_certificates import Authorities
+from outbox.webhooks.transport.libcurl.ca_certificates import CaCertificates
 from outbox.webhooks.webhook import Webhook
 from tests.webhooks.deliveries import SECRET, Backwards
 
@@ -294,14 +294,14 @@ class TestAuthorities:
 
     def test_the_environment_names_a_file_or_a_folder(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("SSL_CERT_DIR", "/folder")
-        assert Authorities.default() == (None, "/folder")
+        assert CaCertificates.default() == (None, "/folder")
         monkeypatch.setenv("SSL_CERT_FILE", "/file")
-        assert Authorities.default() == ("/file", None)
+        assert CaCertificates.default() == ("/file", None)
 
     def test_else_they_are_those_that_httpx_takes(self) -> None:
-        assert Authorities.default() == (certifi.where(), None)
+        assert CaCertificates.default() == (certifi.where(), None)
 
     def test_or_without_certifi_the_systems(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(importlib.util, "find_spec", {}.get)
         paths = ssl.get_default_verify_paths()
-        assert Authorities.default() == (paths.cafile, paths.capath)
+        assert CaCertificates.default() == (paths.cafile, paths.capath)

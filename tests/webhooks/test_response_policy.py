@@ -9,7 +9,7 @@ from outbox.destinations.outcome import DELIVERED_OUTCOME, Failed, Outcome, Retr
 from outbox.destinations.protocol import Lease
 from outbox.errors import Unavailable
 from outbox.storage.timestamp import DatabaseClock
-from outbox.webhooks.redaction import Confidential
+from outbox.webhooks.redaction import Redaction
 from outbox.webhooks.transport import response_summary as response
 from tests.servers import free_port
 from tests.support.receiver import (
@@ -241,7 +241,7 @@ class TestDiscretion:
         assert "api-key-1" not in self.echoed(make_webhook, url="http://{}/", headers={"x-key": "api-key-1"})
 
     def test_of_two_that_begin_alike_the_longer_one_is_hidden_whole(self) -> None:
-        assert Confidential(["secret", "secret-1", "secret-12"]).hide("secret-12 secret-13") == "*** ***3"
+        assert Redaction(["secret", "secret-1", "secret-12"]).redact("secret-12 secret-13") == "*** ***3"
 
     def test_what_is_hidden_is_hidden_before_the_text_is_cut(self, make_webhook: MakeWebhook) -> None:
         body = b"x" * 195 + b"token-that-is-cut"

@@ -23,7 +23,7 @@ from outbox.admin.doctor import (
 )
 from outbox.admin.doctor.check import LEVELS, OK, PROBLEM, Check, Context, Finding, Thresholds, note, problem
 from outbox.errors import describe
-from outbox.webhooks.redaction import Confidential
+from outbox.webhooks.redaction import Redaction
 
 if TYPE_CHECKING:
     from outbox.core import Outbox
@@ -85,7 +85,7 @@ def examine(
 ) -> list[Finding]:
     """Look at everything, in order; each finding says which check it is of."""
     context = Context(box, thorough, Thresholds() if thresholds is None else thresholds, has_own_broker)
-    confidential = Confidential(secrets_of(box))
+    redaction = Redaction(secrets_of(box))
     found: list[Finding] = []
     left_out: dict[str, list[str]] = {}
     for check in checks:
@@ -96,7 +96,7 @@ def examine(
         if obstacle is not None:
             left_out.setdefault(obstacle, []).append(check.name)
             continue
-        found += (_named(check, finding, confidential) for finding in _findings(check, context))
+        found += (_named(check, finding, redaction) for finding in _findings(check, context))
     for obstacle, names in left_out.items():
         what = f"Not looked at, as there is a problem with the {obstacle}: {', '.join(names)}."
         found.append(dataclasses.replace(note(what), check=obstacle))
@@ -169,9 +169,9 @@ def _patience(check: Check, context: Context) -> Iterator[None]:
             yield
 
 
-def _named(check: Check, finding: Finding, confidential: Confidential) -> Finding:
-    advice = None if finding.advice is None else confidential.hide(finding.advice)
-    return dataclasses.replace(finding, check=check.name, what=confidential.hide(finding.what), advice=advice)
+def _named(check: Check, finding: Finding, redaction: Redaction) -> Finding:
+    advice = None if finding.advice is None else redaction.redact(finding.advice)
+    return dataclasses.replace(finding, check=check.name, what=redaction.redact(finding.what), advice=advice)
 
 
 def _one_line(text: str) -> str:

@@ -16,7 +16,7 @@ K = TypeVar("K")
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class WebhookRequest:
     """A POST. Names and values of headers are legal, and those that belong to the connection are not among them."""
 
     url: Url
@@ -39,26 +39,28 @@ class Response:
 
 
 @dataclass(frozen=True, slots=True)
-class NotReached:
+class NoResponse:
     """No answer: nobody there, too late, or nothing that is HTTP."""
 
     error: str
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class NotSent:
     """Not sent, by our own decision: an address that is not allowed, or a request that can't be written."""
 
     error: str
 
 
-Answer = Response | NotReached | Refused
+SendResult = Response | NoResponse | NotSent
 
 
 class Transport(Protocol):
     """What carries a webhook's requests."""
 
-    def exchange(self, requests: Iterator[tuple[K, Request]], at_once: int) -> Generator[tuple[K, Answer], None, None]:
+    def exchange(
+        self, requests: Iterator[tuple[K, WebhookRequest]], at_once: int
+    ) -> Generator[tuple[K, SendResult], None, None]:
         """An answer for every request that was taken, under the key that it came with.
 
         A request is taken when it can be sent at once, in the thread that asks for answers: taking it says that its

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from ipaddress import AddressValueError, IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
-from outbox.webhooks.transport.resolver import Address
+from outbox.webhooks.transport.resolver import SocketAddress
 
 _CLOSED_4 = tuple(
     IPv4Network(text)
@@ -49,15 +49,15 @@ _SIX_TO_FOUR = IPv6Network("2002::/16")
 _TEREDO = IPv6Network("2001::/32")
 
 
-class AddressRefused(Exception):
+class AddressNotAllowed(Exception):
     """A name leads to where this webhook must not go."""
 
 
-def check_public(host: str, addresses: Iterable[Address]) -> None:
+def check_public(host: str, addresses: Iterable[SocketAddress]) -> None:
     """Every one: a name with a public address and a private one is not half right."""
     for address in addresses:
         if not is_public(address.text):
-            raise AddressRefused(f"not sent: {host} leads to {address.text}, which is no public address")
+            raise AddressNotAllowed(f"not sent: {host} leads to {address.text}, which is no public address")
 
 
 def is_public(address: str) -> bool:

@@ -7,7 +7,7 @@ import threading
 from typing import Any, NamedTuple
 
 
-class Address(NamedTuple):
+class SocketAddress(NamedTuple):
     """Where a socket can be connected to."""
 
     family: int
@@ -18,10 +18,10 @@ class Address(NamedTuple):
         return str(self.sockaddr[0])
 
 
-def lookup(host: str, port: int) -> list[Address]:
+def lookup(host: str, port: int) -> list[SocketAddress]:
     """What the system says, in the order in which to try."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return [Address(family, sockaddr) for family, _, _, _, sockaddr in found]
+    return [SocketAddress(family, sockaddr) for family, _, _, _, sockaddr in found]
 
 
 class Resolver:
@@ -38,7 +38,7 @@ class Resolver:
             mine.begin()
         return shared
 
-    def resolve(self, host: str, port: int, seconds: float) -> list[Address]:
+    def resolve(self, host: str, port: int, seconds: float) -> list[SocketAddress]:
         """At least one address, or TimeoutError, or what `lookup` raised."""
         return self.begin(host, port).result(seconds)
 
@@ -51,7 +51,7 @@ class Lookup(threading.Thread):
         self._under_way = under_way
         self._key = key
         self._done = threading.Event()
-        self._found: list[Address] = []
+        self._found: list[SocketAddress] = []
         self._error: Exception | None = None
 
     def begin(self) -> None:
@@ -73,7 +73,7 @@ class Lookup(threading.Thread):
     def wait(self, seconds: float) -> None:
         self._done.wait(seconds)
 
-    def result(self, seconds: float) -> list[Address]:
+    def result(self, seconds: float) -> list[SocketAddress]:
         if not self._done.wait(seconds):
             raise TimeoutError
         if self._error is not None:

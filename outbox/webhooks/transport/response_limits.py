@@ -45,7 +45,7 @@ def check_heads(*, interim: int, lines: int, size: int) -> None:
         raise LimitExceeded(f"more than {HEAD_BYTES} bytes of headers")
 
 
-class Meter:
+class ResponseMeter:
     """Count one response's bytes as they come off a connection, before they are parsed.
 
     Each byte is looked at once, however small the pieces are that it comes in.

@@ -11,7 +11,7 @@ import pytest
 
 from outbox.destinations.outcome import DELIVERED_OUTCOME
 from outbox.webhooks.transport import resolver
-from outbox.webhooks.transport.resolver import Address
+from outbox.webhooks.transport.resolver import SocketAddress
 from tests.support.receiver import (
     LOOPBACK,
     Line,
@@ -146,7 +146,7 @@ class TestResolving:
         over = threading.Event()
         lookups = []
 
-        def hang(host: str, port: int) -> list[Address]:
+        def hang(host: str, port: int) -> list[SocketAddress]:
             lookups.append(host)
             over.wait(PATIENCE_SECONDS)
             return []
@@ -162,7 +162,7 @@ class TestResolving:
 
     def test_each_address_has_its_share(self, make_webhook: MakeWebhook, monkeypatch: pytest.MonkeyPatch) -> None:
         with swallowing() as black_hole, Receiver() as receiver:
-            found = [Address(socket.AF_INET, (LOOPBACK, port)) for port in (black_hole, receiver.port)]
+            found = [SocketAddress(socket.AF_INET, (LOOPBACK, port)) for port in (black_hole, receiver.port)]
             resolving_to(monkeypatch, *found)
             assert deliver_one(make_webhook("http://receiver.example", timeout=1.0)) == DELIVERED_OUTCOME
 
@@ -171,9 +171,9 @@ class TestResolving:
     ) -> None:
         with Receiver() as receiver:
             found = [
-                Address(socket.AF_INET6, ("::1", 1, 0, 0)),
-                Address(socket.AF_INET, (LOOPBACK, 1)),
-                Address(socket.AF_INET, (LOOPBACK, receiver.port)),
+                SocketAddress(socket.AF_INET6, ("::1", 1, 0, 0)),
+                SocketAddress(socket.AF_INET, (LOOPBACK, 1)),
+                SocketAddress(socket.AF_INET, (LOOPBACK, receiver.port)),
             ]
             resolving_to(monkeypatch, *found)
             assert deliver_one(make_webhook("http://receiver.example")) == DELIVERED_OUTCOME
@@ -186,7 +186,7 @@ class TestResolving:
     def test_a_lookup_that_failed_is_not_remembered(
         self, make_webhook: MakeWebhook, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        def fail(host: str, port: int) -> list[Address]:
+        def fail(host: str, port: int) -> list[SocketAddress]:
             raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
 
         with Receiver() as receiver:
@@ -194,7 +194,7 @@ class TestResolving:
             monkeypatch.setattr(resolver, "lookup", fail)
             error = unavailable(deliver_one(webhook))
             assert error == "Temporary failure in name resolution while resolving receiver.example"
-            resolving_to(monkeypatch, Address(socket.AF_INET, (LOOPBACK, receiver.port)))
+            resolving_to(monkeypatch, SocketAddress(socket.AF_INET, (LOOPBACK, receiver.port)))
             assert deliver_one(webhook) == DELIVERED_OUTCOME
 
 

@@ -9,7 +9,7 @@ from outbox.webhooks.transport import resolver
 from outbox.webhooks.transport.httpcore_threads import network_backend as network
 from outbox.webhooks.transport.libcurl import transfer
 from outbox.webhooks.transport.public_address import is_public
-from outbox.webhooks.transport.resolver import Address
+from outbox.webhooks.transport.resolver import SocketAddress
 from tests.support.receiver import LOOPBACK, Receiver, answers
 from tests.webhooks.deliveries import MakeWebhook, deliver, deliver_one, retried, sample
 
@@ -145,16 +145,16 @@ class Names:
         self.answers = list(answers)
         self.asked: list[tuple[str, int]] = []
 
-    def lookup(self, host: str, port: int) -> list[Address]:
+    def lookup(self, host: str, port: int) -> list[SocketAddress]:
         self.asked.append((host, port))
         texts = self.answers[0] if len(self.answers) == 1 else self.answers.pop(0)
         return [_address(text, port) for text in texts]
 
 
-def _address(text: str, port: int) -> Address:
+def _address(text: str, port: int) -> SocketAddress:
     if ":" in text:
-        return Address(socket.AF_INET6, (text, port, 0, 0))
-    return Address(socket.AF_INET, (text, port))
+        return SocketAddress(socket.AF_INET6, (text, port, 0, 0))
+    return SocketAddress(socket.AF_INET, (text, port))
 
 
 class Routes:
@@ -164,9 +164,9 @@ class Routes:
         self.taken: list[str] = []
         connect, write = network._open, transfer.written
 
-        def here(address: Address) -> Address:
+        def here(address: SocketAddress) -> SocketAddress:
             self.taken.append(address.text)
-            return Address(socket.AF_INET, (LOOPBACK, receiver.port))
+            return SocketAddress(socket.AF_INET, (LOOPBACK, receiver.port))
 
         monkeypatch.setattr(network, "_open", lambda address, seconds: connect(here(address), seconds))
         monkeypatch.setattr(transfer, "written", lambda address: write(here(address)))

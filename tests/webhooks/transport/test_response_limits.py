@@ -12,7 +12,7 @@ from outbox.destinations.outcome import DELIVERED_OUTCOME
 from outbox.webhooks.transport import response_limits as limits
 from outbox.webhooks.transport import response_summary as response
 from outbox.webhooks.transport.libcurl import multi_loop as loop
-from outbox.webhooks.transport.libcurl.response_heads import Heads
+from outbox.webhooks.transport.libcurl.response_heads import ResponseHeads
 from outbox.webhooks.transport.response_limits import (
     BODY_LINES,
     BODY_WIRE_BYTES,
@@ -21,7 +21,7 @@ from outbox.webhooks.transport.response_limits import (
     MOST_LINES,
     MOST_READS,
     LimitExceeded,
-    Meter,
+    ResponseMeter,
 )
 from tests.support.receiver import Exchange, Line, Receiver, Reply, answers, says
 from tests.table import PATIENCE_SECONDS
@@ -176,7 +176,7 @@ class TestAfterTheAnswer:
 
 class TestByteByByte:
     def test_so_many_pieces_are_read_and_no_more(self) -> None:
-        meter = Meter()
+        meter = ResponseMeter()
         for _ in range(MOST_READS):
             assert meter.admit(b"x") == b"x"
         with pytest.raises(LimitExceeded, match="pieces"):
@@ -189,8 +189,8 @@ class TestByteByByte:
     ) -> None:
         """Of httpx the reads are counted, of libcurl the times that it is asked to go on."""
         steps: list[float] = []
-        count(monkeypatch, Meter, "admit", steps)
-        count(monkeypatch, loop.Loop, "_step", steps)
+        count(monkeypatch, ResponseMeter, "admit", steps)
+        count(monkeypatch, loop.MultiLoop, "_step", steps)
 
         def drip(line: Line) -> None:
             line.read()
@@ -237,7 +237,7 @@ HEADS = [
 
 def admitted(pieces: list[bytes]) -> tuple[bytes, str | None]:
     """What a meter lets through, and why it ends."""
-    meter, through = Meter(), b""
+    meter, through = ResponseMeter(), b""
     for piece in pieces:
         try:
             through += meter.admit(piece)
@@ -272,7 +272,7 @@ def test_what_may_be_parsed_does_not_depend_on_the_pieces_that_it_comes_in(
 @given(st.lists(st.sampled_from(HEADS), max_size=12), st.integers(1, 5))
 def test_what_libcurl_hands_over_means_the_same_whenever_it_is_looked_at(parts: list[bytes], every: int) -> None:
     lines = b"".join(parts).splitlines(keepends=True)
-    seldom, often = Heads(), Heads()
+    seldom, often = ResponseHeads(), ResponseHeads()
     seldom.lines.extend(lines)
     seldom.read()
     for number, line in enumerate(lines):
@@ -284,7 +284,7 @@ def test_what_libcurl_hands_over_means_the_same_whenever_it_is_looked_at(parts: 
 
 
 def test_a_body_is_cut_where_its_limits_are() -> None:
-    meter = Meter()
+    meter = ResponseMeter()
     assert meter.admit(OK + b"x" * (BODY_WIRE_BYTES + 1)) == OK + b"x" * BODY_WIRE_BYTES
     with pytest.raises(LimitExceeded, match="body"):
         meter.admit(b"x")

@@ -17,8 +17,8 @@ from outbox.destinations.outcome import DELIVERED_OUTCOME
 from outbox.destinations.protocol import Lease
 from outbox.events.event import Event
 from outbox.webhooks.transport.httpcore_threads import response_times as pace
-from outbox.webhooks.transport.httpcore_threads.response_times import Pace
-from outbox.webhooks.transport.protocol import Refused, Request
+from outbox.webhooks.transport.httpcore_threads.response_times import ResponseTimes
+from outbox.webhooks.transport.protocol import NotSent, WebhookRequest
 from outbox.webhooks.webhook import Webhook
 from tests.support.receiver import Exchange, Line, Receiver, Reply, answers, hangs_up, never_answers, resets
 from tests.table import PATIENCE_SECONDS, becomes_true, passes
@@ -267,7 +267,7 @@ class TestAQuickReceiver:
 
 class TestPace:
     def test_a_slow_answer_ends_the_row(self) -> None:
-        measured = Pace()
+        measured = ResponseTimes()
         for _ in range(pace.FEWEST):
             assert not measured.is_quick
             measured.note(pace.QUICK_SECONDS)
@@ -276,7 +276,7 @@ class TestPace:
         assert not measured.is_quick
 
     def test_each_one_that_was_costly_doubles_how_many_it_takes(self) -> None:
-        measured = Pace()
+        measured = ResponseTimes()
         for needed in (20, 40, 80, 160, 320, 640, 1280, 1280):
             for _ in range(needed):
                 assert not measured.is_quick
@@ -285,7 +285,7 @@ class TestPace:
             measured.note(pace.COSTLY_SECONDS)
 
     def test_one_that_was_not_costs_the_row_alone(self) -> None:
-        measured = Pace()
+        measured = ResponseTimes()
         for _ in range(3):
             for _ in range(pace.FEWEST):
                 measured.note(0)
@@ -293,7 +293,7 @@ class TestPace:
             measured.note(pace.COSTLY_SECONDS * 0.99)
 
     def test_nor_does_one_that_a_thread_of_its_own_has_waited_for(self) -> None:
-        measured = Pace()
+        measured = ResponseTimes()
         measured.note(pace.COSTLY_SECONDS)
         for _ in range(pace.FEWEST):
             measured.note(0)
@@ -553,9 +553,9 @@ def test_a_header_that_would_be_two_is_not_sent(make_webhook: MakeWebhook, text:
     pair = ("x-name", text) if place else (text, "value")
     with Receiver() as receiver:
         webhook = make_webhook(receiver.url)
-        request = Request(webhook._url, (pair,), b"{}", time.monotonic() + 60)
+        request = WebhookRequest(webhook._url, (pair,), b"{}", time.monotonic() + 60)
         ((_, answer),) = webhook.transport.exchange(iter([("key", request)]), 1)
-        assert isinstance(answer, Refused)
+        assert isinstance(answer, NotSent)
         assert answer.error.startswith("not sent: ")
         assert receiver.requests == []
 

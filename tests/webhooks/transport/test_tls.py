@@ -12,7 +12,7 @@ from outbox.destinations.outcome import DELIVERED_OUTCOME
 from outbox.webhooks.transport import public_address as address
 from outbox.webhooks.transport.httpcore_threads import connection as sender
 from outbox.webhooks.transport.libcurl import transfer
-from outbox.webhooks.transport.resolver import Address
+from outbox.webhooks.transport.resolver import SocketAddress
 from tests.support.receiver import LOOPBACK, Line, Receiver, answers, drips_its_body, tunnels
 from tests.webhooks.deliveries import MakeWebhook, deliver, deliver_one, resolving_to, sample, unavailable
 
@@ -113,7 +113,7 @@ def test_the_certificate_is_for_the_name_although_the_address_is_connected_to(
     make_webhook: MakeWebhook, authority: trustme.CA, trusting: Trust, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Receiver(ssl_context=certified(authority, "receiver.example")) as receiver:
-        resolving_to(monkeypatch, Address(socket.AF_INET, (LOOPBACK, receiver.port)))
+        resolving_to(monkeypatch, SocketAddress(socket.AF_INET, (LOOPBACK, receiver.port)))
         for module in (address, transfer):
             monkeypatch.setattr(module, "is_public", LOOPBACK.__eq__)
         url = f"https://receiver.example:{receiver.port}/"

@@ -11,9 +11,9 @@ import httpx
 
 from outbox.webhooks.transport import response_summary as response
 from outbox.webhooks.transport.httpcore_threads.deadline import Deadline
-from outbox.webhooks.transport.httpcore_threads.network_backend import Network
-from outbox.webhooks.transport.protocol import Answer, NotReached, Refused, Request, Response
-from outbox.webhooks.transport.public_address import AddressRefused
+from outbox.webhooks.transport.httpcore_threads.network_backend import DeadlineBackend
+from outbox.webhooks.transport.protocol import NoResponse, NotSent, Response, SendResult, WebhookRequest
+from outbox.webhooks.transport.public_address import AddressNotAllowed
 from outbox.webhooks.transport.resolver import Resolver
 from outbox.webhooks.transport.response_limits import BODY_PIECES, LimitExceeded
 from outbox.webhooks.transport.url import Url
@@ -22,7 +22,7 @@ from outbox.webhooks.transport.url import Url
 KEEP_ALIVE_SECONDS = 4.0
 
 
-class Sender:
+class Connection:
     """Sends with httpcore's connections, without a pool around them: each sender has one."""
 
     def __init__(
@@ -34,24 +34,24 @@ class Sender:
         ssl_context: ssl.SSLContext | None = None,
     ) -> None:
         self._deadline = Deadline()
-        self._network = Network(resolver, self._deadline, public_only=public_only)
+        self._network = DeadlineBackend(resolver, self._deadline, public_only=public_only)
         self._proxy = proxy
         self._ssl_context = ssl_context
         self._connection: httpcore.ConnectionInterface | None = None
         self._url: Url | None = None
 
-    def send(self, request: Request) -> Answer:
+    def send(self, request: WebhookRequest) -> SendResult:
         """Never raises: whatever goes wrong is this request's answer."""
         try:
             return self._read(self._respond(request))
-        except AddressRefused as error:
-            return Refused(str(error))
+        except AddressNotAllowed as error:
+            return NotSent(str(error))
         except TimeoutError:
-            return NotReached(f"timed out while {self._deadline.doing}")
+            return NoResponse(f"timed out while {self._deadline.doing}")
         except (OSError, httpcore.RemoteProtocolError, httpcore.ProxyError, LimitExceeded) as error:
-            return NotReached(self._explain(error))
+            return NoResponse(self._explain(error))
         except Exception as error:
-            return Refused(f"not sent: {type(error).__name__}: {error}")
+            return NotSent(f"not sent: {type(error).__name__}: {error}")
 
     @property
     def is_stale(self) -> bool:
@@ -64,7 +64,7 @@ class Sender:
             self._connection.close()
             self._connection = None
 
-    def _respond(self, request: Request) -> httpcore.Response:
+    def _respond(self, request: WebhookRequest) -> httpcore.Response:
         """Send, and on a kept connection that turns out to be dead send once more on a new one.
 
         The receiver may have closed it at the very moment when we wrote, which is nobody's failure. It may also have

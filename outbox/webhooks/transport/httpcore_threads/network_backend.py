@@ -15,14 +15,14 @@ import httpcore
 
 from outbox.webhooks.transport.httpcore_threads.deadline import Deadline
 from outbox.webhooks.transport.public_address import check_public
-from outbox.webhooks.transport.resolver import Address, Resolver
-from outbox.webhooks.transport.response_limits import Meter
+from outbox.webhooks.transport.resolver import Resolver, SocketAddress
+from outbox.webhooks.transport.response_limits import ResponseMeter
 
 # An interrupt reaches a thread only between two instructions: waiting is done in pieces.
 PIECE_SECONDS = 0.5
 
 
-class Network(httpcore.NetworkBackend):
+class DeadlineBackend(httpcore.NetworkBackend):
     """Resolves, checks and connects.
 
     What is checked is what is connected to: the name is not resolved again, so that it can't mean something else by
@@ -41,13 +41,13 @@ class Network(httpcore.NetworkBackend):
         timeout: float | None = None,
         local_address: str | None = None,
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
-    ) -> Stream:
+    ) -> DeadlineStream:
         addresses = self._resolver.resolve(host, port, self._deadline.left(f"resolving {host}"))
         if self._public_only:
             check_public(host, addresses)
-        return Stream(self._connect(addresses, f"connecting to {host}, port {port}"), self._deadline)
+        return DeadlineStream(self._connect(addresses, f"connecting to {host}, port {port}"), self._deadline)
 
-    def _connect(self, addresses: list[Address], doing: str) -> socket.socket:
+    def _connect(self, addresses: list[SocketAddress], doing: str) -> socket.socket:
         """To the first that answers. Each gets its share of what is left: one that swallows packets is not the end."""
         for index, address in enumerate(addresses):
             share = self._deadline.left(doing) / (len(addresses) - index)
@@ -59,7 +59,7 @@ class Network(httpcore.NetworkBackend):
         raise OSError("no address")  # resolving has seen to that
 
 
-def _open(address: Address, seconds: float) -> socket.socket:
+def _open(address: SocketAddress, seconds: float) -> socket.socket:
     connection = socket.socket(address.family, socket.SOCK_STREAM)
     try:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -71,14 +71,14 @@ def _open(address: Address, seconds: float) -> socket.socket:
     return connection
 
 
-class Stream(httpcore.NetworkStream):
+class DeadlineStream(httpcore.NetworkStream):
     """A connection, in plain text or TLS. The timeouts that httpcore passes are not looked at."""
 
     def __init__(self, connection: socket.socket, deadline: Deadline) -> None:
         self._socket = connection
         self._deadline = deadline
         self._unsent: list[bytes] = []
-        self._meter = Meter()
+        self._meter = ResponseMeter()
         self._piece = 0.0
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
@@ -124,14 +124,14 @@ class Stream(httpcore.NetworkStream):
 
     def start_tls(
         self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
-    ) -> Stream:
+    ) -> DeadlineStream:
         try:
             self._socket.settimeout(self._deadline.left("agreeing on TLS"))
             secured = ssl_context.wrap_socket(self._socket, server_hostname=server_hostname)
         except BaseException:
             self.close()
             raise
-        return Stream(secured, self._deadline)
+        return DeadlineStream(secured, self._deadline)
 
     def close(self) -> None:
         self._socket.close()

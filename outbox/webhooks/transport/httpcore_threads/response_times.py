@@ -9,7 +9,7 @@ FEWEST, MOST = 20, 1280
 COSTLY_SECONDS = 0.1
 
 
-class Pace:
+class ResponseTimes:
     """Shared by all exchanges with a receiver. That its counts are off by some now and then does no harm."""
 
     __slots__ = ("_needed", "_row")

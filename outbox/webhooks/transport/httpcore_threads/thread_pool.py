@@ -13,9 +13,9 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager
 from typing import Generic, TypeVar
 
-from outbox.webhooks.transport.httpcore_threads.connection import Sender
-from outbox.webhooks.transport.httpcore_threads.response_times import Pace
-from outbox.webhooks.transport.protocol import Answer, NotReached, Request
+from outbox.webhooks.transport.httpcore_threads.connection import Connection
+from outbox.webhooks.transport.httpcore_threads.response_times import ResponseTimes
+from outbox.webhooks.transport.protocol import NoResponse, SendResult, WebhookRequest
 
 K = TypeVar("K")
 
@@ -24,19 +24,21 @@ PATIENCE_SECONDS = 0.002
 PIECE_SECONDS = 0.5
 
 
-class Crew(Generic[K]):
+class ThreadPool(Generic[K]):
     """Threads with a sender each, for one exchange."""
 
-    def __init__(self, name: str, most: int, borrow: Callable[[], AbstractContextManager[Sender]], pace: Pace) -> None:
+    def __init__(
+        self, name: str, most: int, borrow: Callable[[], AbstractContextManager[Connection]], pace: ResponseTimes
+    ) -> None:
         self._name = name
         self._most = most
         self._borrow = borrow
         self._pace = pace
         self._threads: list[threading.Thread] = []
-        self._requests: queue.SimpleQueue[tuple[K, Request] | None] = queue.SimpleQueue()
-        self._answers: queue.SimpleQueue[tuple[K, Answer]] = queue.SimpleQueue()
+        self._requests: queue.SimpleQueue[tuple[K, WebhookRequest] | None] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[tuple[K, SendResult]] = queue.SimpleQueue()
 
-    def exchange(self, requests: Iterator[tuple[K, Request]]) -> Generator[tuple[K, Answer], None, None]:
+    def exchange(self, requests: Iterator[tuple[K, WebhookRequest]]) -> Generator[tuple[K, SendResult], None, None]:
         """Requests are taken here, in the caller's thread, and only when there is a thread for them.
 
         An answer is handed out before the next request is taken: it may be what decides that there is no next one.
@@ -70,7 +72,7 @@ class Crew(Generic[K]):
         for thread in self._threads:
             thread.join()
 
-    def _hand_over(self, request: tuple[K, Request], under_way: int) -> None:
+    def _hand_over(self, request: tuple[K, WebhookRequest], under_way: int) -> None:
         if under_way == len(self._threads):
             thread = threading.Thread(target=self._work, name=f"outbox-send-{self._name}", daemon=True)
             try:
@@ -78,7 +80,7 @@ class Crew(Generic[K]):
             except RuntimeError as error:  # no room for one more
                 self._most = len(self._threads)
                 if not self._threads:
-                    self._answers.put((request[0], NotReached(f"not sent: {error}")))
+                    self._answers.put((request[0], NoResponse(f"not sent: {error}")))
                     return
             else:
                 self._threads.append(thread)

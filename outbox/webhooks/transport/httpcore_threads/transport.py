@@ -10,17 +10,17 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from typing import TypeVar
 
-from outbox.webhooks.transport.httpcore_threads.connection import Sender
-from outbox.webhooks.transport.httpcore_threads.response_times import Pace
-from outbox.webhooks.transport.httpcore_threads.thread_pool import Crew
-from outbox.webhooks.transport.protocol import Answer, Request
+from outbox.webhooks.transport.httpcore_threads.connection import Connection
+from outbox.webhooks.transport.httpcore_threads.response_times import ResponseTimes
+from outbox.webhooks.transport.httpcore_threads.thread_pool import ThreadPool
+from outbox.webhooks.transport.protocol import SendResult, WebhookRequest
 from outbox.webhooks.transport.resolver import Resolver
 from outbox.webhooks.transport.url import Url
 
 K = TypeVar("K")
 
 
-class HttpTransport:
+class HttpcoreTransport:
     """A stack of senders: the one that was used last is used next, while its connection is still open."""
 
     def __init__(
@@ -37,16 +37,18 @@ class HttpTransport:
         self._ssl_context = ssl_context
         self._start()
 
-    def exchange(self, requests: Iterator[tuple[K, Request]], at_once: int) -> Generator[tuple[K, Answer], None, None]:
+    def exchange(
+        self, requests: Iterator[tuple[K, WebhookRequest]], at_once: int
+    ) -> Generator[tuple[K, SendResult], None, None]:
         if self._process != os.getpid():
             self._start()
         yield from self._exchange_here(requests, alone=at_once == 1)
         if at_once > 1:
-            yield from Crew[K](self._name, at_once, self._borrow, self._pace).exchange(requests)
+            yield from ThreadPool[K](self._name, at_once, self._borrow, self._pace).exchange(requests)
 
     def _exchange_here(
-        self, requests: Iterator[tuple[K, Request]], *, alone: bool
-    ) -> Generator[tuple[K, Answer], None, None]:
+        self, requests: Iterator[tuple[K, WebhookRequest]], *, alone: bool
+    ) -> Generator[tuple[K, SendResult], None, None]:
         """In the caller's thread, one after the other: while the receiver is quick, or if there may be no more.
 
         To hand a request to another thread, and its answer back, takes as long as a quick receiver does. One that turns
@@ -72,16 +74,16 @@ class HttpTransport:
         """Also after a fork: the parent's connections are the parent's, and its threads are not here."""
         self._process = os.getpid()
         self._resolver = Resolver()
-        self._pace = Pace()
-        self._idle: deque[Sender] = deque()
+        self._pace = ResponseTimes()
+        self._idle: deque[Connection] = deque()
 
     @contextmanager
-    def _borrow(self) -> Iterator[Sender]:
+    def _borrow(self) -> Iterator[Connection]:
         idle = self._idle
         try:
             sender = idle.pop()
         except IndexError:
-            sender = Sender(
+            sender = Connection(
                 self._resolver, public_only=self._public_only, proxy=self._proxy, ssl_context=self._ssl_context
             )
         try:
@@ -91,7 +93,7 @@ class HttpTransport:
             _tidy(idle)
 
 
-def _tidy(idle: deque[Sender]) -> None:
+def _tidy(idle: deque[Connection]) -> None:
     """Close what nobody has needed for a while: those at the bottom, one deque operation at a time."""
     with suppress(IndexError):
         while (oldest := idle.popleft()).is_stale:

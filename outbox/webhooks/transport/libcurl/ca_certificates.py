@@ -11,7 +11,7 @@ from typing import NamedTuple, Self
 FILE_VARIABLE, FOLDER_VARIABLE = "SSL_CERT_FILE", "SSL_CERT_DIR"
 
 
-class Authorities(NamedTuple):
+class CaCertificates(NamedTuple):
     """Where they are. With neither, nobody is trusted."""
 
     file: str | None = None

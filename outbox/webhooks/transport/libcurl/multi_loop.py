@@ -11,8 +11,8 @@ import pycurl
 
 from outbox.webhooks.transport import response_summary as response
 from outbox.webhooks.transport.libcurl.transfer import Route, Transfer
-from outbox.webhooks.transport.protocol import Answer, NotReached, Refused, Request
-from outbox.webhooks.transport.public_address import AddressRefused
+from outbox.webhooks.transport.protocol import NoResponse, NotSent, SendResult, WebhookRequest
+from outbox.webhooks.transport.public_address import AddressNotAllowed
 from outbox.webhooks.transport.resolver import Lookup, Resolver
 
 K = TypeVar("K")
@@ -29,7 +29,7 @@ STEPS_PER_REQUEST = 100
 MOST_CONNECTIONS = 10_000
 
 
-class Loop:
+class MultiLoop:
     """A multi handle, its connections, and transfers to use them; for one exchange at a time."""
 
     def __init__(self, route: Route, resolver: Resolver) -> None:
@@ -41,7 +41,7 @@ class Loop:
         self._idle: list[Transfer] = []
         self._sending: dict[pycurl.Curl, Transfer] = {}
         self._resolving: dict[Transfer, Lookup] = {}
-        self._answers: list[tuple[Transfer, Answer]] = []
+        self._answers: list[tuple[Transfer, SendResult]] = []
         self._is_blind = False
         self._steps_left = 0
 
@@ -49,7 +49,9 @@ class Loop:
     def is_at_rest(self) -> bool:
         return not self._sending and not self._resolving
 
-    def exchange(self, requests: Iterator[tuple[K, Request]], at_once: int) -> Generator[tuple[K, Answer], None, None]:
+    def exchange(
+        self, requests: Iterator[tuple[K, WebhookRequest]], at_once: int
+    ) -> Generator[tuple[K, SendResult], None, None]:
         """Requests are taken while there is room for them, and only when every answer has been handed out.
 
         It may be an answer that decides that there is no next request. Who closes this cancels what is under way.
@@ -87,7 +89,7 @@ class Loop:
         self._idle.clear()
         self._multi.close()
 
-    def _begin(self, transfer: Transfer, request: Request) -> None:
+    def _begin(self, transfer: Transfer, request: WebhookRequest) -> None:
         """On a connection that is kept, if there may be one; else a name has to be looked up first."""
         try:
             transfer.begin(request)
@@ -104,7 +106,7 @@ class Loop:
 
     def _look_up(self, transfer: Transfer) -> None:
         if transfer.is_late:
-            self._answers.append((transfer, NotReached(f"timed out while {transfer.resolving}")))
+            self._answers.append((transfer, NoResponse(f"timed out while {transfer.resolving}")))
         else:
             self._resolving[transfer] = self._resolver.begin(*transfer.peer)
 
@@ -129,11 +131,11 @@ class Loop:
             except TimeoutError:
                 if transfer.is_late:
                     del self._resolving[transfer]
-                    self._answers.append((transfer, NotReached(f"timed out while {transfer.resolving}")))
+                    self._answers.append((transfer, NoResponse(f"timed out while {transfer.resolving}")))
                 continue
             except OSError as error:
                 del self._resolving[transfer]
-                self._answers.append((transfer, NotReached(f"{error} while {transfer.resolving}")))
+                self._answers.append((transfer, NoResponse(f"{error} while {transfer.resolving}")))
                 continue
             del self._resolving[transfer]
             try:
@@ -201,5 +203,5 @@ class Loop:
         self._idle.extend(keys)
 
 
-def _unsent(error: Exception) -> Refused:
-    return Refused(str(error) if isinstance(error, AddressRefused) else f"not sent: {type(error).__name__}: {error}")
+def _unsent(error: Exception) -> NotSent:
+    return NotSent(str(error) if isinstance(error, AddressNotAllowed) else f"not sent: {type(error).__name__}: {error}")

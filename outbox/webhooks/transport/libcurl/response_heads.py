@@ -11,7 +11,7 @@ from outbox.webhooks.transport.response_limits import HEAD_BYTES, MOST_INTERIM, 
 _OK, _REDIRECTS = HTTPStatus.OK.value, HTTPStatus.MULTIPLE_CHOICES.value
 
 
-class Head(NamedTuple):
+class ResponseHead(NamedTuple):
     """The head of a response that is not an interim one."""
 
     status: int
@@ -23,12 +23,12 @@ class Head(NamedTuple):
         return is_good(self.status)
 
 
-class Heads:
+class ResponseHeads:
     """The heads that have come so far. libcurl adds to `lines`."""
 
     def __init__(self) -> None:
         self.lines: list[bytes] = []
-        self._final: list[Head] = []
+        self._final: list[ResponseHead] = []
         self._current: list[bytes] = []
         self.clear(through_tunnel=False)
 
@@ -47,12 +47,12 @@ class Heads:
         return len(self.lines) <= MOST_INTERIM and sum(map(len, self.lines)) <= HEAD_BYTES
 
     @property
-    def of_tunnel(self) -> Head | None:
+    def of_tunnel(self) -> ResponseHead | None:
         """Return the head of the proxy's response to CONNECT, or None if there is no tunnel."""
         return self._final[0] if self._through_tunnel and self._final else None
 
     @property
-    def answer(self) -> Head | None:
+    def answer(self) -> ResponseHead | None:
         """Return the head of the receiver's response, or None if it is not complete."""
         index = int(self._through_tunnel)
         return self._final[index] if len(self._final) > index else None
@@ -93,10 +93,10 @@ def is_good(status: int) -> bool:
     return _OK <= status < _REDIRECTS
 
 
-def _parse(lines: list[bytes]) -> Head | None:
+def _parse(lines: list[bytes]) -> ResponseHead | None:
     _, _, rest = lines[0].partition(b" ") if lines else (b"", b"", b"")
     status, _, reason = rest.lstrip().partition(b" ")
     if not status.isdigit():
         return None
     pairs = (line.partition(b":") for line in lines[1:])
-    return Head(int(status), reason.strip(), [(name, value.strip()) for name, _, value in pairs])
+    return ResponseHead(int(status), reason.strip(), [(name, value.strip()) for name, _, value in pairs])

@@ -16,11 +16,11 @@ from typing import NamedTuple
 import pycurl
 
 from outbox.webhooks.transport import response_summary as response
-from outbox.webhooks.transport.libcurl.ca_certificates import Authorities
-from outbox.webhooks.transport.libcurl.response_heads import Heads, is_good
-from outbox.webhooks.transport.protocol import NotReached, Refused, Request, Response
+from outbox.webhooks.transport.libcurl.ca_certificates import CaCertificates
+from outbox.webhooks.transport.libcurl.response_heads import ResponseHeads, is_good
+from outbox.webhooks.transport.protocol import NoResponse, NotSent, Response, WebhookRequest
 from outbox.webhooks.transport.public_address import check_public, is_public
-from outbox.webhooks.transport.resolver import Address
+from outbox.webhooks.transport.resolver import SocketAddress
 from outbox.webhooks.transport.response_limits import BODY_PIECES, MOST_LINES
 from outbox.webhooks.transport.url import Url
 
@@ -42,7 +42,7 @@ class Route(NamedTuple):
 
     public_only: bool
     proxy: Url | None
-    authorities: Authorities
+    authorities: CaCertificates
 
 
 class Transfer:
@@ -55,10 +55,10 @@ class Transfer:
         self._refusal: str | None = None
         self._opens = False
         # What it was last connected to; the addresses that are still to be tried, if it has to be connected anew.
-        self._address: Address | None = None
-        self._left: list[Address] = []
+        self._address: SocketAddress | None = None
+        self._left: list[SocketAddress] = []
         self.is_out_of_sight = False
-        self._heads = Heads()
+        self._heads = ResponseHeads()
         self.head = self._heads.lines
         self._body: list[bytes] = []
         self._counted = self._size = 0  # the pieces of the body that have been measured, and their bytes
@@ -99,7 +99,7 @@ class Transfer:
     def close(self) -> None:
         self.handle.close()
 
-    def begin(self, request: Request) -> None:
+    def begin(self, request: WebhookRequest) -> None:
         """On a connection that is kept, if this has had one."""
         self._request = request
         if request.url is not self._url:
@@ -151,7 +151,7 @@ class Transfer:
     def resolving(self) -> str:
         return f"resolving {self.peer[0]}"
 
-    def connect(self, addresses: list[Address]) -> None:
+    def connect(self, addresses: list[SocketAddress]) -> None:
         """To the first of these that answers, on a new connection."""
         if self._route.public_only:
             check_public(self.peer[0], addresses)
@@ -204,17 +204,17 @@ class Transfer:
         while self._sockets:
             self._sockets.pop().close()
 
-    def answered(self) -> Response | NotReached:
+    def answered(self) -> Response | NoResponse:
         """Of one that took the event, nothing more is needed."""
         status: int = self.handle.getinfo(pycurl.RESPONSE_CODE)
         if is_good(status) and self._heads.are_short:
             return Response(status)
         self._heads.read()
         if self._heads.excess is not None:
-            return NotReached(f"no HTTP answer: {self._heads.excess}")
+            return NoResponse(f"no HTTP answer: {self._heads.excess}")
         answer = self._heads.answer
         if answer is None:  # libcurl takes 101 for an answer
-            return NotReached(f"no HTTP answer: nothing follows {status}")
+            return NoResponse(f"no HTTP answer: nothing follows {status}")
         return response.read(answer.status, answer.reason, answer.headers, b"".join(self._body))
 
     @property
@@ -235,7 +235,7 @@ class Transfer:
             or time.monotonic() >= self._cut_at
         )
 
-    def failed(self, code: int, message: str) -> Response | NotReached | Refused | None:
+    def failed(self, code: int, message: str) -> Response | NoResponse | NotSent | None:
         """None: to be sent again, after a lookup or as it is now.
 
         That is so if nothing was sent; or if it was, once, on a kept connection, and not a line came back. Then the
@@ -244,7 +244,7 @@ class Transfer:
         its id.
         """
         if self._refusal is not None:
-            return Refused(self._refusal)
+            return NotSent(self._refusal)
         if self._wants_to_open or (code == _DIED and not self._opens):
             self._address = None
             return None
@@ -257,8 +257,8 @@ class Transfer:
                 return None
             self._address = None
         if code in _OURS:
-            return Refused(f"not sent: {message}")
-        return NotReached(self._explain(code, message))
+            return NotSent(f"not sent: {message}")
+        return NoResponse(self._explain(code, message))
 
     @property
     def _is_connected(self) -> bool:
@@ -291,7 +291,7 @@ class Transfer:
         return "sending" if getinfo(pycurl.SIZE_UPLOAD_T) < len(self._request.body) else "waiting for the answer"
 
 
-def written(address: Address) -> str:
+def written(address: SocketAddress) -> str:
     """As libcurl reads it."""
     host, port = address.text, address.sockaddr[1]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

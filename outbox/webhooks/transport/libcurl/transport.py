@@ -8,10 +8,10 @@ from collections.abc import Generator, Iterator
 from contextlib import suppress
 from typing import TypeVar
 
-from outbox.webhooks.transport.libcurl.ca_certificates import Authorities
-from outbox.webhooks.transport.libcurl.multi_loop import Loop
+from outbox.webhooks.transport.libcurl.ca_certificates import CaCertificates
+from outbox.webhooks.transport.libcurl.multi_loop import MultiLoop
 from outbox.webhooks.transport.libcurl.transfer import Route
-from outbox.webhooks.transport.protocol import Answer, Request
+from outbox.webhooks.transport.protocol import SendResult, WebhookRequest
 from outbox.webhooks.transport.resolver import Resolver
 from outbox.webhooks.transport.url import Url
 
@@ -19,19 +19,21 @@ K = TypeVar("K")
 
 # What a process has from the one that it was forked from. To end it properly would be to say goodbye on connections
 # that the other goes on using.
-_inherited: list[deque[Loop]] = []
+_inherited: list[deque[MultiLoop]] = []
 
 
 class CurlTransport:
     """A stack of loops, with their connections: one for each exchange that is under way at the same time."""
 
     def __init__(
-        self, *, public_only: bool = False, proxy: Url | None = None, authorities: Authorities | None = None
+        self, *, public_only: bool = False, proxy: Url | None = None, authorities: CaCertificates | None = None
     ) -> None:
-        self._route = Route(public_only, proxy, Authorities.default() if authorities is None else authorities)
+        self._route = Route(public_only, proxy, CaCertificates.default() if authorities is None else authorities)
         self._start()
 
-    def exchange(self, requests: Iterator[tuple[K, Request]], at_once: int) -> Generator[tuple[K, Answer], None, None]:
+    def exchange(
+        self, requests: Iterator[tuple[K, WebhookRequest]], at_once: int
+    ) -> Generator[tuple[K, SendResult], None, None]:
         if self._process != os.getpid():
             _inherited.append(self._idle)
             self._start()
@@ -39,7 +41,7 @@ class CurlTransport:
         try:
             loop = idle.pop()
         except IndexError:
-            loop = Loop(self._route, self._resolver)
+            loop = MultiLoop(self._route, self._resolver)
         try:
             yield from loop.exchange(requests, at_once)
         finally:
@@ -56,4 +58,4 @@ class CurlTransport:
     def _start(self) -> None:
         self._process = os.getpid()
         self._resolver = Resolver()
-        self._idle: deque[Loop] = deque()
+        self._idle: deque[MultiLoop] = deque()
