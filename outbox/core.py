@@ -20,12 +20,12 @@ from playhouse.pool import PooledDatabase
 from outbox.configured_destinations import declare
 from outbox.delivery import deliver as delivery
 from outbox.delivery.audience import Audiences
-from outbox.delivery.batch_size import Pace
+from outbox.delivery.batch_size import AdaptiveBatchSize
 from outbox.delivery.drain_failures import DrainFailures
 from outbox.delivery.drain_limit import DrainLimit
 from outbox.delivery.lease import LeaseKeeper
-from outbox.delivery.quarantine import Solitude
-from outbox.delivery.scan_position import Front
+from outbox.delivery.quarantine import Quarantine
+from outbox.delivery.scan_position import ScanPosition
 from outbox.destinations.recorded_destinations import RecordedDestinations
 from outbox.destinations.recorder import Recorder
 from outbox.destinations.registry import Registry
@@ -76,11 +76,11 @@ class Outbox:
         self.recorded = RecordedDestinations(self.dialect)
         self.audiences = Audiences(self.dialect, self.registry, self.recorded)
         self.recorder = Recorder(self.dialect, self.registry, self.recorded, self.warn_once)
-        self.pace = Pace(self.settings.batch_size)
-        self.front = Front()
+        self.batch_size = AdaptiveBatchSize(self.settings.batch_size)
+        self.scan_position = ScanPosition()
         self.drain_limit = DrainLimit(self.settings.drains)
         self.leases = LeaseKeeper(self)
-        self.solitude = Solitude(look_every=self.settings.lease_seconds)
+        self.quarantine = Quarantine(search_every=self.settings.lease_seconds)
         self.gates = Gates(self.settings)
         self.drain_failures = DrainFailures(self.counters)
         self.bell = self._make_bell()

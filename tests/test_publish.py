@@ -27,6 +27,7 @@ from outbox.storage.private_connection import can_have_one
 from outbox.storage.records import Process, Total
 from outbox.telemetry import process_reports as publish
 from outbox.telemetry.process_reports import SCHEDULER, WORKER, labels_as_text, labels_from_text
+from outbox.throttle.delivery_mode import DeliveryMode
 from tests.conftest import Configure, Note
 from tests.crowd import at_once
 from tests.processes import MakeStage, Stage, make_stage, stage
@@ -378,7 +379,7 @@ class Odd:
 def test_a_breakers_error_can_be_any_text(box: Outbox, error: str, published: str) -> None:
     odd: Any = Odd()
     box.registry.add(odd)
-    permit = box.gates.of(odd).enter(1, hurried=False)
+    permit = box.gates.of(odd).enter(1, mode=DeliveryMode.ONE_BATCH)
     permit.note(outbox.Unavailable(error))
     box.publisher.publish()
     (process,) = processes(box)

@@ -58,7 +58,7 @@ class Batch:
         lease_id: UUID,
         events: list[Event],
         *,
-        suspect: bool,
+        from_expired_lease: bool,
         full: bool,
         lease_seconds: float,
         claimed_from: float,
@@ -66,7 +66,7 @@ class Batch:
         self.lease_id = lease_id
         self.events = events
         # One event, taken over from a lease that ran out: it may be what killed its worker.
-        self.suspect = suspect
+        self.from_expired_lease = from_expired_lease
         # As many as were asked for: there may be more where they came from.
         self.full = full
         self.clock = DatabaseClock(events[0].claimed_at)

@@ -1,18 +1,18 @@
-"""How many events to claim at once: about a second's work."""
+"""Choose how many events a worker claims at once: about a second's work."""
 
 from __future__ import annotations
 
 TARGET_SECONDS = 1.0
 
 
-class Pace:
-    """Follows the speed of the last batches; grows by doubling, shrinks at once."""
+class AdaptiveBatchSize:
+    """A batch size that follows the speed of the last batches: it at most doubles each time, and shrinks at once."""
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self.size = most
+        self.current = most
 
-    def took(self, events: int, seconds: float) -> None:
-        """A batch of this many events took this long."""
+    def batch_took(self, events: int, seconds: float) -> None:
+        """Adapt the size to a batch of so many events that took so long."""
         affordable = self._most if seconds <= 0 else int(events / seconds * TARGET_SECONDS)
-        self.size = max(1, min(affordable, self.size * 2, self._most))
+        self.current = max(1, min(affordable, self.current * 2, self._most))

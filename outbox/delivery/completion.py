@@ -1,4 +1,4 @@
-"""Landing: what is done when the last group of a batch has ended, whoever that is."""
+"""Run what is left to do for a batch once, when the last of its shares has ended, in the thread that ended last."""
 
 from __future__ import annotations
 
@@ -6,36 +6,36 @@ import threading
 from collections.abc import Callable
 
 
-class Landing:
-    """Counts a batch's groups; the last one to end, or whoever gives up on them, does what is left to do."""
+class Completion:
+    """Counts the shares of a batch that have not ended, and calls back when none is left."""
 
-    def __init__(self, groups: int) -> None:
+    def __init__(self, shares: int) -> None:
         self._lock = threading.Lock()
-        self._left = groups
-        self._then: Callable[[], object] | None = None
+        self._left = shares
+        self._callback: Callable[[], object] | None = None
 
-    def ended(self) -> None:
-        """One group has ended."""
+    def share_ended(self) -> None:
+        """Count one share less."""
         with self._lock:
             self._left -= 1
-        self._land()
+        self._call_back_if_complete()
 
     def abandon(self) -> None:
-        """Nobody waits for the others."""
+        """Stop waiting for the shares that have not ended."""
         with self._lock:
             self._left = 0
-        self._land()
+        self._call_back_if_complete()
 
-    def then(self, do: Callable[[], object]) -> None:
-        """Do this when all have ended; at once if they have."""
+    def then(self, callback: Callable[[], object]) -> None:
+        """Call this when all shares have ended; at once if they have."""
         with self._lock:
-            self._then = do
-        self._land()
+            self._callback = callback
+        self._call_back_if_complete()
 
-    def _land(self) -> None:
+    def _call_back_if_complete(self) -> None:
         with self._lock:
             if self._left > 0:
                 return
-            then, self._then = self._then, None
-        if then is not None:
-            then()
+            callback, self._callback = self._callback, None
+        if callback is not None:
+            callback()

@@ -17,6 +17,7 @@ from outbox.delivery.dispatch import dispatch
 from outbox.delivery.settle import close
 from outbox.errors import TransactionOpen
 from outbox.telemetry import logs
+from outbox.throttle.delivery_mode import DeliveryMode
 
 if TYPE_CHECKING:
     from outbox.core import Outbox
@@ -43,7 +44,7 @@ def _deliver(box: Outbox, size: int, recruit: Callable[[], None] | None) -> Batc
     """
     with ExitStack() as flight:
         batch = flight.enter_context(
-            box.solitude.flight(lambda suspects: claim(box, size, suspects=suspects), box.bell.ring_in)
+            box.quarantine.claiming(lambda expired: claim(box, size, include_expired_leases=expired), box.bell.ring_in)
         )
         if batch is None:
             logger.debug("nothing is due")
@@ -56,8 +57,9 @@ def _deliver(box: Outbox, size: int, recruit: Callable[[], None] | None) -> Batc
         flight.callback(_land, box, batch)  # under the lease that is kept: writing may have to wait
         if batch.full and recruit is not None:
             recruit()
-        landing = dispatch(box, batch, hurried=recruit is not None)
-        landing.then(flight.pop_all().close)
+        mode = DeliveryMode.ONE_BATCH if recruit is None else DeliveryMode.DRAIN
+        completion = dispatch(box, batch, mode)
+        completion.then(flight.pop_all().close)
     return batch
 
 
@@ -77,7 +79,7 @@ def _land(box: Outbox, batch: Batch) -> None:
             lease_id=batch.lease_id,
             claimed=len(batch.events),
             seconds=round(seconds, 6),
-            suspect=batch.suspect,
+            suspect=batch.from_expired_lease,
             **counts,
         ),
     )
@@ -108,10 +110,10 @@ def drain(box: Outbox, seconds: float = DRAIN_SECONDS) -> int:
                 box.recorder.keep_current()
             while not box.stopping.is_set():
                 slot.claim_starts()
-                batch = _deliver(box, box.pace.size, recruit)
+                batch = _deliver(box, box.batch_size.current, recruit)
                 if batch is not None:
                     claimed += len(batch.events)
-                    _keep_pace(box, batch)
+                    _adapt_batch_size(box, batch)
                 if (batch is None or not batch.full) and slot.release():
                     break
                 if time.monotonic() >= ends_at:
@@ -120,10 +122,10 @@ def drain(box: Outbox, seconds: float = DRAIN_SECONDS) -> int:
     return claimed
 
 
-def _keep_pace(box: Outbox, batch: Batch) -> None:
+def _adapt_batch_size(box: Outbox, batch: Batch) -> None:
     done, seconds = batch.progress()
     if done:
-        box.pace.took(done, seconds)
+        box.batch_size.batch_took(done, seconds)
 
 
 def _at_most_every(seconds: float, do: Callable[[], None]) -> Callable[[], None]:

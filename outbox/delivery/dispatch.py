@@ -14,11 +14,12 @@ import time
 from typing import TYPE_CHECKING
 
 from outbox.delivery.batch import Batch
-from outbox.delivery.completion import Landing
-from outbox.delivery.group import Group
+from outbox.delivery.completion import Completion
 from outbox.delivery.plan import plan, unplannable
 from outbox.delivery.settle import settle
+from outbox.delivery.share import Share
 from outbox.errors import describe
+from outbox.throttle.delivery_mode import DeliveryMode
 
 if TYPE_CHECKING:
     from outbox.core import Outbox
@@ -31,23 +32,23 @@ PIECE_SECONDS = 0.5
 MOMENT_SECONDS = 0.1
 
 
-def dispatch(box: Outbox, batch: Batch, *, hurried: bool = False) -> Landing:
-    """Deliver the batch and settle it; a `hurried` worker turns away from what takes longer than a moment."""
-    groups = _group(box, batch)
+def dispatch(box: Outbox, batch: Batch, mode: DeliveryMode = DeliveryMode.ONE_BATCH) -> Completion:
+    """Deliver the batch and settle it; in a drain, without waiting for what takes longer than a moment."""
+    shares = _split(box, batch)
     settle(box, batch)  # what needed no destination
-    if box.side_by_side and (hurried or len(groups) > 1):
-        return _run_in_threads(box, batch, groups, hurried=hurried)
-    for group in groups:
+    if box.side_by_side and (mode is DeliveryMode.DRAIN or len(shares) > 1):
+        return _run_in_threads(box, batch, shares, mode)
+    for share in shares:
         try:
-            group.run()
+            share.run(mode)
         finally:
             settle(box, batch)
-    return Landing(0)
+    return Completion(0)
 
 
-def _group(box: Outbox, batch: Batch) -> list[Group]:
+def _split(box: Outbox, batch: Batch) -> list[Share]:
     """The batch by destination."""
-    groups: dict[str, Group] = {}
+    shares: dict[str, Share] = {}
     # A batch may come from two claims, and so be of two versions.
     versions = {event.destinations_version for event in batch.events}
     audiences = box.audiences.look_up(versions, {event.event_type for event in batch.events})
@@ -60,53 +61,57 @@ def _group(box: Outbox, batch: Batch) -> list[Group]:
         if not destinations:
             batch.finish(delivery)
         for destination in destinations:
-            group = groups.get(destination.name)
-            if group is None:
-                group = groups[destination.name] = Group(box, batch, destination)
-            group.deliveries.append(delivery)
-    return list(groups.values())
+            share = shares.get(destination.name)
+            if share is None:
+                share = shares[destination.name] = Share(box, batch, destination)
+            share.deliveries.append(delivery)
+    return list(shares.values())
 
 
-def _run_in_threads(box: Outbox, batch: Batch, groups: list[Group], *, hurried: bool) -> Landing:
-    """Settle what is finished as each group ends; leave behind what goes on for too long."""
-    news: queue.SimpleQueue[Group] = queue.SimpleQueue()
-    landing = Landing(len(groups))
-    batch.overdue = lambda: _give_up(groups, landing)
-    for group in groups:
-        group.start(news, landing.ended, hurried=hurried)
-    ends_at = time.monotonic() + MOMENT_SECONDS if hurried else batch.started_at + box.settings.max_run_seconds
+def _run_in_threads(box: Outbox, batch: Batch, shares: list[Share], mode: DeliveryMode) -> Completion:
+    """Settle what is finished as each share ends; leave behind what goes on for too long."""
+    news: queue.SimpleQueue[Share] = queue.SimpleQueue()
+    completion = Completion(len(shares))
+    batch.overdue = lambda: _give_up(shares, completion)
+    for share in shares:
+        share.start(news, completion.share_ended, mode)
+    ends_at = (
+        time.monotonic() + MOMENT_SECONDS
+        if mode is DeliveryMode.DRAIN
+        else batch.started_at + box.settings.max_run_seconds
+    )
     try:
-        while _worth_waiting_for(groups) and (left := ends_at - time.monotonic()) > 0:
+        while _worth_waiting_for(shares) and (left := ends_at - time.monotonic()) > 0:
             with contextlib.suppress(queue.Empty):
                 news.get(timeout=min(left, PIECE_SECONDS))
                 settle(box, batch)
-        if not hurried:
-            _give_up(groups, landing)
+        if mode is DeliveryMode.ONE_BATCH:
+            _give_up(shares, completion)
     except BaseException:
-        _give_up(groups, landing)
+        _give_up(shares, completion)
         raise
     finally:
-        for group in groups:
-            group.leave_behind()
+        for share in shares:
+            share.leave_behind()
         settle(box, batch)
-    for group in groups:
-        if group.interrupted is not None and not hurried:
-            raise group.interrupted
-    return landing
+    for share in shares:
+        if share.interrupted is not None and mode is DeliveryMode.ONE_BATCH:
+            raise share.interrupted
+    return completion
 
 
-def _worth_waiting_for(groups: list[Group]) -> bool:
-    """Whether some group has not ended. Those that wait for others at their gates don't count, beside any that don't.
+def _worth_waiting_for(shares: list[Share]) -> bool:
+    """Whether some share has not ended. Those that wait for others at their gates don't count, beside any that don't.
 
-    With one group alone there is nobody to hold up; and whoever went on would likely claim more for the same gate.
+    With one share alone there is nobody to hold up; and whoever went on would likely claim more for the same gate.
     """
-    return any(not group.over and (len(groups) == 1 or not group.waits) for group in groups)
+    return any(not share.over and (len(shares) == 1 or not share.waits) for share in shares)
 
 
-def _give_up(groups: list[Group], landing: Landing) -> None:
+def _give_up(shares: list[Share], completion: Completion) -> None:
     """Interrupt what is still busy, and go on as if it had ended."""
-    for group in groups:
-        if not group.over:
-            logger.error("%s has not come back in time and is interrupted", group.name)
-            group.interrupt()
-    landing.abandon()
+    for share in shares:
+        if not share.over:
+            logger.error("%s has not come back in time and is interrupted", share.name)
+            share.interrupt()
+    completion.abandon()

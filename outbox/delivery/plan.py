@@ -27,7 +27,7 @@ logger = logging.getLogger("outbox")
 def plan(box: Outbox, event: Event, audience: Audience, now: datetime) -> tuple[Delivery, Sequence[Destination]]:
     """Return the event with its standings so far, and the destinations to call now."""
     destinations, names, absent, id, recorded = audience
-    if destinations and not absent and not event.suspect and not event.has_progress:
+    if destinations and not absent and not event.from_expired_lease and not event.has_progress:
         # The usual: no destination has had it yet, and all that want it are registered here.
         return Delivery(event, dict.fromkeys(names, NEW), names, audience=id), destinations
     standings = {name: Standing.from_json(entry) for name, entry in event.progress.items()}
@@ -36,7 +36,7 @@ def plan(box: Outbox, event: Event, audience: Audience, now: datetime) -> tuple[
     _hand_over(recorded, standings, (*names, *absent))
     delivery = Delivery(event, standings)
     # The first claim was shared with a batch, and says nothing about a single event; only one alone does.
-    if event.suspect and event.claims > max(event.max_attempts, 2):
+    if event.from_expired_lease and event.claims > max(event.max_attempts, 2):
         _fail_unsent(delivery, (*names, *absent))
         return delivery, []
     for name in (*names, *absent):

@@ -1,9 +1,10 @@
-"""Solitude: a suspect is alone, in its batch and in its process.
+"""Deliver an event whose lease expired alone: alone in its batch, and alone in its process.
 
-An event that kills its worker takes along whatever else that process had in flight. So a suspect is claimed only when
-no other batch is in flight here, and in its first seconds none begins. After those it is a call that takes long: other
-events begin beside it, so that a call that hangs does not stop its process. Suspects still go one at a time, unless
-one of them takes very long. A claim that was refused on a suspect's account is made up for.
+Such an event may be what killed the worker that had it, and an event that kills its worker also costs an attempt for
+all other events that the process has in flight. So it is claimed only while this process has no other batch in flight,
+and no other batch begins in its first seconds. After those it is treated as a call that takes long: other batches begin
+beside it, so that a call that hangs does not stop its process. Events from expired leases still go one at a time,
+unless one of them takes very long. A claim that was refused because of such an event is made up for later.
 """
 
 from __future__ import annotations
@@ -15,112 +16,114 @@ from contextlib import contextmanager
 
 from outbox.delivery.batch import Batch
 
-# How long to wait for the others to finish: batches are about a second's work. What has been in flight for longer is a
-# call that takes long; the suspect goes ahead in its company, rather than never, and without holding up anybody.
+# How long to wait for the other batches to finish: batches are about a second's work. A batch that has been in flight
+# for longer has a call that takes long. The event from an expired lease is then delivered beside it, rather than never,
+# and the other threads of the process don't have to wait.
 PATIENCE_SECONDS = 1.5
-# How long nothing begins beside a suspect: what kills its worker does so at once.
+# How long no other batch begins beside an event from an expired lease: an event that kills its worker does so at once.
 ALONE_SECONDS = 2.0
 
 Claim = Callable[[bool], Batch | None]
 
 
-class Solitude:
-    """Keeps count of the batches in flight in this process, and makes room for suspects."""
+class Quarantine:
+    """The batches that this process has in flight; it decides which claims may include events from expired leases."""
 
-    def __init__(self, look_every: float) -> None:
-        # While others are always in flight, suspects are looked for this often all the same. And a suspect that has
-        # been in flight for as long keeps no other from its turn.
-        self._look_every = look_every
-        self._looked_at = time.monotonic()
+    def __init__(self, search_every: float) -> None:
+        # While other batches are always in flight, claims include expired leases this often all the same. And an event
+        # from an expired lease that has been in flight for as long no longer keeps the next one waiting.
+        self._search_every = search_every
+        self._searched_at = time.monotonic()
         self._changed = threading.Condition()
-        self._in_flight: dict[object, float] = {}  # since when
-        self._looking: int | None = None  # the thread that looks for suspects
-        self._suspects: dict[object, float] = {}  # those in flight, and since when
-        self._turned_away = False
+        self._in_flight: dict[object, float] = {}  # the batches, and since when
+        self._searching: int | None = None  # the thread whose claim includes expired leases
+        self._quarantined: dict[object, float] = {}  # those of them from expired leases, and since when
+        self._refused_a_claim = False
 
     @contextmanager
-    def flight(self, claim: Claim, make_up: Callable[[float], None]) -> Iterator[Batch | None]:
-        """Claim a batch - `claim` is told whether it may be a suspect - and hold its place inside the block.
+    def claiming(self, claim: Claim, claim_again_in: Callable[[float], None]) -> Iterator[Batch | None]:
+        """Claim a batch, and count it as in flight until the block ends.
 
-        `make_up` is told in how many seconds to claim again, since nothing could be claimed now.
+        `claim` is called with whether it may include events from expired leases. `claim_again_in` is called with a
+        number of seconds if no claim may begin now: after so long one may.
         """
-        place = object()
-        batch = self._take_off(place, claim, make_up)
+        token = object()
+        batch = self._claim(token, claim, claim_again_in)
         try:
             yield batch
         finally:
-            if batch is not None and self._land(place):
-                make_up(0.0)
+            if batch is not None and self._remove(token):
+                claim_again_in(0.0)
 
-    def wait_until_empty(self, seconds: float) -> bool:
-        """Whether nothing is in flight any more, after so long at most."""
+    def wait_until_idle(self, seconds: float) -> bool:
+        """Wait until this process has no batch in flight, at most so long; return whether it has none."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._in_flight, seconds)
 
-    def _take_off(self, place: object, claim: Claim, make_up: Callable[[float], None]) -> Batch | None:
+    def _claim(self, token: object, claim: Claim, claim_again_in: Callable[[float], None]) -> Batch | None:
         me = threading.get_ident()
         with self._changed:
-            if self._looking == me:
-                return None  # a callback inside our own claim
-            # A look takes no longer than a claim, and what commits meanwhile must not go unseen: wait, then claim.
-            self._changed.wait_for(lambda: self._looking is None)
+            if self._searching == me:
+                return None  # called back from inside this thread's own claim
+            # Wait for the other claim, then claim: what commits meanwhile must not be missed, and a claim is short.
+            self._changed.wait_for(lambda: self._searching is None)
             if (alone := self._seconds_alone()) > 0:
-                self._turned_away = True
-                make_up(alone)
+                self._refused_a_claim = True
+                claim_again_in(alone)
                 return None
-            look = self._may_look(place)
-            self._looking = me if look else None
-            self._in_flight[place] = time.monotonic()
+            include_expired_leases = self._may_search(token)
+            self._searching = me if include_expired_leases else None
+            self._in_flight[token] = time.monotonic()
         batch = None
         try:
-            if look:
-                self._wait_for_the_others(place)
-            batch = claim(look)
+            if include_expired_leases:
+                self._wait_for_other_batches(token)
+            batch = claim(include_expired_leases)
             return batch
         finally:
-            self._note(place, batch, looked=look)
+            self._claimed(token, batch, included_expired_leases=include_expired_leases)
 
     def _seconds_alone(self) -> float:
-        """Return for how many more seconds nothing may begin beside the newest suspect."""
-        newest = max(self._suspects.values(), default=None)
+        """Return for how many more seconds no batch may begin beside the newest event from an expired lease."""
+        newest = max(self._quarantined.values(), default=None)
         return 0.0 if newest is None else newest + ALONE_SECONDS - time.monotonic()
 
-    def _may_look(self, place: object) -> bool:
-        """Return whether this claim may take a suspect."""
+    def _may_search(self, token: object) -> bool:
+        """Return whether this claim may include events from expired leases."""
         now = time.monotonic()
-        if any(now - since < self._look_every for since in self._suspects.values()):
-            return False  # it may take the other along, should it kill this process after all
-        return not self._company(place) or now - self._looked_at >= self._look_every
+        if any(now - since < self._search_every for since in self._quarantined.values()):
+            return False  # the one in flight may still kill this process, and would cost the next one an attempt
+        return not self._recent_batches(token) or now - self._searched_at >= self._search_every
 
-    def _wait_for_the_others(self, place: object) -> None:
+    def _wait_for_other_batches(self, token: object) -> None:
         with self._changed:
-            while company := self._company(place):
-                self._changed.wait(min(company) + PATIENCE_SECONDS - time.monotonic())
+            while others := self._recent_batches(token):
+                self._changed.wait(min(others) + PATIENCE_SECONDS - time.monotonic())
 
-    def _company(self, place: object) -> list[float]:
-        """Since when the others are in flight, but for those that take long."""
+    def _recent_batches(self, token: object) -> list[float]:
+        """Return since when each other batch is in flight, without those that take long."""
         recent = time.monotonic() - PATIENCE_SECONDS
-        return [since for other, since in self._in_flight.items() if other is not place and since > recent]
+        return [since for other, since in self._in_flight.items() if other is not token and since > recent]
 
-    def _note(self, place: object, batch: Batch | None, *, looked: bool) -> None:
+    def _claimed(self, token: object, batch: Batch | None, *, included_expired_leases: bool) -> None:
         with self._changed:
-            if looked:
-                self._looking = None
-                if batch is not None and batch.suspect:
-                    self._suspects[place] = time.monotonic()
+            if included_expired_leases:
+                self._searching = None
+                if batch is not None and batch.from_expired_lease:
+                    self._quarantined[token] = time.monotonic()
                 else:
-                    self._looked_at = time.monotonic()
+                    self._searched_at = time.monotonic()
             if batch is None:
-                del self._in_flight[place]
+                del self._in_flight[token]
             self._changed.notify_all()
 
-    def _land(self, place: object) -> bool:
-        """Return whether a claim was refused on its account."""
+    def _remove(self, token: object) -> bool:
+        """Count the batch as in flight no longer; return whether a claim was refused because of it."""
         with self._changed:
-            del self._in_flight[place]
-            suspect = self._suspects.pop(place, None) is not None
-            turned_away = suspect and self._turned_away
-            if suspect:
-                self._turned_away = False
+            del self._in_flight[token]
+            was_quarantined = self._quarantined.pop(token, None) is not None
+            refused_a_claim = was_quarantined and self._refused_a_claim
+            if was_quarantined:
+                self._refused_a_claim = False
             self._changed.notify_all()
-            return turned_away
+            return refused_a_claim

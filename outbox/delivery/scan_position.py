@@ -1,12 +1,12 @@
-"""The front: where this process's claims begin to look.
+"""Remember where the next claim should start scanning the index of due events.
 
-What is due is read by its index, the oldest first. There lies what is being delivered right now and, while somebody
-holds an old snapshot open, what was settled since: PostgreSQL can't remove that yet. Each claim would read past all of
-it. So a process remembers how far its last full batch reached, and begins there.
+The index is scanned from the oldest due event on. It also holds events that are being delivered right now and, while a
+transaction with an old snapshot is open, entries of settled events that PostgreSQL can't remove yet. Scanning from the
+start would read past all of them at each claim. So each process resumes where its last full batch ended.
 
-What has come up behind that - a retry, a lease that ran out, a transaction that committed late - is found by a look
-from the very beginning: when a claim comes back short, and once a second. Should such a look take long, so that it is
-about a tenth of the work.
+Events can become due before that position: retries, expired leases, transactions that committed late. They are found
+by a full scan, from the start of the index. It runs when a claim returns fewer events than it asked for, and otherwise
+once a second. If full scans are slow, they run less often: they take about a tenth of the time.
 """
 
 from __future__ import annotations
@@ -14,39 +14,39 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-LOOK_SECONDS = 1.0
-LONGEST_SECONDS = 10.0
-SHARE = 0.1
+FULL_SCAN_SECONDS = 1.0
+LONGEST_PAUSE_SECONDS = 10.0
+SHARE_OF_TIME = 0.1
 
 
-class Front:
-    """A hint, shared by a process's threads: whichever is written last will do."""
+class ScanPosition:
+    """Where to resume scanning. It is only a hint: the threads of a process may overwrite each other's value."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._reached: object = None
-        # When to look from the very beginning again: for what is due, and for suspects among it.
-        self._look_at = {False: 0.0, True: 0.0}
+        self._position: object = None
+        # When the next full scan is due: without, and with, events whose lease has expired.
+        self._full_scan_at = {False: 0.0, True: 0.0}
 
-    def since(self, *, suspects: bool) -> object:
-        """Where to begin; None for the very beginning."""
+    def resume_from(self, *, include_expired_leases: bool) -> object:
+        """Return the due time to resume from, or None for a full scan."""
         now = self._clock()
-        if self._reached is not None and now < self._look_at[suspects]:
-            return self._reached
-        self._looks(suspects, now + LOOK_SECONDS)
+        if self._position is not None and now < self._full_scan_at[include_expired_leases]:
+            return self._position
+        self._schedule_full_scan(include_expired_leases, now + FULL_SCAN_SECONDS)
         return None
 
-    def looked(self, seconds: float, *, suspects: bool) -> None:
-        """A look from the very beginning took so long."""
-        pause = min(max(LOOK_SECONDS, seconds / SHARE), LONGEST_SECONDS)
-        self._looks(suspects, self._clock() + pause)
+    def full_scan_took(self, seconds: float, *, include_expired_leases: bool) -> None:
+        """Schedule the next full scan, so that full scans take at most about a tenth of the time."""
+        pause = min(max(FULL_SCAN_SECONDS, seconds / SHARE_OF_TIME), LONGEST_PAUSE_SECONDS)
+        self._schedule_full_scan(include_expired_leases, self._clock() + pause)
 
-    def reached(self, due_at: object) -> None:
-        """A full batch ended with this moment; None after one that was not full."""
-        self._reached = due_at
+    def batch_ended_at(self, due_at: object) -> None:
+        """Remember where a full batch ended, or forget it (None) after a batch that was not full."""
+        self._position = due_at
 
-    def _looks(self, suspects: bool, next_at: float) -> None:
-        """Whoever looks for suspects sees everything else, too."""
-        self._look_at[False] = next_at
-        if suspects:
-            self._look_at[True] = next_at
+    def _schedule_full_scan(self, include_expired_leases: bool, at: float) -> None:
+        """Set the time of the next full scan. One that includes expired leases finds all other due events, too."""
+        self._full_scan_at[False] = at
+        if include_expired_leases:
+            self._full_scan_at[True] = at

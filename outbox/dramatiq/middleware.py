@@ -194,7 +194,7 @@ class Lifecycle(Middleware):
         box = current()
         if self._poller is not None:
             self._poller.join(box.settings.max_run_seconds)
-        box.solitude.wait_until_empty(box.settings.max_run_seconds)
+        box.quarantine.wait_until_idle(box.settings.max_run_seconds)
         box.bell.flush()
         box.recorder.stop()
         box.publisher.stop()

@@ -22,8 +22,8 @@ class Event:
     __slots__ = (
         "_claimed_at", "_created_at", "_headers", "_headers_text", "_id", "_payload", "_payload_text", "_progress",
         "_progress_text", "aggregate_id", "aggregate_type", "attempt", "claims", "correlation_id",
-        "destinations_version", "due_at", "event_type", "idempotency_key", "max_attempts", "ordering_key", "position",
-        "row_id", "seq", "span", "suspect", "tenant_id",
+        "destinations_version", "due_at", "event_type", "from_expired_lease", "idempotency_key", "max_attempts",
+        "ordering_key", "position", "row_id", "seq", "span", "tenant_id",
     )  # fmt: skip
 
     def __init__(self, row: Row) -> None:
@@ -46,7 +46,7 @@ class Event:
             self._created_at,
             self._claimed_at,
             self.destinations_version,
-            self.suspect,
+            self.from_expired_lease,
         ) = row
         # Counted per destination; set before each call.
         self.attempt: int = 1
@@ -99,7 +99,7 @@ class Event:
     max_attempts: int
     # Which version of the recorded destinations it was claimed under.
     destinations_version: int | None
-    suspect: bool
+    from_expired_lease: bool
 
     @property
     def id(self) -> UUID:

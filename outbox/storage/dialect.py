@@ -224,8 +224,10 @@ class Dialect(ABC):
         """The same for many, in their order."""
 
     @abstractmethod
-    def claim(self, size: int, lease_id: UUID, lease_seconds: float, *, since: object, suspects: bool) -> list[Row]:
-        """Lease what is due, from `since` on; the last column says whether it is a suspect."""
+    def claim(
+        self, size: int, lease_id: UUID, lease_seconds: float, *, since: object, include_expired_leases: bool
+    ) -> list[Row]:
+        """Lease what is due, from `since` on; the last column says whether it is one event, from an expired lease."""
 
     @abstractmethod
     def settle_rows(self, rows: Sequence[Row]) -> int:
@@ -373,9 +375,11 @@ class Postgres(Dialect):
                 "or call emit for each event, which needs no right on the sequence."
             ) from error
 
-    def claim(self, size: int, lease_id: UUID, lease_seconds: float, *, since: object, suspects: bool) -> list[Row]:
+    def claim(
+        self, size: int, lease_id: UUID, lease_seconds: float, *, since: object, include_expired_leases: bool
+    ) -> list[Row]:
         self.check_encoding()  # what can't be settled must not be sent: it would be sent again and again
-        parameters = (since, suspects, size, lease_id, float(lease_seconds))
+        parameters = (since, include_expired_leases, size, lease_id, float(lease_seconds))
         rows: list[Row] = self.run(self.statements.claim, parameters).fetchall()
         return rows
 
@@ -437,14 +441,16 @@ class Sqlite(Dialect):
     def insert_many(self, rows: Sequence[Row]) -> list[Row | None]:
         return [self.insert(row) for row in rows]
 
-    def claim(self, size: int, lease_id: UUID, lease_seconds: float, *, since: object, suspects: bool) -> list[Row]:
+    def claim(
+        self, size: int, lease_id: UUID, lease_seconds: float, *, since: object, include_expired_leases: bool
+    ) -> list[Row]:
         with self.database.atomic("IMMEDIATE"):
-            due = self.run(self.statements.due, (since, suspects, size)).fetchall()
-            suspected = [id for id, suspect in due if suspect]
-            chosen = suspected[:1] if suspected else [id for id, _ in due]
+            due = self.run(self.statements.due, (since, include_expired_leases, size)).fetchall()
+            expired_ids = [id for id, has_expired in due if has_expired]
+            chosen = expired_ids[:1] if expired_ids else [id for id, _ in due]
             if not chosen:
                 return []
-            parameters = (lease_id.hex, self.seconds(lease_seconds), json.dumps(chosen), bool(suspected))
+            parameters = (lease_id.hex, self.seconds(lease_seconds), json.dumps(chosen), bool(expired_ids))
             rows: list[Row] = self.run(self.statements.claim, parameters).fetchall()
             return rows
 

@@ -20,6 +20,7 @@ from outbox.destinations.outcome import Outcome
 from outbox.destinations.protocol import Destination
 from outbox.errors import Unavailable
 from outbox.throttle import state as states
+from outbox.throttle.delivery_mode import DeliveryMode
 from outbox.throttle.state import Answer, Place, Request, State
 from outbox.throttle.store import LocalStore, Store
 
@@ -86,18 +87,19 @@ class Gate:
         self._is_open = False
         self.trips = 0
 
-    def enter(self, events: int, *, hurried: bool, on_wait: Callable[[], None] = lambda: None) -> Permit:
-        """Ask for so many events. `hurried` ones have a second, and leave room for others."""
+    def enter(self, events: int, *, mode: DeliveryMode, on_wait: Callable[[], None] = lambda: None) -> Permit:
+        """Ask for so many events. In a drain they get a second's work at most, and leave room for others."""
         holder = str(uuid4())
-        if self._is_stuck(hurried=hurried):
+        if self._is_stuck(mode):
             return Permit(self, holder, Answer(0, full=True, wait=states.MOST_WAIT))
-        request = Request(holder, events, self._at_once, self._hold_seconds, self._per_second if hurried else None)
+        per_second = self._per_second if mode is DeliveryMode.DRAIN else None
+        request = Request(holder, events, self._at_once, self._hold_seconds, per_second)
         ends_at = time.monotonic() + PATIENCE_SECONDS
         with self._in_line(holder):
             while True:
                 moves, in_time = self._moves, time.monotonic() < ends_at
                 if self._line[0] == holder or not in_time:
-                    answer = self._ask(request, bounded=hurried)
+                    answer = self._ask(request, mode)
                     # Places that have been taken for longer won't be free in a moment.
                     if not answer.full or answer.wait > states.LEAST_WAIT or not in_time:
                         return self._permit(holder, answer)
@@ -124,7 +126,7 @@ class Gate:
         all_places = len(late) >= self._groups if limit is None else calls >= limit
         return Stuck(calls, now - min(late)[0] - self._run_seconds, all_places)
 
-    def _is_stuck(self, *, hurried: bool) -> bool:
+    def _is_stuck(self, mode: DeliveryMode) -> bool:
         """Return whether calls that don't return have all places; the log says so once."""
         found = self.stuck()
         if found is None or not found.all_places:
@@ -140,7 +142,7 @@ class Gate:
                 self.name,
                 found.seconds,
             )
-            if hurried:
+            if mode is DeliveryMode.DRAIN:
                 self._on_stuck()
         return True
 
@@ -179,9 +181,9 @@ class Gate:
             self._moves += 1
             self._moved.notify_all()
 
-    def _ask(self, request: Request, *, bounded: bool) -> Answer:
-        """Both this process's own limit, if it is bounded, and what all workers agree on."""
-        if not bounded or self.limits.concurrency is not None:
+    def _ask(self, request: Request, mode: DeliveryMode) -> Answer:
+        """Both this process's own limit, in a drain, and what all workers agree on."""
+        if mode is not DeliveryMode.DRAIN or self.limits.concurrency is not None:
             return self._ask_all(request)
         own = self._ask_own(request)
         if own.full and not self._is_open:

@@ -147,7 +147,7 @@ class TestSuspects:
         emit(3)
         for _ in range(3):
             batch = claimed(box)
-            assert [event.suspect for event in batch.events] == [True]
+            assert [event.from_expired_lease for event in batch.events] == [True]
             assert batch.full  # there may be more where it came from
         assert len(claimed(box).events) == 3
 
@@ -162,7 +162,7 @@ class TestSuspects:
 
     def test_events_claimed_for_the_first_time_are_none(self, box: Outbox) -> None:
         emit(3)
-        assert [event.suspect for event in claimed(box).events] == [False] * 3
+        assert [event.from_expired_lease for event in claimed(box).events] == [False] * 3
 
 
 @on_postgres

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import outbox
 from outbox.core import Outbox
 from outbox.delivery import deliver as delivery
-from outbox.delivery.batch_size import Pace
+from outbox.delivery.batch_size import AdaptiveBatchSize
 from outbox.notify.notifier import Bell
 from outbox.storage.models import DELIVERED, PENDING, SENDING
 from tests.conftest import Configure
@@ -102,31 +102,31 @@ class TestTheTimeSlice:
         assert heard == ["handled"]
 
 
-class TestPace:
+class TestBatchSize:
     def test_it_begins_with_the_most(self) -> None:
-        assert Pace(100).size == 100
+        assert AdaptiveBatchSize(100).current == 100
 
-    @pytest.mark.parametrize(("seconds", "size"), [(0, 100), (0.5, 100), (1, 100), (2, 50), (10, 10), (1_000, 1)])
-    def test_a_batch_is_about_a_seconds_work(self, seconds: float, size: int) -> None:
-        pace = Pace(100)
-        pace.took(100, seconds)
-        assert pace.size == size
+    @pytest.mark.parametrize(("seconds", "expected"), [(0, 100), (0.5, 100), (1, 100), (2, 50), (10, 10), (1_000, 1)])
+    def test_a_batch_is_about_a_seconds_work(self, seconds: float, expected: int) -> None:
+        size = AdaptiveBatchSize(100)
+        size.batch_took(100, seconds)
+        assert size.current == expected
 
     def test_it_grows_again_by_doubling(self) -> None:
-        pace = Pace(100)
-        pace.took(100, 50)
-        sizes = [pace.size]
+        size = AdaptiveBatchSize(100)
+        size.batch_took(100, 50)
+        sizes = [size.current]
         for _ in range(7):
-            pace.took(pace.size, 0.001)
-            sizes.append(pace.size)
+            size.batch_took(size.current, 0.001)
+            sizes.append(size.current)
         assert sizes == [2, 4, 8, 16, 32, 64, 100, 100]
 
     @given(st.integers(1, 10_000), st.lists(st.tuples(st.integers(0, 10_000), SECONDS)))
     def test_it_stays_between_one_and_the_most(self, most: int, batches: list[tuple[int, float]]) -> None:
-        pace = Pace(most)
+        size = AdaptiveBatchSize(most)
         for events, seconds in batches:
-            pace.took(events, seconds)
-            assert 1 <= pace.size <= most
+            size.batch_took(events, seconds)
+            assert 1 <= size.current <= most
 
     def test_what_takes_long_does_not_slow_down_the_others(self, configure: Configure) -> None:
         box, gate = configure(batch_size=10), Gate()
@@ -136,6 +136,6 @@ class TestPace:
         emit(9)
         box.drain()
         assert statuses() == {SENDING: 1, DELIVERED: 9}
-        assert box.pace.size == 10
+        assert box.batch_size.current == 10
         gate.set()
         becomes_true(lambda: statuses() == {DELIVERED: 10})

@@ -82,7 +82,7 @@ class TestRenewal:
         with at_work(box, gate):
             becomes_true(lambda: stored(event).status == SENDING)
             becomes_true(lambda: count_due(box) == 1)
-            assert claimed(another(box)).events[0].suspect
+            assert claimed(another(box)).events[0].from_expired_lease
         assert (stored(event).status, box.counters["fenced"]) == (SENDING, 1)
 
     def test_one_statement_renews_all_of_a_processs_batches(self, box: Outbox) -> None:

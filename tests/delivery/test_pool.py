@@ -13,7 +13,7 @@ from playhouse.pool import MaxConnectionsExceeded, PooledPostgresqlDatabase
 
 import outbox
 from outbox.core import Outbox
-from outbox.delivery import group, lease
+from outbox.delivery import lease, share
 from outbox.delivery.pool_size import PoolSize, check_pool, pool_size
 from outbox.destinations.limits import Limits
 from outbox.storage.models import DELIVERED, PENDING
@@ -89,7 +89,7 @@ def greedy_is_done(database: Any) -> bool:
 def test_after_some_seconds_the_event_is_put_off_at_no_cost_and_the_destination_is_not_blamed(
     box: Outbox, database: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group, "CONNECTION_SECONDS", 0.01)
+    monkeypatch.setattr(share, "CONNECTION_SECONDS", 0.01)
     monkeypatch.setattr(lease, "SLICE_SECONDS", PATIENCE_SECONDS)
     greedy = Greedy()
     events = emit(10)
@@ -121,7 +121,7 @@ def test_a_pool_of_the_handlers_own_costs_no_attempt_either(box: Outbox) -> None
 def test_where_our_own_code_connects_for_the_handler_it_waits_and_then_puts_off(
     box: Outbox, database: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group, "CONNECTION_SECONDS", 0.1)
+    monkeypatch.setattr(share, "CONNECTION_SECONDS", 0.1)
     called: list[outbox.Event] = []
     for name in ("first", "second"):  # two, so that each has a thread
         outbox.handler("order.*", name=name)(called.append)

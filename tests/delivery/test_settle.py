@@ -217,7 +217,7 @@ class TestGivingBack:
     def test_what_was_given_back_is_no_suspect(self, box: Outbox) -> None:
         emit(2)
         give_back(box, claimed(box))
-        assert [event.suspect for event in claimed(box).events] == [False, False]
+        assert [event.from_expired_lease for event in claimed(box).events] == [False, False]
 
     def test_what_has_begun_stays(self, box: Outbox) -> None:
         begun, other = emit(2)

@@ -22,6 +22,7 @@ from outbox.events.event import Event
 from outbox.settings import Settings
 from outbox.throttle import gate
 from outbox.throttle import state as states
+from outbox.throttle.delivery_mode import DeliveryMode
 from outbox.throttle.gate import VIEW_SECONDS, Gate, Permit
 from outbox.throttle.gates import Gates
 from outbox.throttle.state import BURST_SECONDS, RAMP_SECONDS, State
@@ -29,6 +30,7 @@ from outbox.throttle.store import Decide, LocalStore
 from tests.servers import PATIENCE_SECONDS, Redis
 
 HOLD_SECONDS = 100.0
+DRAIN, ONE_BATCH = DeliveryMode.DRAIN, DeliveryMode.ONE_BATCH
 REFUSED = Unavailable("refused")
 
 
@@ -88,13 +90,13 @@ class Worker:
         state: State = self.store.update(self.gate.name, lambda state, _: (state, state))
         return state
 
-    def events(self, wanted: int = 100, *, hurried: bool = False) -> int:
+    def events(self, wanted: int = 100, *, mode: DeliveryMode = ONE_BATCH) -> int:
         """How many may go now."""
-        return self.gate.enter(wanted, hurried=hurried).events
+        return self.gate.enter(wanted, mode=mode).events
 
 
 def go(gate: Gate, outcome: Outcome, events: int = 1) -> Permit:
-    permit = gate.enter(events, hurried=False)
+    permit = gate.enter(events, mode=ONE_BATCH)
     for _ in range(permit.events):
         permit.note(outcome)
     permit.leave(permit.events, 0.01)
@@ -136,7 +138,7 @@ class TestOpening:
 
     def test_events_of_one_permit_count_like_those_of_many(self) -> None:
         worker = Worker()
-        permit = worker.gate.enter(10, hurried=False)
+        permit = worker.gate.enter(10, mode=ONE_BATCH)
         for _ in range(4):
             permit.note(REFUSED)
         assert not worker.is_open()
@@ -146,21 +148,21 @@ class TestOpening:
 
     def test_it_withdraws_what_others_in_this_process_were_permitted_before(self) -> None:
         worker = Worker()
-        before = worker.gate.enter(10, hurried=False)
+        before = worker.gate.enter(10, mode=ONE_BATCH)
         worker.open()
         assert before.withdrawn
-        assert not worker.gate.enter(10, hurried=False).withdrawn
+        assert not worker.gate.enter(10, mode=ONE_BATCH).withdrawn
 
     def test_nobody_gets_in_and_is_told_for_how_long(self) -> None:
         worker = Worker()
         worker.open()
         worker.clock.now += 2
-        permit = worker.gate.enter(10, hurried=False)
+        permit = worker.gate.enter(10, mode=ONE_BATCH)
         assert (permit.events, permit.answer.open, permit.answer.wait) == (0, True, 3.0)
 
     def test_it_is_said_once_however_many_find_out(self, caplog: pytest.LogCaptureFixture) -> None:
         worker = Worker()
-        permit = worker.gate.enter(20, hurried=False)
+        permit = worker.gate.enter(20, mode=ONE_BATCH)
         for _ in range(20):
             permit.note(REFUSED)
         assert caplog.messages == ["target is left alone for 5 seconds: refused"]
@@ -169,7 +171,7 @@ class TestOpening:
 class TestProbes:
     def probe(self, worker: Worker, *, after: float = 5.0) -> Permit:
         worker.clock.now += after
-        permit = worker.gate.enter(10, hurried=True)
+        permit = worker.gate.enter(10, mode=DRAIN)
         assert (permit.events, permit.at_once, permit.answer.probe) == (1, 1, True)
         return permit
 
@@ -211,7 +213,7 @@ class TestProbes:
             probe = self.probe(worker, after=waits[-1])
             probe.note(REFUSED)
             probe.leave(1, 0.1)
-            waits.append(worker.gate.enter(1, hurried=False).answer.wait)
+            waits.append(worker.gate.enter(1, mode=ONE_BATCH).answer.wait)
         assert waits == [5, 10, 20, 40, 60, 60, 60]
         assert caplog.messages[-1] == "target is left alone for 60 seconds: refused"
 
@@ -232,7 +234,7 @@ class TestProbes:
 
     def test_what_others_find_out_late_does_not_withdraw_it(self) -> None:
         worker = Worker(Limits(open_after=1))
-        late = worker.gate.enter(2, hurried=False)
+        late = worker.gate.enter(2, mode=ONE_BATCH)
         late.note(REFUSED)
         probe = self.probe(worker)
         late.note(REFUSED)
@@ -240,7 +242,7 @@ class TestProbes:
 
     def test_a_late_failure_of_others_does_not_open_it_again(self) -> None:
         worker = Worker(Limits(open_after=3))
-        late = worker.gate.enter(10, hurried=False)
+        late = worker.gate.enter(10, mode=ONE_BATCH)
         for _ in range(3):
             late.note(REFUSED)
         self.probe(worker).note(DELIVERED_OUTCOME)
@@ -249,7 +251,7 @@ class TestProbes:
 
     def test_it_needs_no_place_of_those_that_a_process_has(self) -> None:
         worker = Worker(groups=1)
-        worker.gate.enter(1, hurried=True)
+        worker.gate.enter(1, mode=DRAIN)
         worker.open()
         self.probe(worker)
 
@@ -279,7 +281,7 @@ class TestUnlimited:
         worker = Worker(groups=1)
         worker.gate.took(1, 10.0, 1)
         for _ in range(5):
-            assert worker.events(10_000, hurried=False) == 10_000
+            assert worker.events(10_000, mode=ONE_BATCH) == 10_000
 
 
 class TestGroups:
@@ -287,26 +289,26 @@ class TestGroups:
 
     def test_so_many_workers_get_in_and_the_next_one_does_not(self) -> None:
         worker = Worker(groups=3)
-        permits = [worker.gate.enter(10, hurried=True) for _ in range(3)]
+        permits = [worker.gate.enter(10, mode=DRAIN) for _ in range(3)]
         assert [permit.events for permit in permits] == [10, 10, 10]
         waited: list[int] = []
-        turned_away = worker.gate.enter(10, hurried=True, on_wait=lambda: waited.append(1))
+        turned_away = worker.gate.enter(10, mode=DRAIN, on_wait=lambda: waited.append(1))
         assert (turned_away.events, turned_away.answer.full) == (0, True)
         assert waited
         permits[0].leave(0, 0)
-        assert worker.events(hurried=True) == 100
+        assert worker.events(mode=DRAIN) == 100
 
     def test_one_who_was_turned_away_gives_back_nothing(self) -> None:
         worker = Worker(groups=1)
-        worker.gate.enter(10, hurried=True)
-        worker.gate.enter(10, hurried=True).leave(0, 0)
-        assert worker.events(hurried=True) == 0
+        worker.gate.enter(10, mode=DRAIN)
+        worker.gate.enter(10, mode=DRAIN).leave(0, 0)
+        assert worker.events(mode=DRAIN) == 0
 
     def test_a_place_that_is_free_in_a_moment_is_waited_for(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(gate, "PATIENCE_SECONDS", 20.0)
         worker = Worker(groups=1)
-        busy = worker.gate.enter(10, hurried=True)
-        assert worker.gate.enter(10, hurried=True, on_wait=lambda: busy.leave(0, 0)).events == 10
+        busy = worker.gate.enter(10, mode=DRAIN)
+        assert worker.gate.enter(10, mode=DRAIN, on_wait=lambda: busy.leave(0, 0)).events == 10
 
     def test_who_has_just_left_comes_after_those_who_wait(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(gate, "PATIENCE_SECONDS", PATIENCE_SECONDS)
@@ -316,11 +318,11 @@ class TestGroups:
         order: list[str] = []
 
         def come(name: str) -> None:
-            permit = worker.gate.enter(10, hurried=True, on_wait=waits.set)
+            permit = worker.gate.enter(10, mode=DRAIN, on_wait=waits.set)
             order.append(f"{name}: {permit.events}")
             permit.leave(0, 0)
 
-        first = worker.gate.enter(10, hurried=True)
+        first = worker.gate.enter(10, mode=DRAIN)
         with ThreadPoolExecutor(1) as executor:
             other = executor.submit(come, "other")
             assert waits.wait(PATIENCE_SECONDS)
@@ -331,58 +333,58 @@ class TestGroups:
 
     def test_one_that_has_been_taken_for_long_is_not(self) -> None:
         worker = Worker(groups=1)
-        worker.gate.enter(10, hurried=True)
+        worker.gate.enter(10, mode=DRAIN)
         worker.clock.now += 7
         waited: list[int] = []
-        permit = worker.gate.enter(10, hurried=True, on_wait=lambda: waited.append(1))
+        permit = worker.gate.enter(10, mode=DRAIN, on_wait=lambda: waited.append(1))
         assert (permit.events, permit.answer.wait, waited) == (0, 7.0, [])
 
     @pytest.mark.parametrize("seconds", [HOLD_SECONDS - 0.1, HOLD_SECONDS, 10 * HOLD_SECONDS])
     def test_a_call_that_does_not_return_keeps_its_place_until_it_does(self, seconds: float) -> None:
         worker = Worker(groups=1)
-        permit = worker.gate.enter(10, hurried=True)
+        permit = worker.gate.enter(10, mode=DRAIN)
         worker.clock.now += seconds
-        assert worker.events(hurried=True) == 0
+        assert worker.events(mode=DRAIN) == 0
         permit.leave(1, seconds)
-        assert worker.events(hurried=True) > 0
+        assert worker.events(mode=DRAIN) > 0
 
     def test_one_that_makes_many_calls_at_once_is_one_of_them(self) -> None:
         worker = Worker(groups=2, at_once=8)
-        permits = [worker.gate.enter(100, hurried=True) for _ in range(2)]
+        permits = [worker.gate.enter(100, mode=DRAIN) for _ in range(2)]
         assert [(permit.events, permit.at_once) for permit in permits] == [(100, 8), (100, 8)]
-        assert worker.events(hurried=True) == 0
+        assert worker.events(mode=DRAIN) == 0
 
     def test_one_that_makes_many_calls_at_once_makes_them_all_when_its_speed_is_known(self) -> None:
         worker = Worker(groups=2, at_once=8)
         worker.gate.took(80, 1.0, 8)
-        permit = worker.gate.enter(1_000, hurried=True)
+        permit = worker.gate.enter(1_000, mode=DRAIN)
         assert (permit.events, permit.at_once) == (80, 8)
 
     def test_its_own_limit_counts_instead(self) -> None:
         worker = Worker(Limits(concurrency=5), groups=1)
-        assert [worker.events(hurried=True) for _ in range(6)] == [100] * 5 + [0]
+        assert [worker.events(mode=DRAIN) for _ in range(6)] == [100] * 5 + [0]
 
     def test_who_is_turned_away_does_not_use_up_turns(self) -> None:
         worker = Worker(Limits(per_second=1_000), groups=1)
-        busy = worker.gate.enter(1, hurried=True)
+        busy = worker.gate.enter(1, mode=DRAIN)
         worker.clock.now += 1
         for _ in range(3):
-            assert worker.events(1_000, hurried=True) == 0
+            assert worker.events(1_000, mode=DRAIN) == 0
         busy.leave(0, 0)
-        assert worker.events(1_000, hurried=True) == 1_000 * BURST_SECONDS
+        assert worker.events(1_000, mode=DRAIN) == 1_000 * BURST_SECONDS
 
 
 class TestSpeed:
     def test_a_worker_gets_about_a_seconds_work_once_its_speed_is_known(self) -> None:
         worker = Worker(groups=10)
-        assert worker.events(1_000, hurried=True) == 1_000
+        assert worker.events(1_000, mode=DRAIN) == 1_000
         worker.gate.took(20, 2.0, 1)
-        assert worker.events(1_000, hurried=True) == 10
+        assert worker.events(1_000, mode=DRAIN) == 10
 
     def test_the_rest_is_put_off_at_the_speed_of_all_places_together(self) -> None:
         worker = Worker(groups=2)
         worker.gate.took(20, 2.0, 1)
-        answer = worker.gate.enter(1_000, hurried=True).answer
+        answer = worker.gate.enter(1_000, mode=DRAIN).answer
         assert answer.events == 10
         assert answer.step == pytest.approx(1 / (10 * 2))
         assert 0.5 <= answer.turn(0) <= 0.6
@@ -390,8 +392,8 @@ class TestSpeed:
     def test_others_of_this_process_stand_behind_those_who_were_put_off(self) -> None:
         worker = Worker()
         worker.gate.took(20, 2.0, 1)
-        first = worker.gate.enter(30, hurried=True).answer
-        second = worker.gate.enter(30, hurried=True).answer
+        first = worker.gate.enter(30, mode=DRAIN).answer
+        second = worker.gate.enter(30, mode=DRAIN).answer
         assert second.turn(0) >= first.turn(19)
 
     def test_it_follows_by_a_third_each_time(self) -> None:
@@ -400,34 +402,34 @@ class TestSpeed:
         speeds = []
         for _ in range(3):
             worker.gate.took(30, 1.0, 1)
-            speeds.append(worker.events(1_000, hurried=True))
+            speeds.append(worker.events(1_000, mode=DRAIN))
         assert speeds == [70, 57, 48]
 
     def test_several_calls_at_once_are_that_much_faster(self) -> None:
         worker = Worker(Limits(concurrency=4), at_once=4)
         worker.gate.took(40, 2.0, 4)  # five a second each
-        assert worker.events(1_000, hurried=True) == 20
+        assert worker.events(1_000, mode=DRAIN) == 20
 
     def test_what_was_left_without_an_answer_says_nothing(self) -> None:
         worker = Worker()
-        worker.gate.enter(1, hurried=True).leave(0, 1_000.0)
-        assert worker.events(1_000, hurried=True) == 1_000
+        worker.gate.enter(1, mode=DRAIN).leave(0, 1_000.0)
+        assert worker.events(1_000, mode=DRAIN) == 1_000
 
     @given(st.lists(st.tuples(st.integers(1, 10_000), st.just(0.0) | st.floats(1e-9, 1e6), st.integers(0, 100))))
     def test_whatever_it_was_at_least_one_goes(self, took: list[tuple[int, float, int]]) -> None:
         worker = Worker()
         for events, seconds, at_once in took:
             worker.gate.took(events, seconds, at_once)
-        assert 1 <= worker.events(1_000, hurried=True) <= 1_000
+        assert 1 <= worker.events(1_000, mode=DRAIN) <= 1_000
 
 
 class TestRates:
-    @pytest.mark.parametrize("hurried", [True, False])
-    def test_no_more_go_than_its_share_of_the_time(self, *, hurried: bool) -> None:
+    @pytest.mark.parametrize("mode", DeliveryMode)
+    def test_no_more_go_than_its_share_of_the_time(self, *, mode: DeliveryMode) -> None:
         worker = Worker(Limits(per_second=50), groups=1_000)
         gone = 0
         for _ in range(1_000):
-            gone += worker.events(500, hurried=hurried)
+            gone += worker.events(500, mode=mode)
             worker.clock.now += 0.01
         assert 500 <= gone <= 500 + 5 + 1
 
@@ -440,7 +442,7 @@ class TestRates:
             come = [turn for turn in waiting if began_at + turn <= worker.clock.now]
             waiting = [turn for turn in waiting if began_at + turn > worker.clock.now]
             if come:
-                permit = worker.gate.enter(len(come), hurried=False)
+                permit = worker.gate.enter(len(come), mode=ONE_BATCH)
                 now = worker.clock.now - began_at
                 waiting += [now + permit.answer.turn(number) for number in range(len(come) - permit.events)]
             worker.clock.now += 0.05  # as an alarm would ring
@@ -448,13 +450,13 @@ class TestRates:
 
     def test_those_put_off_go_at_their_turn(self) -> None:
         worker = Worker(Limits(per_second=10), groups=1_000)
-        permit = worker.gate.enter(30, hurried=True)
+        permit = worker.gate.enter(30, mode=DRAIN)
         began_at = worker.clock.now
         turns = sorted({permit.answer.turn(number) for number in range(30 - permit.events)})
         gone = permit.events
         for turn in turns:
             worker.clock.now = began_at + turn
-            gone += worker.events(1, hurried=True)
+            gone += worker.events(1, mode=DRAIN)
         assert gone == 30
         assert worker.clock.now - began_at == pytest.approx(3, abs=0.2)
 
@@ -462,21 +464,21 @@ class TestRates:
 class TestPermits:
     def test_a_place_is_left_once_and_for_all(self) -> None:
         worker = Worker(Limits(concurrency=1))
-        permit = worker.gate.enter(1, hurried=False)
+        permit = worker.gate.enter(1, mode=ONE_BATCH)
         assert worker.events() == 0
         permit.leave(1, 0.1)
         assert worker.events() == 100
 
     def test_it_holds_as_many_calls_as_it_may_make(self) -> None:
         worker = Worker(Limits(concurrency=5), at_once=3)
-        permits = [worker.gate.enter(100, hurried=False) for _ in range(3)]
+        permits = [worker.gate.enter(100, mode=ONE_BATCH) for _ in range(3)]
         assert [permit.at_once for permit in permits] == [3, 2, 0]
         assert [permit.events for permit in permits] == [100, 100, 0]
 
     def test_of_few_events_it_holds_no_more_calls_than_there_are(self) -> None:
         worker = Worker(Limits(concurrency=5), at_once=5)
-        assert worker.gate.enter(2, hurried=False).at_once == 2
-        assert worker.gate.enter(100, hurried=False).at_once == 3
+        assert worker.gate.enter(2, mode=ONE_BATCH).at_once == 2
+        assert worker.gate.enter(100, mode=ONE_BATCH).at_once == 3
 
 
 # Workers that share a Redis
@@ -526,12 +528,12 @@ def fail(gate: Gate, times: int = 5) -> None:
 class TestShared:
     def test_others_leave_it_alone_within_a_second_without_having_tried(self, start: Callable[[], Gates]) -> None:
         here, there, target = start(), start(), Target()
-        assert there.of(target).enter(10, hurried=False).events == 10
+        assert there.of(target).enter(10, mode=ONE_BATCH).events == 10
         fail(here.of(target))
         let_pass(there, VIEW_SECONDS - 0.01)
-        assert there.of(target).enter(10, hurried=False).events == 10
+        assert there.of(target).enter(10, mode=ONE_BATCH).events == 10
         let_pass(there, 0.01)
-        permit = there.of(target).enter(10, hurried=False)
+        permit = there.of(target).enter(10, mode=ONE_BATCH)
         assert (permit.events, permit.answer.open) == (0, True)
         assert there.state(target).error == "refused"
 
@@ -548,7 +550,7 @@ class TestShared:
     ) -> None:
         here, there, target = start(), start(), Target()
         fail(here.of(target))
-        there.of(target).enter(1, hurried=True).note(DELIVERED_OUTCOME)
+        there.of(target).enter(1, mode=DRAIN).note(DELIVERED_OUTCOME)
         fail(here.of(target), 4)
         assert not here.state(target).open
         fail(here.of(target), 1)
@@ -557,16 +559,16 @@ class TestShared:
     def test_one_of_them_probes(self, start: Callable[[], Gates], soon_probed: None) -> None:
         workers, target = [start() for _ in range(3)], Target()
         fail(workers[0].of(target))
-        permits = [gates.of(target).enter(10, hurried=True) for gates in workers]
+        permits = [gates.of(target).enter(10, mode=DRAIN) for gates in workers]
         assert [permit.events for permit in permits] == [1, 0, 0]
 
     def test_a_probe_that_succeeds_closes_it_for_all(self, start: Callable[[], Gates], soon_probed: None) -> None:
         here, there, target = start(), start(), Target()
         fail(here.of(target))
-        there.of(target).enter(10, hurried=True).note(DELIVERED_OUTCOME)
+        there.of(target).enter(10, mode=DRAIN).note(DELIVERED_OUTCOME)
         assert not here.state(target).open
         # And all together ramp up.
-        assert [gates.of(target).enter(10, hurried=True).events for gates in (here, there)] == [1, 0]
+        assert [gates.of(target).enter(10, mode=DRAIN).events for gates in (here, there)] == [1, 0]
 
     def test_a_probe_that_fails_opens_it_for_longer_for_all(
         self, start: Callable[[], Gates], monkeypatch: pytest.MonkeyPatch
@@ -575,9 +577,9 @@ class TestShared:
         with monkeypatch.context() as patch:
             patch.setattr(states, "OPEN_SECONDS", 0.0)
             fail(here.of(target))
-            probe = there.of(target).enter(10, hurried=True)
+            probe = there.of(target).enter(10, mode=DRAIN)
         probe.note(REFUSED)
-        permit = here.of(target).enter(10, hurried=True)
+        permit = here.of(target).enter(10, mode=DRAIN)
         assert (permit.events, here.state(target).trips) == (0, 2)
         assert permit.answer.wait == pytest.approx(10, abs=2)
 
@@ -597,7 +599,7 @@ class TestShared:
             done = 0
             gate = gates[number % 2].of(target)
             while done < 10:
-                permit = gate.enter(1, hurried=bool(number % 2))
+                permit = gate.enter(1, mode=DRAIN if number % 2 else ONE_BATCH)
                 if permit.events:
                     most.append(inside.acquire(blocking=False))
                     done += 1
@@ -612,17 +614,17 @@ class TestShared:
 
     def test_places_are_shared(self, start: Callable[[], Gates]) -> None:
         here, there, target = start(), start(), Target(Limits(concurrency=5), at_once=3)
-        first = here.of(target).enter(100, hurried=True)
-        second = there.of(target).enter(100, hurried=True)
+        first = here.of(target).enter(100, mode=DRAIN)
+        second = there.of(target).enter(100, mode=DRAIN)
         assert (first.at_once, second.at_once) == (3, 2)
-        assert here.of(target).enter(100, hurried=True).answer.full
+        assert here.of(target).enter(100, mode=DRAIN).answer.full
         first.leave(0, 0)
-        assert there.of(target).enter(100, hurried=True).at_once == 3
+        assert there.of(target).enter(100, mode=DRAIN).at_once == 3
 
     def test_turns_are_shared(self, start: Callable[[], Gates]) -> None:
         here, there, target = start(), start(), Target(Limits(per_second=0.1))
-        first = here.of(target).enter(6, hurried=False)
-        second = there.of(target).enter(6, hurried=False)
+        first = here.of(target).enter(6, mode=ONE_BATCH)
+        second = there.of(target).enter(6, mode=ONE_BATCH)
         assert (first.events, second.events) == (1, 0)
         assert second.answer.turn(0) > first.answer.turn(4)
 
@@ -637,7 +639,7 @@ class TestShared:
         later = replace(state, open_until=state.open_until + day, written_at=state.written_at + day)
         assert state.written_at > day
         client.set(key, later.to_json())
-        permit = start().of(target).enter(10, hurried=False)
+        permit = start().of(target).enter(10, mode=ONE_BATCH)
         assert (permit.events, permit.answer.probe) == (1, True)
 
     def test_other_destinations_and_other_queues_have_nothing_to_do_with_it(
@@ -646,56 +648,56 @@ class TestShared:
         here, target = start(), Target()
         other = Target(name="other")
         fail(here.of(target))
-        assert here.of(other).enter(10, hurried=False).events == 10
+        assert here.of(other).enter(10, mode=ONE_BATCH).events == 10
         elsewhere = Gates(Settings(redis_url=redis_server.url, namespace=here._settings.namespace, queue="another"))
-        assert elsewhere.of(target).enter(10, hurried=False).events == 10
+        assert elsewhere.of(target).enter(10, mode=ONE_BATCH).events == 10
         close(elsewhere)
 
 
 class TestStuck:
     """Calls that never return."""
 
-    @pytest.mark.parametrize("hurried", [True, False])
+    @pytest.mark.parametrize("mode", DeliveryMode)
     def test_nothing_more_is_let_through_when_they_have_all_places_and_the_log_says_so_once(
-        self, caplog: pytest.LogCaptureFixture, *, hurried: bool
+        self, caplog: pytest.LogCaptureFixture, *, mode: DeliveryMode
     ) -> None:
         worker = Worker(groups=2)
-        first = worker.gate.enter(1, hurried=hurried)
+        first = worker.gate.enter(1, mode=mode)
         worker.clock.now += HOLD_SECONDS
-        assert worker.events(hurried=hurried) > 0  # and that one does not return either
+        assert worker.events(mode=mode) > 0  # and that one does not return either
         worker.clock.now += HOLD_SECONDS
         caplog.clear()
-        answers = [worker.gate.enter(5, hurried=hurried).answer for _ in range(3)]
+        answers = [worker.gate.enter(5, mode=mode).answer for _ in range(3)]
         assert [(answer.events, answer.full, answer.wait) for answer in answers] == [(0, True, 30.0)] * 3
         (said,) = [record for record in caplog.records if record.levelno == logging.CRITICAL]
         assert "2 calls of target have not returned" in said.getMessage()
         first.leave(1, HOLD_SECONDS)
-        assert worker.events(hurried=hurried) > 0
+        assert worker.events(mode=mode) > 0
         assert caplog.messages[-1] == "calls of target have returned: this process delivers to it again"
 
     def test_their_places_are_no_one_elses_among_all_workers(self) -> None:
         worker = Worker(Limits(concurrency=2))
-        worker.gate.enter(1, hurried=True)
+        worker.gate.enter(1, mode=DRAIN)
         worker.clock.now += 0.6 * HOLD_SECONDS
-        second = worker.gate.enter(1, hurried=True)  # asks, and so says that the first has not returned
+        second = worker.gate.enter(1, mode=DRAIN)  # asks, and so says that the first has not returned
         other = Gate(Target(worker.gate.limits), worker.store, worker.clock, groups=2, hold_seconds=HOLD_SECONDS)
         worker.clock.now += 0.6 * HOLD_SECONDS
-        assert other.enter(1, hurried=True).events == 0
+        assert other.enter(1, mode=DRAIN).events == 0
         second.leave(1, 1.0)
-        assert other.enter(1, hurried=True).events == 1
+        assert other.enter(1, mode=DRAIN).events == 1
 
     def test_what_is_to_be_done_then_is_done_once_and_for_workers_only(self) -> None:
         ended: list[str] = []
         clock = Clock()
-        for hurried in (False, True):
+        for mode in (ONE_BATCH, DRAIN):
             gate = Gate(
                 Target(), LocalStore(clock), clock, groups=1, hold_seconds=1.0, on_stuck=lambda: ended.append("ended")
             )
-            gate.enter(1, hurried=hurried)
+            gate.enter(1, mode=mode)
             clock.now += HOLD_SECONDS
             for _ in range(2):
-                gate.enter(1, hurried=hurried)
-            assert ended == ["ended"] * hurried
+                gate.enter(1, mode=mode)
+            assert ended == ["ended"] * (mode is DRAIN)
 
 
 class TestGates:
@@ -718,9 +720,9 @@ class TestGates:
             deliver = Target.deliver
 
         gate = Gates(Settings(drains=1)).of(Plain())
-        permit = gate.enter(100, hurried=True)
+        permit = gate.enter(100, mode=DRAIN)
         assert (permit.events, permit.at_once) == (100, 1)
-        assert gate.enter(100, hurried=True).events == 0
+        assert gate.enter(100, mode=DRAIN).events == 0
         assert gate.limits == Limits()
 
     def test_places_are_held_for_as_long_as_a_batch_may_take(self) -> None:
@@ -729,16 +731,16 @@ class TestGates:
         del target.hold_seconds
         died, gates = (Gates(Settings(max_run_seconds=50, lease_seconds=10), clock) for _ in range(2))
         gates._store = died._shared()
-        died.of(target).enter(1, hurried=False)
+        died.of(target).enter(1, mode=ONE_BATCH)
         clock.now += 59.9
-        assert gates.of(target).enter(1, hurried=False).events == 0
+        assert gates.of(target).enter(1, mode=ONE_BATCH).events == 0
         clock.now += 0.1
-        assert gates.of(target).enter(1, hurried=False).events == 1
+        assert gates.of(target).enter(1, mode=ONE_BATCH).events == 1
 
     def test_those_with_calls_that_have_not_returned_in_time_are_reported(self) -> None:
         clock = Clock()
         gates = Gates(Settings(max_run_seconds=50, lease_seconds=10, drains=2), clock)
-        permit = gates.of(Target(Limits(concurrency=1))).enter(1, hurried=True)
+        permit = gates.of(Target(Limits(concurrency=1))).enter(1, mode=DRAIN)
         clock.now += 49.9
         assert gates.stuck() == {}
         clock.now += 0.1 + 60

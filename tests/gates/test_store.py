@@ -19,6 +19,7 @@ from outbox.destinations.handler import Handler
 from outbox.destinations.limits import Limits
 from outbox.storage.redis_client import make_client
 from outbox.throttle import store
+from outbox.throttle.delivery_mode import DeliveryMode
 from outbox.throttle.gate import Gate
 from outbox.throttle.gates import ANSWER_TIMEOUT
 from outbox.throttle.state import Answer, Request, State, ask
@@ -365,39 +366,39 @@ class TestPlacesAcrossTheSwitch:
 
     def test_one_taken_before_is_known_afterwards(self, workers: Workers, gates: list[Gate], impatient: None) -> None:
         here, there = gates
-        place = here.enter(1, hurried=True)
+        place = here.enter(1, mode=DeliveryMode.DRAIN)
         workers.pause_redis()
         workers.server.resume()
-        assert there.enter(1, hurried=True).answer.full
+        assert there.enter(1, mode=DeliveryMode.DRAIN).answer.full
         place.leave(1, 0.1)
-        assert there.enter(1, hurried=True).events == 1
+        assert there.enter(1, mode=DeliveryMode.DRAIN).events == 1
 
     def test_one_left_while_redis_was_away_is_free_when_it_is_back(
         self, workers: Workers, gates: list[Gate], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         here, there = gates
-        place = here.enter(1, hurried=True)
+        place = here.enter(1, mode=DeliveryMode.DRAIN)
         workers.pause_redis()
         place.leave(1, 0.1)
         workers.server.resume()
         monkeypatch.setattr(store, "PAUSE_SECONDS", 0.0)
-        again = here.enter(1, hurried=True)
+        again = here.enter(1, mode=DeliveryMode.DRAIN)
         assert again.events == 1
         again.leave(1, 0.1)
-        assert there.enter(1, hurried=True).events == 1
+        assert there.enter(1, mode=DeliveryMode.DRAIN).events == 1
 
     def test_one_taken_while_redis_was_away_and_left_later_is_free_when_it_is_away_again(
         self, workers: Workers, gates: list[Gate], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         here, _ = gates
         workers.pause_redis()
-        place = here.enter(1, hurried=True)
+        place = here.enter(1, mode=DeliveryMode.DRAIN)
         assert place.events == 1
         workers.server.resume()
         monkeypatch.setattr(store, "PAUSE_SECONDS", 0.0)
         place.leave(1, 0.1)
         workers.pause_redis()
-        assert here.enter(1, hurried=True).events == 1
+        assert here.enter(1, mode=DeliveryMode.DRAIN).events == 1
 
 
 class connecting:  # noqa: N801  (as `flights` is used)

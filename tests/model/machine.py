@@ -31,7 +31,7 @@ from outbox.delivery.batch import Batch
 from outbox.delivery.claim import claim
 from outbox.delivery.deliver import count_due
 from outbox.delivery.dispatch import dispatch
-from outbox.delivery.scan_position import Front
+from outbox.delivery.scan_position import ScanPosition
 from outbox.delivery.settle import close, give_back
 from outbox.destinations.outcome import Delivered, Failed, Outcome, Retry
 from outbox.operations.actions import DELETE, RETRY, Action, apply, failing, replaying
@@ -102,7 +102,7 @@ class Machine(RuleBasedStateMachine):
         box.counters.start_afresh()
         self.now = 0
         # How far the last run's claims reached, and how long that took, is not this one's to go by.
-        box.front = Front(clock=lambda: self.now * 60.0)
+        box.scan_position = ScanPosition(clock=lambda: self.now * 60.0)
         self.fenced = 0
         self.lives: dict[UUID, Life] = {}
         self.keys: dict[UUID, tuple[str, str]] = {}
@@ -181,18 +181,18 @@ class Machine(RuleBasedStateMachine):
 
     # What workers do
 
-    @rule(target=batches, size=st.integers(1, 6), suspects=st.sampled_from([True, True, False]))
+    @rule(target=batches, size=st.integers(1, 6), include_expired_leases=st.sampled_from([True, True, False]))
     @is_free
-    def claim(self, size: int, suspects: bool) -> Any:
+    def claim(self, size: int, include_expired_leases: bool) -> Any:
         free = {id: life for id, life in self.lives.items() if life.may("claim", self.now)}
         fresh = {id for id, life in free.items() if life.lease is None}
-        may_be = set(free) if suspects else fresh
-        batch = claim(self.box, size, suspects=suspects)
+        may_be = set(free) if include_expired_leases else fresh
+        batch = claim(self.box, size, include_expired_leases=include_expired_leases)
         if batch is None:
             assert not may_be
             return multiple()
         found = {event.id for event in batch.events}
-        if batch.suspect:
+        if batch.from_expired_lease:
             assert len(found) == 1
             assert found <= may_be - fresh
         else:
@@ -335,7 +335,7 @@ class Machine(RuleBasedStateMachine):
     def take_over(self, size: int) -> Any:
         """Whoever is at work falls silent for longer than its lease, and another takes what is free."""
         self.let_pass(17)
-        return self.claim(size, suspects=True)
+        return self.claim(size, include_expired_leases=True)
 
     @rule(target=batches, batch=consumes(batches), data=st.data())
     @is_free

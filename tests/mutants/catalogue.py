@@ -7,7 +7,7 @@ MODEL = "tests/model/test_life.py"
 FENCE = "tests/invariants/test_i3_fence.py"
 CLAIM = "tests/delivery/test_claim.py"
 OWN_WORKER = "tests/jobs/test_own_broker.py::TestAWorkerThatOnlyEmits"
-FRONT = "tests/delivery/test_front.py"
+SCAN_POSITION = "tests/delivery/test_scan_position.py"
 ACTIONS = "tests/admin/test_actions.py"
 ENCODING = "tests/test_database_encoding.py"
 AUDIENCE = "tests/invariants/test_i8_audience.py"
@@ -135,68 +135,68 @@ MUTANTS = [
         (f"{CLAIM}::TestWhatIsDue", MODEL),
     ),
     Mutant(
-        "what-lies-before-the-front-is-forgotten",
+        "what-lies-before-the-scan-position-is-forgotten",
         "outbox/delivery/claim.py",
         "if len(rows) >= size or (rows and rows[0][-1]):",
         "if True:",
-        (f"{FRONT}::TestClaims",),
+        (f"{SCAN_POSITION}::TestClaims",),
     ),
     Mutant(
-        "full-claims-never-look-before-the-front",
+        "full-claims-never-scan-before-the-position",
         "outbox/delivery/scan_position.py",
-        "if self._reached is not None and now < self._look_at[suspects]:",
-        "if self._reached is not None:",
-        (f"{FRONT}::TestClaims",),
+        "if self._position is not None and now < self._full_scan_at[include_expired_leases]:",
+        "if self._position is not None:",
+        (f"{SCAN_POSITION}::TestClaims",),
     ),
-    # Suspects: alone in their batch, alone in their process, and not for ever
+    # Events from expired leases: alone in their batch, alone in their process, and not for ever
     Mutant(
-        "suspects-with-others-on-postgres",
+        "expired-leases-with-others-on-postgres",
         SQL,
         "THEN ARRAY(SELECT id FROM due WHERE suspect ORDER BY next_attempt_at LIMIT 1)",
         "THEN ARRAY(SELECT id FROM due)",
         (f"{CLAIM}::TestSuspects", MODEL),
     ),
     Mutant(
-        "suspects-with-others-on-sqlite",
+        "expired-leases-with-others-on-sqlite",
         "outbox/storage/dialect.py",
-        "chosen = suspected[:1] if suspected else [id for id, _ in due]",
+        "chosen = expired_ids[:1] if expired_ids else [id for id, _ in due]",
         "chosen = [id for id, _ in due]",
         (f"{CLAIM}::TestSuspects", MODEL),
     ),
     Mutant(
-        "suspects-for-ever",
+        "expired-leases-for-ever",
         "outbox/delivery/plan.py",
-        "if event.suspect and event.claims > max(event.max_attempts, 2):",
+        "if event.from_expired_lease and event.claims > max(event.max_attempts, 2):",
         "if False:",
         ("tests/invariants/test_i2_ends.py::TestAnEventThatKillsItsWorkers", MODEL),
     ),
     Mutant(
-        "solitude-of-suspects",
+        "expired-leases-are-not-alone-in-their-process",
         "outbox/delivery/quarantine.py",
-        "                make_up(alone)\n                return None\n",
+        "                claim_again_in(alone)\n                return None\n",
         "",
-        ("tests/delivery/test_solitude.py::TestWhileASuspectIsInFlight",),
+        ("tests/delivery/test_quarantine.py::TestWhileASuspectIsInFlight",),
     ),
     Mutant(
-        "suspects-stop-their-process",
+        "expired-leases-stop-their-process",
         "outbox/delivery/quarantine.py",
         "newest + ALONE_SECONDS - time.monotonic()",
         "newest + 3600 - time.monotonic()",
-        ("tests/delivery/test_solitude.py::TestWhileASuspectIsInFlight",),
+        ("tests/delivery/test_quarantine.py::TestWhileASuspectIsInFlight",),
     ),
     Mutant(
-        "suspects-beside-suspects",
+        "expired-leases-beside-each-other",
         "outbox/delivery/quarantine.py",
-        "            return False  # it may take the other along",
-        "            pass  # it may take the other along",
-        ("tests/delivery/test_solitude.py::TestWhileASuspectIsInFlight",),
+        "            return False  # the one in flight may still kill",
+        "            pass  # the one in flight may still kill",
+        ("tests/delivery/test_quarantine.py::TestWhileASuspectIsInFlight",),
     ),
     Mutant(
-        "solitude-from-others",
+        "expired-leases-beside-other-batches",
         "outbox/delivery/quarantine.py",
-        "        return not self._company(place) or now",
+        "        return not self._recent_batches(token) or now",
         "        return True or now",
-        ("tests/delivery/test_solitude.py::TestWhileAnotherBatchIsInFlight::test_only_others_are_claimed",),
+        ("tests/delivery/test_quarantine.py::TestWhileAnotherBatchIsInFlight::test_only_others_are_claimed",),
     ),
     # Side by side
     Mutant(
@@ -700,7 +700,7 @@ MUTANTS = [
     ),
     Mutant(
         "a-small-pool-is-the-destinations-fault",
-        "outbox/delivery/group.py",
+        "outbox/delivery/share.py",
         "        if permit is not None and not starved:",
         "        if permit is not None:",
         ("tests/delivery/test_pool.py",),

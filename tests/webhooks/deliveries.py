@@ -49,7 +49,7 @@ def sample(payload: Any = None, *, id: UUID | None = None, **fields: Any) -> Eve
         "created_at": NOW,
         "claimed_at": NOW,
         "destinations_version": None,
-        "suspect": False,
+        "from_expired_lease": False,
     }
     return Event(tuple((values | fields).values()))
 

@@ -1,4 +1,4 @@
-"""A group: one destination's share of a batch."""
+"""A share: one destination's share of a batch."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from outbox.events.event import Event
 from outbox.storage.dialect import CONNECTION_ERRORS
 from outbox.telemetry import tracing
 from outbox.telemetry.counters import Labels
+from outbox.throttle.delivery_mode import DeliveryMode
 from outbox.throttle.gates import Permit
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ CONNECTION_SECONDS = 5.0
 CONNECT_AGAIN_SECONDS = 0.05
 
 
-class Group:
+class Share:
     """Asks the gate, hands over what may go, puts off the rest, and records an outcome for each."""
 
     def __init__(self, box: Outbox, batch: Batch, destination: Destination) -> None:
@@ -63,16 +64,16 @@ class Group:
         self._send_seconds: list[float] = []
         self._left_behind = False
         self._settled_at = 0.0
-        self._news: queue.SimpleQueue[Group] = queue.SimpleQueue()
+        self._news: queue.SimpleQueue[Share] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self.waits = False  # for others, at the gate
         self._was_interrupted = False
         self._starved = False
         self.over = False
 
-    def run(self, *, hurried: bool = False) -> None:
-        """Deliver what the gate lets through; `hurried` in a worker, where others want their turn."""
-        permit = self._box.gates.of(self._destination).enter(len(self.deliveries), hurried=hurried, on_wait=self._wait)
+    def run(self, mode: DeliveryMode) -> None:
+        """Deliver what the gate lets through."""
+        permit = self._box.gates.of(self._destination).enter(len(self.deliveries), mode=mode, on_wait=self._wait)
         self.waits = False
         self._answered = 0
         self._answered_at = started_at = time.monotonic()
@@ -125,11 +126,11 @@ class Group:
 
     # In a thread of its own
 
-    def start(self, news: queue.SimpleQueue[Group], ended: Callable[[], None], *, hurried: bool) -> None:
+    def start(self, news: queue.SimpleQueue[Share], ended: Callable[[], None], mode: DeliveryMode) -> None:
         """Run in a thread of its own; put itself on the queue when there is news, and call `ended` last of all."""
         self._news = news
         name = f"outbox-to-{self.name}"
-        self._thread = threading.Thread(target=self._run_in_thread, args=(ended, hurried), name=name, daemon=True)
+        self._thread = threading.Thread(target=self._run_in_thread, args=(ended, mode), name=name, daemon=True)
         try:
             self._thread.start()
         except RuntimeError as error:  # no room for one more: what has not begun goes back
@@ -147,15 +148,15 @@ class Group:
             self._was_interrupted = True
             interrupt(self._thread)
 
-    def _run_in_thread(self, ended: Callable[[], None], hurried: bool) -> None:
+    def _run_in_thread(self, ended: Callable[[], None], mode: DeliveryMode) -> None:
         try:
             if self._box.database.autoconnect or self._connect():
-                self.run(hurried=hurried)
+                self.run(mode)
             else:
                 self._put_off_without_connection()
         except BaseException as stop:
             self.interrupted = stop
-            if hurried:
+            if mode is DeliveryMode.DRAIN:
                 logger.error("%s was interrupted: %s", self.name, describe(stop))  # noqa: TRY400  (no error of ours)
         finally:
             self.over = True

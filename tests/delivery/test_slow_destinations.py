@@ -28,6 +28,7 @@ from outbox.storage import timestamp
 from outbox.storage.models import DELIVERED, FAILED, PENDING, SENDING, OutboxEvent
 from outbox.throttle import gate
 from outbox.throttle import state as states
+from outbox.throttle.delivery_mode import DeliveryMode
 from tests.conftest import Configure
 from tests.delivery.test_lease import sees_leases
 from tests.processes import Stage, make_stage, stage
@@ -113,7 +114,7 @@ def slow(event_type: str = "slow", **options: Any) -> Iterator[Slow]:
 
 
 def is_over(box: Outbox) -> bool:
-    return box.solitude.wait_until_empty(0) and not box.leases._batches
+    return box.quarantine.wait_until_idle(0) and not box.leases._batches
 
 
 def drained(box: Outbox) -> Counter[str]:
@@ -185,7 +186,7 @@ class TestWhatTakesLong:
     def test_waits_for_a_place_while_others_go_on(self, box: Outbox, patient: None) -> None:
         outbox.handler("order.*", name="one", concurrency=1)(lambda _: None)
         outbox.handler("parcel.*", name="another")(lambda _: None)
-        place = box.gates.of(box.registry.destinations["one"]).enter(1, hurried=True)
+        place = box.gates.of(box.registry.destinations["one"]).enter(1, mode=DeliveryMode.DRAIN)
         event, other = emit_one(), emit_one("parcel.sent")
         box.drain()
         assert (stored(event).status, stored(other).status) == (SENDING, DELIVERED)
@@ -196,9 +197,9 @@ class TestWhatTakesLong:
         self, configure: Configure, patient: None
     ) -> None:
         box, in_flight = configure(batch_size=1), []
-        outbox.handler("*", name="one", concurrency=1)(lambda _: in_flight.append(len(box.solitude._in_flight)))
+        outbox.handler("*", name="one", concurrency=1)(lambda _: in_flight.append(len(box.quarantine._in_flight)))
         entrance = box.gates.of(box.registry.destinations["one"])
-        place = entrance.enter(1, hurried=True)
+        place = entrance.enter(1, mode=DeliveryMode.DRAIN)
         emit(3)
         with ThreadPoolExecutor(1) as executor:
             drain = executor.submit(box.drain)
@@ -308,9 +309,9 @@ class TestAProcessThatIsStopping:
             box.drain()
             box.stopping.set()
             assert box.drain() == 0
-            assert not box.solitude.wait_until_empty(0)
+            assert not box.quarantine.wait_until_idle(0)
             handler.gate.set()
-            assert box.solitude.wait_until_empty(PATIENCE_SECONDS)
+            assert box.quarantine.wait_until_idle(PATIENCE_SECONDS)
         # Nobody has to wait for more than that: everything is written.
         assert (stored(begun).status, stored(begun).attempts) == (DELIVERED, 1)
         assert {(row.status, row.attempts, row.lease_id) for row in map(stored, others)} == {(PENDING, 0, None)}

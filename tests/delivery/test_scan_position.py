@@ -1,4 +1,4 @@
-"""The front: claims begin where the last full batch ended, and nothing that lies before it is forgotten."""
+"""The position: claims begin where the last full batch ended, and nothing that lies before it is forgotten."""
 
 from datetime import timedelta
 from typing import Any
@@ -8,7 +8,7 @@ import pytest
 import outbox
 from outbox.core import Outbox
 from outbox.delivery.claim import claim
-from outbox.delivery.scan_position import Front
+from outbox.delivery.scan_position import ScanPosition
 from tests.table import change, claimed, emit, emit_one, expire_leases, ids, on_postgres, statements, stored
 
 
@@ -26,13 +26,13 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def front(clock: Clock) -> Front:
-    return Front(clock)
+def position(clock: Clock) -> ScanPosition:
+    return ScanPosition(clock)
 
 
 @pytest.fixture
-def box(box: Outbox, front: Front) -> Outbox:
-    box.front = front
+def box(box: Outbox, position: ScanPosition) -> Outbox:
+    box.scan_position = position
     return box
 
 
@@ -51,47 +51,51 @@ def behind(box: Outbox, event: outbox.OutboxEvent, first: outbox.OutboxEvent) ->
 
 
 class TestTheHint:
-    def test_the_first_look_is_from_the_very_beginning(self, front: Front) -> None:
-        assert front.since(suspects=False) is None
+    def test_the_first_look_is_from_the_very_beginning(self, position: ScanPosition) -> None:
+        assert position.resume_from(include_expired_leases=False) is None
 
-    def test_after_a_full_batch_the_next_begins_where_it_ended(self, front: Front) -> None:
-        front.since(suspects=True)
-        front.reached("noon")
-        assert front.since(suspects=True) == front.since(suspects=False) == "noon"
+    def test_after_a_full_batch_the_next_begins_where_it_ended(self, position: ScanPosition) -> None:
+        position.resume_from(include_expired_leases=True)
+        position.batch_ended_at("noon")
+        assert (
+            position.resume_from(include_expired_leases=True)
+            == position.resume_from(include_expired_leases=False)
+            == "noon"
+        )
 
-    def test_after_one_that_was_not_full_it_does_not(self, front: Front) -> None:
-        front.since(suspects=True)
-        front.reached("noon")
-        front.reached(None)
-        assert front.since(suspects=True) is None
+    def test_after_one_that_was_not_full_it_does_not(self, position: ScanPosition) -> None:
+        position.resume_from(include_expired_leases=True)
+        position.batch_ended_at("noon")
+        position.batch_ended_at(None)
+        assert position.resume_from(include_expired_leases=True) is None
 
     @pytest.mark.parametrize(("seconds", "since"), [(0.9, "noon"), (1.1, None)])
     def test_once_a_second_it_is_from_the_very_beginning_again(
-        self, front: Front, clock: Clock, seconds: float, since: str | None
+        self, position: ScanPosition, clock: Clock, seconds: float, since: str | None
     ) -> None:
-        front.since(suspects=True)
-        front.reached("noon")
+        position.resume_from(include_expired_leases=True)
+        position.batch_ended_at("noon")
         clock.now += seconds
-        assert front.since(suspects=True) == since
-        assert front.since(suspects=True) == "noon"  # of several threads one looks
+        assert position.resume_from(include_expired_leases=True) == since
+        assert position.resume_from(include_expired_leases=True) == "noon"  # of several threads one looks
 
     @pytest.mark.parametrize(("took", "pause"), [(0.001, 1.0), (0.3, 3.0), (5.0, 10.0)])
     def test_looks_that_take_long_are_a_tenth_of_the_work_but_never_too_rare(
-        self, front: Front, clock: Clock, took: float, pause: float
+        self, position: ScanPosition, clock: Clock, took: float, pause: float
     ) -> None:
-        front.since(suspects=True)
-        front.reached("noon")
-        front.looked(took, suspects=True)
+        position.resume_from(include_expired_leases=True)
+        position.batch_ended_at("noon")
+        position.full_scan_took(took, include_expired_leases=True)
         clock.now += pause - 0.1
-        assert front.since(suspects=True) == "noon"
+        assert position.resume_from(include_expired_leases=True) == "noon"
         clock.now += 0.2
-        assert front.since(suspects=True) is None
+        assert position.resume_from(include_expired_leases=True) is None
 
-    def test_a_look_that_was_not_for_suspects_does_not_put_off_one_that_is(self, front: Front) -> None:
-        front.since(suspects=False)
-        front.reached("noon")
-        assert front.since(suspects=False) == "noon"
-        assert front.since(suspects=True) is None
+    def test_a_look_that_was_not_for_suspects_does_not_put_off_one_that_is(self, position: ScanPosition) -> None:
+        position.resume_from(include_expired_leases=False)
+        position.batch_ended_at("noon")
+        assert position.resume_from(include_expired_leases=False) == "noon"
+        assert position.resume_from(include_expired_leases=True) is None
 
 
 class TestClaims:
@@ -131,8 +135,8 @@ class TestClaims:
         expire_leases(events[0])
         assert ids(claimed(box, 3).events) == ids(events[3:6])
         clock.now += 1.1
-        suspect = claimed(box, 3)
-        assert (suspect.suspect, ids(suspect.events)) == (True, [events[0].id])
+        alone = claimed(box, 3)
+        assert (alone.from_expired_lease, ids(alone.events)) == (True, [events[0].id])
         assert ids(claimed(box, 3).events) == ids(events[6:])
 
     def test_a_suspect_never_shares_a_batch_that_was_filled_up(self, box: Outbox) -> None:
@@ -141,8 +145,8 @@ class TestClaims:
         fresh = emit_one()
         expire_leases(first[0])
         assert ids(claimed(box, 3).events) == [fresh.id]
-        suspect = claimed(box, 3)
-        assert (suspect.suspect, ids(suspect.events)) == (True, [first[0].id])
+        alone = claimed(box, 3)
+        assert (alone.from_expired_lease, ids(alone.events)) == (True, [first[0].id])
 
     def test_a_full_batch_is_one_statement_and_a_short_one_at_most_two(self, box: Outbox) -> None:
         emit_apart(7)
@@ -162,7 +166,10 @@ class TestOnPostgres:
         for _ in range(45):
             claimed(box, 100)
         box.database.execute_sql("VACUUM ANALYZE outbox_event")
-        far, near = rows_read(box, box.dialect.beginning), rows_read(box, box.front.since(suspects=True))
+        far, near = (
+            rows_read(box, box.dialect.beginning),
+            rows_read(box, box.scan_position.resume_from(include_expired_leases=True)),
+        )
         assert far > 4_000
         assert near < 1_200
 

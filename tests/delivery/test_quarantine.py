@@ -6,7 +6,7 @@ import pytest
 
 import outbox
 from outbox.core import Outbox
-from outbox.delivery import quarantine as solitude
+from outbox.delivery import quarantine
 from outbox.notify.notifier import Bell
 from outbox.storage.models import DELIVERED, SENDING
 from tests.conftest import Configure
@@ -70,7 +70,7 @@ class TestWhileAnotherBatchIsInFlight:
         assert stored(suspect).status == DELIVERED
 
     def test_it_does_not_wait_for_ever(self, configure: Configure, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(solitude, "PATIENCE_SECONDS", 0.01)
+        monkeypatch.setattr(quarantine, "PATIENCE_SECONDS", 0.01)
         box = configure(lease_seconds=0.5)  # and how often suspects are looked for
         busy = Busy()
         emit_one("slow")
@@ -81,7 +81,7 @@ class TestWhileAnotherBatchIsInFlight:
             assert stored(suspect).status == DELIVERED
 
     def test_one_that_takes_long_is_not_waited_for(self, box: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(solitude, "PATIENCE_SECONDS", 0.3)
+        monkeypatch.setattr(quarantine, "PATIENCE_SECONDS", 0.3)
         busy = Busy()
         emit_one("slow")
         try:
@@ -90,20 +90,20 @@ class TestWhileAnotherBatchIsInFlight:
             suspect = a_suspect(box, "quick")
             becomes_true(lambda: box.drain() == 1)
             assert stored(suspect).status == DELIVERED
-            assert not box.solitude.wait_until_empty(0)
+            assert not box.quarantine.wait_until_idle(0)
         finally:
             busy.gate.set()
 
     def test_one_that_has_just_begun_is_waited_for(self, box: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(solitude, "PATIENCE_SECONDS", PATIENCE_SECONDS)
-        monkeypatch.setattr(box.solitude, "_look_every", 0.0)
+        monkeypatch.setattr(quarantine, "PATIENCE_SECONDS", PATIENCE_SECONDS)
+        monkeypatch.setattr(box.quarantine, "_search_every", 0.0)
         busy = Busy()
         emit_one("slow")
         box.drain()
         passes(busy.begun)
         suspect = a_suspect(box, "quick")
         with at_work(box, busy.gate) as looking:
-            becomes_true(lambda: box.solitude._looking is not None)
+            becomes_true(lambda: box.quarantine._searching is not None)
             assert stored(suspect).attempts == 1
             busy.gate.set()
             assert looking.result()["processed"] == 1
@@ -114,7 +114,7 @@ class TestWhileASuspectIsInFlight:
     def test_nothing_else_is_claimed_here_and_what_was_turned_away_is_made_up_for(
         self, box: Outbox, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(solitude, "ALONE_SECONDS", PATIENCE_SECONDS)
+        monkeypatch.setattr(quarantine, "ALONE_SECONDS", PATIENCE_SECONDS)
         rung = Gate()
         box.bell = Bell(rung.set)
         busy = Busy()
@@ -135,7 +135,7 @@ class TestWhileASuspectIsInFlight:
     def test_others_are_claimed_beside_one_that_has_not_killed_its_worker_at_once(
         self, box: Outbox, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(solitude, "ALONE_SECONDS", 0.3)
+        monkeypatch.setattr(quarantine, "ALONE_SECONDS", 0.3)
         rung = Gate()
         busy = Busy()
         suspect = a_suspect(box, "slow")
@@ -149,8 +149,8 @@ class TestWhileASuspectIsInFlight:
             assert stored(suspect).status == SENDING
 
     def test_suspects_go_one_at_a_time_while_others_go_on(self, box: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(solitude, "ALONE_SECONDS", 0.0)
-        monkeypatch.setattr(solitude, "PATIENCE_SECONDS", 0.0)
+        monkeypatch.setattr(quarantine, "ALONE_SECONDS", 0.0)
+        monkeypatch.setattr(quarantine, "PATIENCE_SECONDS", 0.0)
         busy = Busy()
         a_suspect(box, "slow")
         with at_work(box, busy.gate):
@@ -166,8 +166,8 @@ class TestWhileASuspectIsInFlight:
     def test_one_that_takes_very_long_keeps_no_other_from_its_turn(
         self, configure: Configure, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(solitude, "ALONE_SECONDS", 0.01)
-        monkeypatch.setattr(solitude, "PATIENCE_SECONDS", 0.01)
+        monkeypatch.setattr(quarantine, "ALONE_SECONDS", 0.01)
+        monkeypatch.setattr(quarantine, "PATIENCE_SECONDS", 0.01)
         box = configure(lease_seconds=0.5)  # and how long it does
         busy = Busy()
         a_suspect(box, "slow")
@@ -180,17 +180,17 @@ class TestWhileASuspectIsInFlight:
 
 class TestWaitingUntilNothingIsInFlight:
     def test_it_is_true_at_once_where_nothing_is(self, box: Outbox) -> None:
-        assert box.solitude.wait_until_empty(PATIENCE_SECONDS)
+        assert box.quarantine.wait_until_idle(PATIENCE_SECONDS)
         emit_one()
         box.process_pending_events()
-        assert box.solitude.wait_until_empty(0)
+        assert box.quarantine.wait_until_idle(0)
 
     def test_what_goes_on_is_waited_for_so_long_and_no_longer(self, box: Outbox) -> None:
         busy = Busy()
         emit_one("slow")
         box.drain()
         try:
-            assert not box.solitude.wait_until_empty(0.05)
+            assert not box.quarantine.wait_until_idle(0.05)
         finally:
             busy.gate.set()
 
@@ -201,9 +201,9 @@ class TestWaitingUntilNothingIsInFlight:
         while box.drain():
             pass
         busy.gate.set()
-        assert box.solitude.wait_until_empty(PATIENCE_SECONDS)
+        assert box.quarantine.wait_until_idle(PATIENCE_SECONDS)
         assert {stored(event).status for event in events} == {DELIVERED}
 
     def test_a_claim_that_found_nothing_is_not_in_flight(self, box: Outbox) -> None:
         assert box.drain() == 0
-        assert box.solitude.wait_until_empty(0)
+        assert box.quarantine.wait_until_idle(0)
