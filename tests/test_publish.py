@@ -19,7 +19,6 @@ from playhouse.pool import PooledDatabase
 
 import outbox
 from outbox.core import Outbox
-from outbox.delivery.retry import ERROR_LENGTH
 from outbox.destinations.handler import Handler
 from outbox.settings import Settings
 from outbox.storage.connect import open_database
@@ -27,6 +26,7 @@ from outbox.storage.private_connection import can_have_one
 from outbox.storage.records import Process, Total
 from outbox.telemetry import process_reports as publish
 from outbox.telemetry.process_reports import SCHEDULER, WORKER, labels_as_text, labels_from_text
+from outbox.text import ERROR_LENGTH
 from outbox.throttle.delivery_mode import DeliveryMode
 from tests.conftest import Configure, Note
 from tests.crowd import at_once

@@ -21,7 +21,8 @@ from outbox.storage.dialect import CONNECTION_ERRORS
 from outbox.storage.models import FAILED, PENDING, SENDING
 from outbox.storage.records import Process, Total
 from outbox.telemetry.counters import BUCKETS, Labels
-from outbox.telemetry.process_reports import APPLICATION, CONSUMER, SCHEDULER, UP, WORKER, labels_from_text, plain
+from outbox.telemetry.process_reports import APPLICATION, CONSUMER, SCHEDULER, UP, WORKER, labels_from_text
+from outbox.text import clean_label
 
 
 class MissingPackage(SettingsError, ImportError):
@@ -166,7 +167,7 @@ def _add_times(
 def _known(alive: Iterable[Process]) -> list[str]:
     """What the workers that are there deliver to."""
     workers = (process for process in alive if process.kind in (WORKER, UP))
-    return sorted({plain(name) for process in workers for name in process.details.get("destinations", {})})
+    return sorted({clean_label(name) for process in workers for name in process.details.get("destinations", {})})
 
 
 def _gauges(view: Overview | None) -> Iterator[Metric]:
@@ -209,7 +210,7 @@ def _breakers(view: Overview | None) -> Metric:
         "outbox_breaker_open", "1 while a destination is left alone since it can't be reached.", labels=["destination"]
     )
     if view is not None:
-        is_open = {plain(name) for name, state in view.breakers.items() if state.get("open")}
+        is_open = {clean_label(name) for name, state in view.breakers.items() if state.get("open")}
         for destination in sorted({*_known(view.alive), *is_open}):
             family.add_metric([destination], int(destination in is_open))
     return family
@@ -223,7 +224,7 @@ def _absent(recorded: Iterable[RecordedDestination]) -> Metric:
     )
     for each in recorded:
         if not each.retired:
-            family.add_metric([plain(each.name)], int(not each.alive))
+            family.add_metric([clean_label(each.name)], int(not each.alive))
     return family
 
 

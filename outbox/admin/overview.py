@@ -14,11 +14,13 @@ from outbox.admin.queries import COUNT_CAP, Count, count
 from outbox.admin.story import duration
 from outbox.destinations.recorded_destinations import absent_names, read_recorded
 from outbox.operations.filters import Filter
-from outbox.storage import timestamp
+from outbox.storage import progress, timestamp
 from outbox.storage.models import DELIVERED, FAILED, PENDING, SENDING, OutboxEvent
+from outbox.storage.progress import ProgressEntry
 from outbox.storage.records import Minute, Process
 from outbox.telemetry.counters import BOUNDS, BUCKETS
 from outbox.telemetry.process_reports import MISSED_TURNS, SCHEDULER, UP, WORKER, labels_from_text
+from outbox.text import shorten
 
 if TYPE_CHECKING:
     from outbox.core import Outbox
@@ -208,23 +210,22 @@ def failures_by_cause(box: Outbox) -> tuple[Count, list[Failure]]:
         rows = box.dialect.select(query)
     causes: Counter[tuple[str, str]] = Counter()
     for row in rows[:FAILURES_LOOKED_AT]:
-        failed = {name: entry for name, entry in (row.progress or {}).items() if entry.get("state") == FAILED}
-        causes.update(_causes(failed, row.error_message))
+        causes.update(_causes(progress.failed(row.progress), row.error_message))
     told = [Failure(destination, error, events) for (destination, error), events in causes.most_common(FAILURES_TOLD)]
     return Count(min(len(rows), FAILURES_LOOKED_AT), len(rows) > FAILURES_LOOKED_AT), told
 
 
-def _causes(failed: Mapping[str, Mapping[str, Any]], message: str | None) -> Iterable[tuple[str, str]]:
+def _causes(failed: Mapping[str, ProgressEntry], message: str | None) -> Iterable[tuple[str, str]]:
     if not failed:
         return [("", _alike(message or ""))]
-    return [(name, _alike(str(entry.get("error", "")))) for name, entry in failed.items()]
+    return [(name, _alike("" if entry.error is None else entry.error)) for name, entry in failed.items()]
 
 
 def _alike(error: str) -> str:
     """Errors that differ in an id or a number only are one."""
     text = re.sub(r"\b[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}\b", "…", error)
     text = re.sub(r"\d{4,}", "…", text)
-    return text if len(text) <= ERROR_LENGTH else text[: ERROR_LENGTH - 1] + "…"
+    return shorten(text, ERROR_LENGTH)
 
 
 def processes(box: Outbox) -> list[Process]:

@@ -13,10 +13,10 @@ from uuid import UUID
 
 from outbox.delivery.audience import names_of
 from outbox.destinations.recorded_destinations import read_recorded
-from outbox.events.encoding import is_storable
 from outbox.operations.filters import Condition, Filter
 from outbox.storage.ids import as_uuid
 from outbox.storage.models import DELIVERED, FAILED, OutboxEvent
+from outbox.text import is_storable
 
 if TYPE_CHECKING:
     from outbox.core import Outbox

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
-from outbox.delivery.retry import OTHERS
 from outbox.settings import Settings
-from outbox.storage import timestamp
 from outbox.storage.models import DELIVERED, FAILED, OutboxEvent
+from outbox.storage.progress import OTHERS, parse
 
 # A unit, its seconds, and the next smaller one.
 UNITS = (("d", 86_400, "h", 3_600), ("h", 3_600, "min", 60), ("min", 60, "s", 1), ("s", 1, "ms", 1))
@@ -30,16 +28,16 @@ class Stop:
 
 def stops(event: OutboxEvent, had_by: Sequence[str]) -> list[Stop]:
     """Return where it has been and where it has yet to go; `had_by` are the names that a delivered event keeps."""
-    progress: Mapping[str, Mapping[str, Any]] = event.progress or {}
+    progress = parse(event.progress)
     if not progress:
         return [Stop(name, DELIVERED, None, None, None) for name in had_by]
     return [
         Stop(
             destination=name,
-            state=str(entry.get("state", "")),
-            attempts=int(entry.get("attempts", 0)),
-            not_before=None if "not_before" not in entry else timestamp.from_database(entry["not_before"]),
-            error=entry.get("error"),
+            state=entry.state,
+            attempts=entry.attempts,
+            not_before=entry.not_before,
+            error=entry.error,
         )
         for name, entry in progress.items()
         if name != OTHERS

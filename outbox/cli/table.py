@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from outbox.storage.models import OutboxEvent
+from outbox.text import printable, shorten
 
 GAP = "  "
 # A column is never cut to less than this.
@@ -48,7 +49,7 @@ def seconds(moment: datetime | None) -> str:
 
 def one_line(text: object) -> str:
     """Nothing in it moves the cursor or changes the colour: what it says may come from anybody."""
-    return "".join(char if char.isprintable() else " " for char in str(text))
+    return printable(str(text), " ")
 
 
 def _cell(value: object) -> str:
@@ -58,8 +59,7 @@ def _cell(value: object) -> str:
 
 
 def _fit(text: str, width: int, *, right: bool) -> str:
-    if len(text) > width:
-        text = text[: width - 1] + "…"
+    text = shorten(text, width)
     return text.rjust(width) if right else text.ljust(width)
 
 

@@ -17,6 +17,7 @@ from outbox.errors import InvalidMessage, SchemaError, Unavailable, describe
 from outbox.events.event import Event
 from outbox.inbox.inbox import MARK
 from outbox.telemetry import tracing
+from outbox.text import one_line
 
 if TYPE_CHECKING:
     from outbox.core import Outbox
@@ -90,7 +91,7 @@ class EntryProcessor:
         except CALL_ERRORS as error:
             if not is_outage(error):
                 return handler.outcome_of(event, error)
-            text = " ".join(describe(error).split())  # libpq speaks in several lines
+            text = one_line(describe(error))
             if self._server.ended(session, error):
                 return Retry(SESSION_ENDED.format(error=text))
             raise DatabaseLost(text) from error

@@ -19,8 +19,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from uuid import UUID
 
-from outbox.delivery.retry import Standing
 from outbox.events.event import Event
+from outbox.storage.progress import ProgressEntry
 from outbox.storage.timestamp import DatabaseClock
 
 
@@ -34,15 +34,15 @@ class Delivery:
     """
 
     event: Event
-    standings: dict[str, Standing]
+    progress: dict[str, ProgressEntry]
     awaited: tuple[str, ...] = ()
     begun: tuple[str, ...] = ()
     deferred: bool = False
     audience: int | None = None
 
-    def heard(self, name: str, standing: Standing) -> bool:
+    def heard(self, name: str, entry: ProgressEntry) -> bool:
         """One destination is done with it, or won't begin; whether that was the last."""
-        self.standings[name] = standing
+        self.progress[name] = entry
         if len(self.awaited) == 1 and name in self.awaited:
             self.awaited = ()
         else:
@@ -108,19 +108,19 @@ class Batch:
                 delivery.begun += (name,)
             return True
 
-    def answer(self, delivery: Delivery, name: str, standing: Standing) -> None:
+    def answer(self, delivery: Delivery, name: str, entry: ProgressEntry) -> None:
         """A destination that had begun is done with the event."""
         with self._lock:
-            if delivery.heard(name, standing):
+            if delivery.heard(name, entry):
                 self._finish(delivery)
 
-    def put_off(self, delivery: Delivery, name: str, standing: Standing) -> None:
+    def put_off(self, delivery: Delivery, name: str, entry: ProgressEntry) -> None:
         """A destination is not given the event now; unless it went back already."""
         with self._lock:
             position = delivery.event.position
             if position in self._unbegun or position in self._begun:
                 delivery.deferred = True
-                if delivery.heard(name, standing):
+                if delivery.heard(name, entry):
                     self._finish(delivery)
 
     def finish(self, delivery: Delivery) -> None:
@@ -181,7 +181,7 @@ class Batch:
     def _put_off(self, delivery: Delivery) -> None:
         """Whoever has not begun with the event won't: those who have don't wait for them."""
         for name in delivery.awaited:
-            if name not in delivery.begun and delivery.heard(name, delivery.standings[name].put_off(self.clock.now())):
+            if name not in delivery.begun and delivery.heard(name, delivery.progress[name].still_due(self.clock.now())):
                 self._finish(delivery)
 
     def _finish(self, delivery: Delivery) -> None:

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from outbox.delivery.retry import clean
 from outbox.errors import describe
 from outbox.telemetry.counters import Counters
+from outbox.text import clean_error, one_line
 
 ERROR_LENGTH = 200
 
@@ -42,7 +42,7 @@ class DrainFailures:
             if self._in_a_row == 0:
                 self._since = time.monotonic()
             self._in_a_row += 1
-            self._error = " ".join(clean(describe(error)).split())[:ERROR_LENGTH]
+            self._error = one_line(clean_error(describe(error)))[:ERROR_LENGTH]
 
     def report(self) -> dict[str, Any]:
         """Return what is published: nothing, if the last drain went well."""

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from outbox.delivery import retry
 from outbox.delivery.audience import Audience
 from outbox.delivery.batch import Delivery
-from outbox.delivery.retry import NEW, NOBODY, Standing
 from outbox.destinations.outcome import DELIVERED_OUTCOME, Failed, Outcome, Retry
 from outbox.destinations.protocol import Destination
 from outbox.destinations.recorded_destinations import Snapshot
 from outbox.errors import Unavailable
 from outbox.events.event import Event
 from outbox.storage.models import FAILED
+from outbox.storage.progress import NEW, NOBODY, NOT_REGISTERED, OTHERS, ProgressEntry, not_registered, parse
 
 if TYPE_CHECKING:
     from outbox.core import Outbox
@@ -25,32 +26,32 @@ logger = logging.getLogger("outbox")
 
 
 def plan(box: Outbox, event: Event, audience: Audience, now: datetime) -> tuple[Delivery, Sequence[Destination]]:
-    """Return the event with its standings so far, and the destinations to call now."""
+    """Return the event with its progress so far, and the destinations to call now."""
     destinations, names, absent, id, recorded = audience
     if destinations and not absent and not event.from_expired_lease and not event.has_progress:
         # The usual: no destination has had it yet, and all that want it are registered here.
         return Delivery(event, dict.fromkeys(names, NEW), names, audience=id), destinations
-    standings = {name: Standing.from_json(entry) for name, entry in event.progress.items()}
+    progress = parse(event.progress)
     if destinations or absent:
-        standings.pop(NOBODY, None)
-    _hand_over(recorded, standings, (*names, *absent))
-    delivery = Delivery(event, standings)
+        progress.pop(NOBODY, None)
+    _hand_over(recorded, progress, (*names, *absent))
+    delivery = Delivery(event, progress)
     # The first claim was shared with a batch, and says nothing about a single event; only one alone does.
     if event.from_expired_lease and event.claims > max(event.max_attempts, 2):
         _fail_unsent(delivery, (*names, *absent))
         return delivery, []
     for name in (*names, *absent):
-        standings.setdefault(name, standings.get(retry.OTHERS, NEW))
+        progress.setdefault(name, progress.get(OTHERS, NEW))
     _leave_to_others(box, delivery, audience, now)
     _decide_for_the_missing(box, delivery, (*names, *absent), now)
-    if standings.keys() - {NOBODY} == set(names):
+    if progress.keys() - {NOBODY} == set(names):
         delivery.audience = id
-    due = [destination for destination in destinations if standings[destination.name].is_due(now)]
+    due = [destination for destination in destinations if progress[destination.name].is_due(now)]
     delivery.awaited = tuple(destination.name for destination in due)
     return delivery, due
 
 
-def _hand_over(recorded: Snapshot, standings: dict[str, Standing], wanted: Collection[str]) -> None:
+def _hand_over(recorded: Snapshot, progress: dict[str, ProgressEntry], wanted: Collection[str]) -> None:
     """Bring what earlier plans have written to the destinations of today.
 
     A successor goes on where the one that it replaces stopped. What is open for a destination that is retired, or that
@@ -58,31 +59,31 @@ def _hand_over(recorded: Snapshot, standings: dict[str, Standing], wanted: Colle
     """
     handed_over: set[str] = set()
     # What is open comes first: one that replaces several makes up for those that had not ended.
-    for name in sorted(standings, key=lambda name: not standings[name].open):
+    for name in sorted(progress, key=lambda name: not progress[name].is_open):
         if name in wanted:
-            standings[name] = standings[name].reopened()
+            progress[name] = progress[name].reopened()
             continue
         heir = recorded.successor_of(name)
         if heir in wanted:
-            before = standings.pop(name).reopened()
-            if heir not in handed_over and _is_untried(standings.get(heir)):
-                standings[heir] = before
+            before = progress.pop(name).reopened()
+            if heir not in handed_over and _is_untried(progress.get(heir)):
+                progress[heir] = before
                 handed_over.add(heir)
-        elif standings[name].open and name in recorded.by_name:
-            standings[name] = standings[name].retired()
+        elif progress[name].is_open and name in recorded.by_name:
+            progress[name] = progress[name].retired()
 
 
-def _is_untried(standing: Standing | None) -> bool:
-    return standing is None or (standing.open and standing.attempts == standing.waits == 0)
+def _is_untried(entry: ProgressEntry | None) -> bool:
+    return entry is None or (entry.is_open and entry.attempts == entry.waits == 0)
 
 
 def _leave_to_others(box: Outbox, delivery: Delivery, audience: Audience, now: datetime) -> None:
     """Put off what this worker lacks and others have recorded: another worker delivers it."""
     for name in audience.absent:
-        standing = delivery.standings[name]
-        if standing.is_due(now):
+        entry = delivery.progress[name]
+        if entry.is_due(now):
             is_running = audience.recorded.is_running(name)
-            delivery.standings[name] = standing.left_to_another_worker(now, is_running=is_running)
+            delivery.progress[name] = retry.after_absence(entry, now, is_running=is_running)
             delivery.deferred = True
             box.warn_once(
                 f"Events wait for the destination {name}, which other workers have recorded and this process does not "
@@ -92,7 +93,7 @@ def _leave_to_others(box: Outbox, delivery: Delivery, audience: Audience, now: d
 
 def unplannable(box: Outbox, event: Event, now: datetime, error: str) -> Delivery:
     """An event that can't even be looked up: it costs an attempt, and in the end it fails."""
-    before = Standing(attempts=event.claims - 1)
+    before = ProgressEntry(attempts=event.claims - 1)
     return Delivery(event, {NOBODY: retry.after(before, Retry(error), now, event.max_attempts, box.settings)})
 
 
@@ -101,26 +102,23 @@ def _fail_unsent(delivery: Delivery, wanted: Collection[str]) -> None:
     event = delivery.event
     attempts = event.claims - 1
     error = f"the worker died, or lost its lease, during attempt {attempts}; not sent again"
-    for name in {*(wanted or [NOBODY]), *delivery.standings}:
-        if delivery.standings.get(name, Standing()).open:
-            delivery.standings[name] = Standing(state=FAILED, attempts=attempts, error=error)
+    for name in {*(wanted or [NOBODY]), *delivery.progress}:
+        if delivery.progress.get(name, ProgressEntry()).is_open:
+            delivery.progress[name] = ProgressEntry(state=FAILED, attempts=attempts, error=error)
 
 
 def _decide_for_the_missing(box: Outbox, delivery: Delivery, wanted: Collection[str], now: datetime) -> None:
     """Settle what is open for names that neither this process nor the table has, and events that no name wants."""
-    event, standings = delivery.event, delivery.standings
-    missing = [name for name, standing in standings.items() if standing.open and name not in wanted]
-    if not wanted and not standings:
+    event, progress = delivery.event, delivery.progress
+    missing = [name for name, entry in progress.items() if entry.is_open and name not in wanted]
+    if not wanted and not progress:
         missing = [NOBODY]
-        standings[NOBODY] = Standing()
+        progress[NOBODY] = ProgressEntry()
     for name in missing:
-        if standings[name].is_due(now):
-            outcome = Unavailable(_not_registered(name)) if wanted else _outcome_for_missing(box, event, name)
-            standings[name] = retry.after(standings[name], outcome, now, event.max_attempts, box.settings)
-
-
-def _not_registered(name: str) -> str:
-    return f"{name!r} is not registered in this worker"
+        if progress[name].is_due(now):
+            outcome = Unavailable(not_registered(name)) if wanted else _outcome_for_missing(box, event, name)
+            entry = retry.after(progress[name], outcome, now, event.max_attempts, box.settings)
+            progress[name] = replace(entry, reason=NOT_REGISTERED) if entry.is_open else entry
 
 
 def _outcome_for_missing(box: Outbox, event: Event, name: str) -> Outcome:
@@ -139,7 +137,7 @@ def _outcome_for_missing(box: Outbox, event: Event, name: str) -> Outcome:
             f"(dramatiq jobs your.module), or declare outbox.ignore({event.event_type!r})"
         )
     else:
-        error = _not_registered(name)
+        error = not_registered(name)
     match box.settings.unhandled:
         case "deliver":
             return DELIVERED_OUTCOME

@@ -20,6 +20,7 @@ from outbox.events.event import Event
 from outbox.storage import timestamp
 from outbox.storage.dialect import CONNECTION_ERRORS
 from outbox.storage.models import DELIVERED, FAILED, PENDING
+from outbox.storage.progress import PLACEHOLDERS, RETIRED, encode
 from outbox.telemetry import logs
 
 if TYPE_CHECKING:
@@ -33,8 +34,6 @@ Settled = tuple[Delivery, retry.Verdict]
 RETRY_SECONDS = 0.2
 # What is due within this time this process keeps in mind; sweeps find the rest.
 REMEMBERED_SECONDS = 10.0
-# Stand in `progress` for destinations, and are none.
-NO_NAMES = (retry.NOBODY, retry.OTHERS)
 
 
 def settle(box: Outbox, batch: Batch) -> None:
@@ -55,7 +54,7 @@ def _write(box: Outbox, batch: Batch) -> None:
     plain: list[Delivery] = []
     others: list[Settled] = []
     for delivery in finished:
-        verdict = retry.verdict(delivery.standings)
+        verdict = retry.verdict(delivery.progress)
         usual = verdict.status == DELIVERED and verdict.attempts == delivery.event.claims
         if usual and delivery.audience is not None:
             plain.append(delivery)
@@ -90,7 +89,7 @@ def _write_delivered(box: Outbox, batch: Batch, plain: list[Delivery]) -> int:
 def _audience(box: Outbox, delivery: Delivery) -> int:
     """Return the number of the names that have the event."""
     return box.audiences.id_of(
-        name for name, standing in delivery.standings.items() if standing.state == DELIVERED and name not in NO_NAMES
+        name for name, entry in delivery.progress.items() if entry.state == DELIVERED and name not in PLACEHOLDERS
     )
 
 
@@ -134,13 +133,12 @@ def _row(box: Outbox, batch: Batch, delivery: Delivery, verdict: retry.Verdict) 
     """The parameters of SETTLED, in its order."""
     due = None if verdict.next_attempt_at is None else timestamp.to_text(verdict.next_attempt_at)
     has_ended_well = verdict.status == DELIVERED
-    retired = any(standing.state == retry.RETIRED for standing in delivery.standings.values())
-    progress = retry.to_progress(delivery.standings, delivery.event.scheduled_at)
+    retired = any(entry.state == RETIRED for entry in delivery.progress.values())
     return (
         verdict.status,
         verdict.attempts,
         due,
-        None if has_ended_well and not retired else json.dumps(progress),
+        None if has_ended_well and not retired else encode(delivery.progress, delivery.event.scheduled_at),
         verdict.error,
         has_ended_well,
         _audience(box, delivery) if has_ended_well else None,
@@ -199,7 +197,7 @@ def _was_refused(delivery: Delivery) -> bool:
     """Return whether a destination was tried and did not take it. What was put off untried is reported once."""
     if not delivery.deferred:
         return True
-    return any(delivery.standings[name].open for name in delivery.begun)
+    return any(delivery.progress[name].is_open for name in delivery.begun)
 
 
 def _count(box: Outbox, batch: Batch, **counts: int) -> None:
@@ -209,7 +207,7 @@ def _count(box: Outbox, batch: Batch, **counts: int) -> None:
 
 def _fields(delivery: Delivery, verdict: retry.Verdict) -> dict[str, object]:
     event = delivery.event
-    unfinished = {name: standing for name, standing in delivery.standings.items() if standing.state != DELIVERED}
+    unfinished = {name: entry for name, entry in delivery.progress.items() if entry.state != DELIVERED}
     return logs.fields(
         event_id=event.id,
         event_type=event.event_type,

@@ -25,6 +25,7 @@ from outbox.destinations.protocol import Destination, Lease
 from outbox.errors import Unavailable, describe
 from outbox.events.event import Event
 from outbox.storage.dialect import CONNECTION_ERRORS
+from outbox.storage.progress import ProgressEntry, delivered
 from outbox.telemetry import tracing
 from outbox.telemetry.counters import Labels
 from outbox.throttle.delivery_mode import DeliveryMode
@@ -190,7 +191,7 @@ class Share:
     def _put_off_without_connection(self) -> None:
         now, outcome = self._batch.clock.now(), Unavailable(POOL_EXHAUSTED, not_before=POOL_EXHAUSTED_WAIT)
         for delivery in self.deliveries:
-            later = retry.after(delivery.standings[self.name], outcome, now, 0, self._box.settings)
+            later = retry.after(delivery.progress[self.name], outcome, now, 0, self._box.settings)
             self._batch.put_off(delivery, self.name, later)
 
     def _wait(self) -> None:
@@ -211,7 +212,7 @@ class Share:
                 continue
             # Destinations side by side must not share what is counted per destination.
             event = delivery.event if len(delivery.awaited) == 1 else copy.copy(delivery.event)
-            event.attempt = delivery.standings[self.name].attempts + 1
+            event.attempt = delivery.progress[self.name].attempts + 1
             self._begun[event.position] = delivery, time.monotonic()
             if self._tracer is not None:
                 tracing.begin(self._tracer, event, self._destination)
@@ -230,12 +231,12 @@ class Share:
         return Retry("a transaction was left open; it was rolled back")
 
     def _record(self, delivery: Delivery, begun_at: float, outcome: Outcome, permit: Permit | None) -> None:
-        standing = delivery.standings[self.name]
+        entry = delivery.progress[self.name]
         if isinstance(outcome, Delivered):
-            reached = retry.delivered(standing.attempts + 1)
+            reached = delivered(entry.attempts + 1)
         else:
             now = self._batch.clock.now()
-            reached = retry.after(standing, outcome, now, delivery.event.max_attempts, self._box.settings)
+            reached = retry.after(entry, outcome, now, delivery.event.max_attempts, self._box.settings)
         self._batch.answer(delivery, self.name, reached)
         answered_at = time.monotonic()
         if permit is not None:  # how long a call went on until it was interrupted says nothing about the destination
@@ -270,15 +271,15 @@ class Share:
         now = self._batch.clock.now()
         left_alone = permit.answer.open or permit.withdrawn
         for number, delivery in enumerate(deliveries):
-            standing = delivery.standings[self.name]
+            entry = delivery.progress[self.name]
             if left_alone:
-                later = retry.after(standing, self._unreached(standing, permit), now, 0, self._box.settings)
+                later = retry.after(entry, self._unreached(entry, permit), now, 0, self._box.settings)
             else:
-                later = standing.postponed(now + timedelta(seconds=permit.answer.turn(number)))
+                later = entry.postponed(now + timedelta(seconds=permit.answer.turn(number)))
             self._batch.put_off(delivery, self.name, later)
 
-    def _unreached(self, standing: retry.Standing, permit: Permit) -> Unavailable:
-        usual = min(retry.backoff(standing.waits + 1, self._box.settings), timedelta(seconds=LEFT_ALONE_SECONDS))
+    def _unreached(self, entry: ProgressEntry, permit: Permit) -> Unavailable:
+        usual = min(retry.backoff(entry.waits + 1, self._box.settings), timedelta(seconds=LEFT_ALONE_SECONDS))
         at_least = timedelta(seconds=permit.answer.wait)
         return Unavailable(
             "not tried: it could not be reached, and is left alone for a while", not_before=max(usual, at_least)

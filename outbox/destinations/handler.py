@@ -26,7 +26,7 @@ logger = logging.getLogger("outbox")
 POOL_EXHAUSTED = "the connection pool had no connection left: raise its max_connections (`outbox doctor` says to what)"
 POOL_EXHAUSTED_WAIT = timedelta(seconds=10)
 
-__all__ = ["CALL_ERRORS", "Function", "Handler", "describe"]
+__all__ = ["CALL_ERRORS", "Function", "Handler"]
 
 Function = Callable[[Event], Any]
 

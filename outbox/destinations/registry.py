@@ -15,8 +15,8 @@ from outbox.destinations.handler import Function, Handler
 from outbox.destinations.limits import Limits
 from outbox.destinations.protocol import Destination
 from outbox.errors import RegistrationError
-from outbox.events.encoding import is_storable
 from outbox.storage.models import KEY_LENGTH
+from outbox.text import is_storable
 
 F = TypeVar("F", bound=Function)
 

@@ -14,12 +14,13 @@ from uuid import UUID
 
 from outbox.errors import DuplicateEvent, EventNotStored, InvalidEvent, TransactionRequired
 from outbox.events.context import in_force
-from outbox.events.encoding import check_text, encode_object
+from outbox.events.encoding import encode_object
 from outbox.storage import timestamp
 from outbox.storage.dialect import AT_ONCE
 from outbox.storage.ids import uuid7
 from outbox.storage.models import CONTEXT_LENGTH, EVENT, KEY_LENGTH, NAME_LENGTH, PENDING, Encoded, OutboxEvent
 from outbox.telemetry import tracing
+from outbox.text import check_text
 
 if TYPE_CHECKING:
     from outbox.core import Outbox

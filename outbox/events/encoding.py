@@ -29,15 +29,6 @@ _BRACKETS_AND_STRINGS = re.compile(r'[\[\]{}]|"[^"\\]*(?:\\.[^"\\]*)*"')
 _ESCAPED_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 
 
-def is_storable(text: str) -> bool:
-    """No NUL and no lone surrogates: what PostgreSQL and UTF-8 can't hold."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return "\x00" not in text
-
-
 def encode_object(value: object, field: str, limit: int) -> str:
     """The JSON text of a mapping or dataclass, at most `limit` bytes long; None is the empty object."""
     if value is None:
@@ -61,24 +52,6 @@ def encode_object(value: object, field: str, limit: int) -> str:
     if size > limit:
         raise InvalidEvent(f"{field} is {size} bytes of JSON; the limit is {limit} (OUTBOX_MAX_PAYLOAD_BYTES).")
     return text
-
-
-def check_text(value: str, field: str, most: int) -> str:
-    """A name or key: text of 1 to `most` characters that every database can store."""
-    if not isinstance(value, str):
-        raise InvalidEvent(f"{field} must be text, not {_kind(value)}.")
-    if not value:
-        raise InvalidEvent(f"{field} must not be empty.")
-    if len(value) > most:
-        raise InvalidEvent(f"{field} is {len(value)} characters long; the limit is {most}.")
-    if "\x00" in value:
-        raise InvalidEvent(f"{field} contains a NUL character, which PostgreSQL can't store.")
-    if not value.isascii():
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            raise InvalidEvent(f"{field} contains a lone surrogate, which UTF-8 can't carry.") from None
-    return str.__str__(value)  # the text itself, also of an Enum's member
 
 
 def _culprit(value: Any, path: str) -> str | None:

@@ -7,8 +7,7 @@ from datetime import datetime
 from typing import Any, Self
 from uuid import UUID
 
-from outbox.delivery import retry
-from outbox.storage import timestamp
+from outbox.storage import progress, timestamp
 from outbox.storage.dialect import Row
 from outbox.storage.ids import as_uuid
 
@@ -156,8 +155,8 @@ class Event:
     @property
     def scheduled_at(self) -> datetime | None:
         """When it was first due, unless that was when it was emitted."""
-        found = retry.first_due_in(self.progress)
-        if found is None and not retry.was_put_off(self.progress):
+        found = progress.first_due_at(self.progress)
+        if found is None and not progress.was_put_off(self.progress):
             found = timestamp.from_database(self.due_at)
         return None if found == self.created_at else found
 

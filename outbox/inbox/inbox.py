@@ -23,11 +23,11 @@ import peewee
 
 from outbox.destinations.handler_result import check_handler_result
 from outbox.errors import InvalidEvent, InvalidMessage, RegistrationError, Signal, TransactionRequired
-from outbox.events.encoding import check_text
 from outbox.storage import retention, schema
 from outbox.storage.dialect import Dialect
 from outbox.storage.models import KEY_LENGTH
 from outbox.telemetry.counters import Counters
+from outbox.text import check_text
 
 logger = logging.getLogger("outbox")
 

@@ -8,26 +8,26 @@ in the same transactions.
 from __future__ import annotations
 
 import functools
-import json
 import operator
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 import peewee
 
 from outbox.admin.queries import COUNT_CAP, Count
 from outbox.delivery.audience import names_of
-from outbox.delivery.retry import OTHERS, WAITING, clean
 from outbox.destinations.event_filter import Pattern
 from outbox.destinations.recorded_destinations import read_recorded
 from outbox.errors import RegistrationError
 from outbox.operations import audit
 from outbox.operations.filters import Condition, Filter
+from outbox.storage import progress
 from outbox.storage.ids import as_uuid
-from outbox.storage.models import DELIVERED, OutboxEvent
+from outbox.storage.models import OutboxEvent
+from outbox.text import clean_error
 
 if TYPE_CHECKING:
     from outbox.core import Outbox
@@ -126,15 +126,9 @@ def retry_failed_events(
 
 def _retry(box: Outbox, rows: Rows) -> int:
     put_back = box.dialect.statements.put_back
-    return sum(int(box.dialect.run(put_back, (_anew(row.progress), box.dialect.id(row.id))).rowcount) for row in rows)
-
-
-def _anew(progress: Mapping[str, Any] | None) -> str | None:
-    """Who has it keeps it; the others start again, by name, so that a worker that lacks one knows it."""
-    if not progress:
-        return None
-    return json.dumps(
-        {name: entry if entry.get("state") == DELIVERED else {"state": WAITING} for name, entry in progress.items()}
+    return sum(
+        int(box.dialect.run(put_back, (progress.started_again(row.progress), box.dialect.id(row.id))).rowcount)
+        for row in rows
     )
 
 
@@ -144,7 +138,7 @@ def _delete(box: Outbox, rows: Rows) -> int:
 
 def failing(reason: str) -> Action:
     """Give up on events that are waiting; one that is being delivered right now is left alone."""
-    text = clean(f"given up by hand: {reason}" if reason else "given up by hand")
+    text = clean_error(f"given up by hand: {reason}" if reason else "given up by hand")
     return Action(
         "fail", _is_waiting, lambda box, rows: _run(box, box.dialect.statements.fail_by_hand, rows, before=(text,))
     )
@@ -176,8 +170,8 @@ def _replay_to(box: Outbox, rows: Rows, destination: str) -> int:
     hit = 0
     for number, group in groups.items():
         had_it = audiences.get(number, ()) if number is not None else ()
-        progress = {name: {"state": DELIVERED} for name in (*had_it, OTHERS)} | {destination: {"state": WAITING}}
-        hit += _run(box, box.dialect.statements.replay, group, before=(json.dumps(progress),))
+        text = progress.replayed_to(destination, had_it)
+        hit += _run(box, box.dialect.statements.replay, group, before=(text,))
     return hit
 
 

@@ -10,10 +10,10 @@ from uuid import UUID
 import peewee
 
 from outbox.errors import SettingsError
-from outbox.events.encoding import is_storable
-from outbox.storage import timestamp
+from outbox.storage import progress, timestamp
 from outbox.storage.ids import first_uuid7_of
 from outbox.storage.models import DELIVERED, FAILED, PENDING, SENDING, STATUSES, OutboxEvent
+from outbox.text import is_storable
 
 # Ids are made by the emitters' clocks, and times of creation by the database's: so far may they be apart. (Further, and
 # a filter by time misses the event; nothing else does.)
@@ -77,7 +77,7 @@ class Filter:
         if self.status is not None:
             found += status_is(self.status)
         if self.destination is not None:
-            found.append(_is_open_at(self.destination, database))
+            found.append(progress.lacks_it(self.destination, database))
         if self.error is not None:
             found.append(event.error_message.contains(self.error))
         if self.since is not None:
@@ -108,17 +108,6 @@ def status_is(status: str) -> list[Condition]:
             return [event.next_attempt_at.is_null(), event.delivered_at.is_null()]
         case _:
             return [event.next_attempt_at.is_null(False), event.status == status]
-
-
-def _is_open_at(name: str, database: peewee.Database) -> Condition:
-    """The destination is known to be without the event: it failed there, or waits for its next attempt."""
-    if isinstance(database, peewee.SqliteDatabase):
-        return peewee.SQL(
-            "EXISTS (SELECT 1 FROM json_each(progress) AS p WHERE p.key = ? AND "
-            "json_extract(p.value, '$.state') <> 'delivered')",
-            (name,),
-        )
-    return peewee.SQL("(progress -> %s ->> 'state') <> 'delivered'", (name,))
 
 
 def _plain(value: Any) -> Any:

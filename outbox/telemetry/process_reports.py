@@ -26,13 +26,13 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from outbox.delivery.pool_size import PoolSize
-from outbox.delivery.retry import clean
 from outbox.destinations.description import description
 from outbox.destinations.registry import Registry
 from outbox.settings import Settings
 from outbox.storage.dialect import CONNECTION_ERRORS
 from outbox.storage.private_connection import can_have_one, private_connection
 from outbox.telemetry.counters import Labels, Series
+from outbox.text import clean_json, clean_label
 from outbox.throttle.gates import Gates
 from outbox.version import __version__
 
@@ -57,7 +57,6 @@ LOCK_SECONDS = 2.0
 # A fork waits this long for what is being published: its connection is none of the child's.
 FORK_SECONDS = 1.0
 # Names are the user's: what is longer is cut off.
-LABEL_LENGTH = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +151,7 @@ class Publisher:
         details["drain_failures"] = self._drain_failures.report()
         details["pool"] = None if self.pool_size is None else self.pool_size.to_json()
         if self.broker_error is not None:
-            details["broker_error"] = plain(self.broker_error)
+            details["broker_error"] = clean_label(self.broker_error)
         if self._unsure is not None:
             self._send(self._unsure, who, details)
         self._number += 1
@@ -165,7 +164,7 @@ class Publisher:
         with dialect.all_or_nothing():
             if dialect.name == "postgres":
                 dialect.run("SELECT set_config('lock_timeout', %s, true)", (f"{LOCK_SECONDS:g}s",))
-            row = (*who, json.dumps(storable(details) | {"parcel": parcel.number}), parcel.number)
+            row = (*who, json.dumps(clean_json(details) | {"parcel": parcel.number}), parcel.number)
             new = dialect.run(dialect.statements.process_seen, row).rowcount
             if new and parcel.counts:
                 dialect.run(dialect.statements.totals, (_as_json(parcel.counts),))
@@ -219,40 +218,15 @@ def details_of(settings: Settings, registry: Registry, gates: Gates) -> dict[str
     }
 
 
-def storable(value: object) -> Any:
-    """Return the value as JSON that every database keeps: names and errors are whatever users and receivers made them.
-
-    A single NUL, NaN or object without a JSON form would otherwise be refused, and nothing would be published any more.
-    """
-    match value:
-        case None | bool() | int():
-            return value
-        case float():
-            return value if math.isfinite(value) else None
-        case Mapping():
-            return {clean(str(name)): storable(each) for name, each in value.items()}
-        case list() | tuple() | set() | frozenset():
-            return [storable(each) for each in value]
-    return clean(str(value))
-
-
 def labels_as_text(labels: Labels) -> str:
     """As they are kept: a JSON object, always in the same order."""
     if not labels:
         return ""
-    return json.dumps({name: plain(value) for name, value in sorted(labels)}, separators=(",", ":"))
+    return json.dumps({name: clean_label(value) for name, value in sorted(labels)}, separators=(",", ":"))
 
 
 def labels_from_text(text: str) -> Labels:
     return tuple(sorted(json.loads(text).items())) if text else ()
-
-
-def plain(text: str) -> str:
-    """What every database keeps: without NUL and lone surrogates, and not too long, escapes included."""
-    text = text.replace("\0", "").encode(errors="replace").decode()[:LABEL_LENGTH]
-    while len(json.dumps(text)) > 2 * LABEL_LENGTH:
-        text = text[:-1]
-    return text
 
 
 def _as_json(counts: Mapping[Series, float]) -> str:

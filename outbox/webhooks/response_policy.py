@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from outbox.destinations.outcome import DELIVERED_OUTCOME, Failed, Outcome, Retry
 from outbox.errors import RegistrationError, Unavailable
+from outbox.text import one_line, printable
 from outbox.webhooks import retry_after
 from outbox.webhooks.redaction import Redaction
 from outbox.webhooks.transport.protocol import NoResponse, NotSent, Response, SendResult
@@ -65,8 +66,7 @@ class ResponsePolicy:
 
     def _shown(self, text: str, most: int = EXCERPT_LENGTH) -> str:
         """Somebody else's text on one line of ours: without what is confidential, and only then cut."""
-        line = " ".join(self._confidential.redact(text).split())
-        return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in line[:most])
+        return printable(one_line(self._confidential.redact(text))[:most])
 
 
 def _statuses(name: str, statuses: object) -> frozenset[int]:

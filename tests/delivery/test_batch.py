@@ -6,11 +6,11 @@ import pytest
 
 from outbox.core import Outbox
 from outbox.delivery.batch import Batch, Delivery
-from outbox.delivery.retry import Standing
 from outbox.storage.models import DELIVERED
+from outbox.storage.progress import ProgressEntry
 from tests.table import claimed, emit, ids
 
-GOT_IT = Standing(state=DELIVERED, attempts=1)
+GOT_IT = ProgressEntry(state=DELIVERED, attempts=1)
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def batch(box: Outbox) -> Batch:
 
 
 def delivery_to(batch: Batch, *names: str) -> Delivery:
-    return Delivery(batch.events[0], {name: Standing() for name in names}, awaited=names)
+    return Delivery(batch.events[0], {name: ProgressEntry() for name in names}, awaited=names)
 
 
 def test_an_event_may_begin_while_the_lease_is_ours(batch: Batch) -> None:
@@ -66,8 +66,8 @@ def test_closing_puts_off_the_destinations_that_have_not_begun(batch: Batch) -> 
     assert not batch.begin(delivery, "b")
     batch.answer(delivery, "a", GOT_IT)
     assert batch.take_finished() == [delivery]
-    assert delivery.standings["a"] == GOT_IT
-    put_off = delivery.standings["b"]
-    assert (put_off.open, put_off.attempts) == (True, 0)
+    assert delivery.progress["a"] == GOT_IT
+    put_off = delivery.progress["b"]
+    assert (put_off.is_open, put_off.attempts) == (True, 0)
     assert put_off.not_before is not None
     assert abs(put_off.not_before - batch.clock.now()) < timedelta(seconds=20)

@@ -10,11 +10,11 @@ import pytest
 
 import outbox
 from outbox.core import Outbox
-from outbox.delivery.retry import ERROR_LENGTH
 from outbox.destinations.event_filter import Pattern
 from outbox.destinations.registry import LOOKUPS_KEPT, Registry
 from outbox.errors import RegistrationError
 from outbox.storage.models import DELIVERED, FAILED, NAME_LENGTH, PENDING
+from outbox.text import ERROR_LENGTH
 from tests.conftest import Note
 from tests.table import emit, emit_one, error_of, let_pass, statuses, stored
 

@@ -6,8 +6,8 @@ import outbox
 from outbox.core import Outbox
 from outbox.delivery.batch import Delivery
 from outbox.delivery.plan import plan
-from outbox.delivery.retry import NOBODY, WAITING
 from outbox.storage.models import DELIVERED, FAILED, OutboxEvent
+from outbox.storage.progress import NOBODY, NOT_REGISTERED, WAITING
 from outbox.storage.timestamp import to_text
 from tests.table import LONG_AGO, change, claimed, emit_one, expire_leases
 
@@ -48,7 +48,7 @@ def test_only_those_that_are_due_are_called_again(box: Outbox) -> None:
     change(event, progress=progress)
     delivery, names = planned(box, event)
     assert names == ["due", "new"]
-    assert [delivery.standings[name].attempts for name in ("due", "new")] == [2, 0]
+    assert [delivery.progress[name].attempts for name in ("due", "new")] == [2, 0]
 
 
 def test_whoever_appears_takes_the_place_of_nobody(box: Outbox) -> None:
@@ -57,15 +57,15 @@ def test_whoever_appears_takes_the_place_of_nobody(box: Outbox) -> None:
     change(event, progress={NOBODY: {"state": WAITING, "waits": 3, "not_before": to_text(FAR_AHEAD)}})
     delivery, names = planned(box, event)
     assert names == ["a"]
-    assert set(delivery.standings) == {"a"}
+    assert set(delivery.progress) == {"a"}
 
 
 def test_an_event_without_a_taker_waits_at_no_cost(box: Outbox) -> None:
     register("other", event_type="other")
     delivery, names = planned(box, emit_one())
     assert names == []
-    standing = delivery.standings[NOBODY]
-    assert (standing.open, standing.attempts, standing.waits) == (True, 0, 1)
+    entry = delivery.progress[NOBODY]
+    assert (entry.is_open, entry.attempts, entry.waits) == (True, 0, 1)
 
 
 def test_a_destination_that_this_worker_lacks_waits_while_the_others_are_called(box: Outbox) -> None:
@@ -74,9 +74,10 @@ def test_a_destination_that_this_worker_lacks_waits_while_the_others_are_called(
     change(event, progress={"elsewhere": {"state": WAITING, "attempts": 2, "not_before": to_text(LONG_AGO)}})
     delivery, names = planned(box, event)
     assert names == ["here"]
-    standing = delivery.standings["elsewhere"]
-    assert (standing.open, standing.attempts) == (True, 2)
-    assert standing.error == "'elsewhere' is not registered in this worker"
+    entry = delivery.progress["elsewhere"]
+    assert (entry.is_open, entry.attempts) == (True, 2)
+    assert entry.error == "'elsewhere' is not registered in this worker"
+    assert entry.reason == NOT_REGISTERED
 
 
 class TestSuspects:
@@ -99,9 +100,9 @@ class TestSuspects:
         expire_leases()
         change(event, attempts=2)
         delivery, _ = planned(box, event)
-        assert delivery.standings["a"].state == FAILED
+        assert delivery.progress["a"].state == FAILED
         error = "the worker died, or lost its lease, during attempt 2; not sent again"
-        assert delivery.standings["a"].error == error
+        assert delivery.progress["a"].error == error
 
     def test_those_that_have_it_keep_it(self, box: Outbox) -> None:
         register("a", "b")
@@ -111,7 +112,7 @@ class TestSuspects:
         change(event, attempts=2)
         change(event, progress={"a": {"state": DELIVERED, "attempts": 1}})
         delivery, _ = planned(box, event)
-        assert [delivery.standings[name].state for name in ("a", "b")] == [DELIVERED, FAILED]
+        assert [delivery.progress[name].state for name in ("a", "b")] == [DELIVERED, FAILED]
 
     def test_it_fails_though_nothing_here_handles_it(self, box: Outbox) -> None:
         register("other", event_type="other")
@@ -120,7 +121,7 @@ class TestSuspects:
         expire_leases()
         change(event, attempts=2)
         delivery, _ = planned(box, event)
-        assert delivery.standings[NOBODY].state == FAILED
+        assert delivery.progress[NOBODY].state == FAILED
 
     @pytest.mark.parametrize(("attempts", "sent"), [(1, ["a"]), (2, [])])
     def test_one_with_a_single_attempt_that_was_lost_with_its_batch_is_tried_alone(

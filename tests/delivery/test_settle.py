@@ -13,11 +13,11 @@ import pytest
 import outbox
 from outbox import current_outbox
 from outbox.core import Outbox
-from outbox.delivery import retry
 from outbox.delivery.batch import Delivery
 from outbox.delivery.dispatch import dispatch
 from outbox.delivery.settle import close, give_back, settle
 from outbox.storage.models import DELIVERED, FAILED, PENDING, SENDING, OutboxEvent
+from outbox.storage.progress import delivered
 from outbox.telemetry.counters import Series
 from tests.table import (
     PATIENCE_SECONDS,
@@ -249,7 +249,7 @@ def test_a_batch_is_not_over_while_another_thread_writes_its_outcomes(
     event = emit_one()
     batch, gate, order = claimed(box), Gate(), list[str]()
     monkeypatch.setattr(batch, "writing", noticed := Noticed())
-    (delivery,) = [Delivery(each, {"taker": retry.delivered(1)}) for each in batch.events]
+    (delivery,) = [Delivery(each, {"taker": delivered(1)}) for each in batch.events]
     batch.finish(delivery)
 
     def write(*_: object) -> int:

@@ -420,12 +420,12 @@ class TestPutOff:
         outbox.handler("order.*", name="limited", per_second=0.001)(lambda _: None)
         _, event = emit(2)
         since = timestamp.to_text(stored(event).created_at - timedelta(hours=1))
-        standing = {"state": "waiting", "attempts": 2, "waits": 3, "since": since, "error": "it was down"}
-        change(event, progress={"limited": standing}, attempts=2)
+        entry = {"state": "waiting", "attempts": 2, "waits": 3, "since": since, "error": "it was down"}
+        change(event, progress={"limited": entry}, attempts=2)
         box.drain()
         row = stored(event)
-        assert {name: row.progress["limited"][name] for name in standing} == standing
-        assert row.progress["limited"].keys() - standing.keys() == {"not_before"}
+        assert {name: row.progress["limited"][name] for name in entry} == entry
+        assert row.progress["limited"].keys() - entry.keys() == {"not_before"}
         assert (row.attempts, row.error_message) == (2, "limited: it was down")
 
     def test_a_destination_that_has_it_does_not_get_it_again(self, box: Outbox) -> None:

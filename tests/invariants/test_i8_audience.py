@@ -8,11 +8,11 @@ from outbox.admin import queries
 from outbox.core import Outbox
 from outbox.delivery.claim import claim
 from outbox.delivery.dispatch import dispatch
-from outbox.delivery.retry import RETIRED
 from outbox.delivery.settle import settle
 from outbox.destinations.recorded_destinations import read_recorded
 from outbox.destinations.registry import Registry
 from outbox.storage.models import DELIVERED, FAILED, PENDING, OutboxEvent
+from outbox.storage.progress import RETIRED
 from tests.conftest import Configure
 from tests.table import emit, emit_one, let_pass, other_worker, statements, statuses, stored
 

@@ -324,7 +324,7 @@ MUTANTS = [
     Mutant(
         "details-published-as-they-are",
         "outbox/telemetry/process_reports.py",
-        "json.dumps(storable(details) | ",
+        "json.dumps(clean_json(details) | ",
         "json.dumps(details | ",
         ("tests/test_publish.py::test_a_breakers_error_can_be_any_text",),
     ),
@@ -743,9 +743,9 @@ MUTANTS = [
     Mutant(
         "a-wait-that-was-asked-for-counts-as-an-outage",
         "outbox/delivery/retry.py",
-        "seconds=standing.asked_seconds)",
+        "seconds=entry.asked_seconds)",
         "seconds=0)",
-        ("tests/test_retry.py::TestUnavailable",),
+        ("tests/delivery/test_retry.py::TestUnavailable",),
     ),
     # What is shared by all workers
     Mutant(
@@ -844,14 +844,14 @@ MUTANTS = [
     Mutant(
         "absence-costs-age",
         "outbox/delivery/retry.py",
-        "            absences=self.absences + 1,\n",
-        "            absences=self.absences + 1, waits=self.waits + 1, since=self.since or now,\n",
+        "        absences=entry.absences + 1,\n",
+        "        absences=entry.absences + 1, waits=entry.waits + 1, since=entry.since or now,\n",
         (f"{AUDIENCE}::TestAWorkerThatLacksADestination::test_costs_the_event_no_attempt_and_no_age",),
     ),
     Mutant(
         "retired-shares-stay-open",
         "outbox/delivery/plan.py",
-        "            standings[name] = standings[name].retired()",
+        "            progress[name] = progress[name].retired()",
         "            pass",
         (f"{AUDIENCE}::TestARetiredDestination",),
     ),
@@ -865,7 +865,7 @@ MUTANTS = [
     Mutant(
         "a-successor-begins-anew",
         "outbox/delivery/plan.py",
-        "                standings[heir] = before",
+        "                progress[heir] = before",
         "                pass",
         (f"{AUDIENCE}::TestASuccessor::test_goes_on_where_the_one_that_it_replaces_stopped",),
     ),
@@ -956,7 +956,7 @@ MUTANTS = [
     ),
     Mutant(
         "a-share-that-was-retired-stays-so",
-        "outbox/delivery/retry.py",
+        "outbox/storage/progress.py",
         "        return replace(self, state=WAITING) if self.state == RETIRED else self",
         "        return self",
         (f"{RENAMES}::TestARetiredName::test_that_is_back_gets_what_still_waits_for_another",),

@@ -12,6 +12,7 @@ from outbox.admin.doctor.check import Context, Finding, ok, problem, warning
 from outbox.admin.overview import database_now
 from outbox.errors import SchemaError, describe
 from outbox.storage.dialect import is_absent, place_of
+from outbox.text import one_line
 
 
 def reached(context: Context) -> Iterator[Finding]:
@@ -29,7 +30,7 @@ def reached(context: Context) -> Iterator[Finding]:
             version = _postgres_version(context) if context.on_postgres else sqlite3.sqlite_version_info
     except peewee.PeeweeException as error:
         yield problem(
-            f"{place} can't be used: {' '.join(describe(error).split())}",
+            f"{place} can't be used: {one_line(describe(error))}",
             "Start the database, or set OUTBOX_DATABASE_URL to where it is.",
         )
         return

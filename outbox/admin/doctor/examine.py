@@ -23,6 +23,7 @@ from outbox.admin.doctor import (
 )
 from outbox.admin.doctor.check import LEVELS, OK, PROBLEM, Check, Context, Finding, Thresholds, note, problem
 from outbox.errors import describe
+from outbox.text import one_line
 from outbox.webhooks.redaction import Redaction
 
 if TYPE_CHECKING:
@@ -137,9 +138,7 @@ def _findings(check: Check, context: Context) -> list[Finding]:
         with _patience(check, context):
             found.extend(check.look(context))
     except Exception as error:  # whatever it is, it must not keep the other checks from their work
-        found.append(
-            problem(f"This could not be looked at: {_one_line(describe(error))}", _advice(context, str(error)))
-        )
+        found.append(problem(f"This could not be looked at: {one_line(describe(error))}", _advice(context, str(error))))
     return found
 
 
@@ -172,7 +171,3 @@ def _patience(check: Check, context: Context) -> Iterator[None]:
 def _named(check: Check, finding: Finding, redaction: Redaction) -> Finding:
     advice = None if finding.advice is None else redaction.redact(finding.advice)
     return dataclasses.replace(finding, check=check.name, what=redaction.redact(finding.what), advice=advice)
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())

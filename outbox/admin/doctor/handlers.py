@@ -8,13 +8,12 @@ from typing import Any
 
 from outbox.admin.doctor.check import Context, Finding, note, ok, problem
 from outbox.admin.queries import COUNT_CAP
-from outbox.delivery.retry import NOBODY
 from outbox.destinations.event_filter import Pattern
 from outbox.destinations.recorded_destinations import absent_names, read_recorded
 from outbox.storage.models import OutboxEvent
+from outbox.storage.progress import NOBODY, NOT_REGISTERED, parse
 
 MOST_TOLD = 10
-NOT_REGISTERED = "is not registered in this worker"
 
 Wants = Callable[[str], bool]
 
@@ -80,9 +79,8 @@ def _pending(context: Context) -> tuple[Counter[str], dict[str, Counter[str]]]:
     stranded: dict[str, Counter[str]] = defaultdict(Counter)
     for row in context.box.dialect.select(query):
         waiting[row.event_type] += 1
-        for name, entry in (row.progress or {}).items():
-            unknown = str(entry.get("error", "")).endswith(NOT_REGISTERED)
-            if name == NOBODY or unknown or (entry.get("absences") and name in absent):
+        for name, entry in parse(row.progress).items():
+            if name == NOBODY or entry.reason == NOT_REGISTERED or (entry.absences and name in absent):
                 stranded[name][row.event_type] += 1
     return waiting, stranded
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
-from outbox.storage import timestamp
 from outbox.storage.models import DELIVERED, FAILED, OutboxEvent
+from outbox.storage.progress import parse
 from outbox.storage.records import Audit
 
 
@@ -26,10 +25,9 @@ def timeline(event: OutboxEvent, now: datetime, done: Iterable[Audit]) -> list[M
 
 def _moments(event: OutboxEvent, now: datetime, done: Iterable[Audit]) -> Iterator[Moment]:
     yield Moment(event.created_at, "Emitted")
-    progress: Mapping[str, Mapping[str, Any]] = event.progress or {}
-    for name, entry in progress.items():
-        if "since" in entry:
-            yield Moment(timestamp.from_database(entry["since"]), f"First trouble at {name}", "pending")
+    for name, entry in parse(event.progress).items():
+        if entry.since is not None:
+            yield Moment(entry.since, f"First trouble at {name}", "pending")
     for change in done:
         yield Moment(change.at, f"{change.action.capitalize()} by {change.who}", "hand")
     if event.status == DELIVERED:

@@ -1,0 +1,204 @@
+"""The format of the column `progress`: how far each destination is with an event.
+
+The column holds a JSON object with one entry per destination, or null: it is only written when something is left to do
+after an attempt. This module is the only one that reads and writes the entries. The delivery code decides what the next
+entry is (`delivery/retry.py`); operators' actions, the doctor and the pages read entries here.
+
+Workers of two versions share the table while a new version is rolled out. So a reader ignores the keys that it does not
+know, and every key may be missing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import cache
+from typing import Any, Self
+
+import peewee
+
+from outbox.storage import timestamp
+from outbox.storage.models import DELIVERED, FAILED
+
+# The states of an entry, besides "delivered" and "failed", which are statuses of an event too.
+WAITING = "waiting"
+# The destination was retired before it had the event: its entry has ended, and has not failed.
+RETIRED = "retired"
+
+# Names that stand in `progress` for something else than one destination.
+# Every destination that has no entry of its own: written when an event is replayed to one destination only.
+OTHERS = "(others)"
+# No destination wants the event; the entry is removed as soon as a destination does.
+NOBODY = "(nobody)"
+PLACEHOLDERS = frozenset((NOBODY, OTHERS))
+
+# Reason codes: why an entry waits, for readers that must not depend on the text of an error.
+NOT_REGISTERED = "not_registered"
+# Entries that were written before there were reason codes have errors that end with this text.
+_NOT_REGISTERED_TEXT = " is not registered in this worker"
+
+Json = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressEntry:
+    """How far one destination is with one event."""
+
+    state: str = WAITING
+    attempts: int = 0
+    # How often in a row the destination was unavailable.
+    waits: int = 0
+    # How often the event was claimed by a worker that does not have this destination.
+    absences: int = 0
+    # When the first attempt went wrong.
+    since: datetime | None = None
+    # How much of the time since then does not count towards OUTBOX_MAX_AGE_HOURS: a RetryLater or a receiver asked for
+    # the wait, or no worker had the destination.
+    asked_seconds: float = 0.0
+    not_before: datetime | None = None
+    error: str | None = None
+    # NOT_REGISTERED, or None.
+    reason: str | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self.state == WAITING
+
+    def is_due(self, now: datetime) -> bool:
+        return self.is_open and (self.not_before is None or self.not_before <= now)
+
+    def still_due(self, now: datetime) -> Self:
+        """Return the entry of a destination that was due and not tried: it stays due, at no cost."""
+        return self if self.not_before is not None else replace(self, not_before=now)
+
+    def postponed(self, until: datetime) -> Self:
+        """Return the entry of a destination that was not tried because other events come first, at no cost."""
+        return replace(self, not_before=until)
+
+    def retired(self) -> Self:
+        """Return the entry as it ends when its destination is retired: without delivery and without failure."""
+        return replace(self, state=RETIRED, not_before=None, error=None, reason=None)
+
+    def reopened(self) -> Self:
+        """Return the entry as waiting again if its destination was retired, and is back."""
+        return replace(self, state=WAITING) if self.state == RETIRED else self
+
+    def to_json(self) -> dict[str, Any]:
+        fields = {
+            "state": self.state,
+            "attempts": self.attempts,
+            "waits": self.waits,
+            "absences": self.absences,
+            "since": None if self.since is None else timestamp.to_text(self.since),
+            "asked_seconds": self.asked_seconds,
+            "not_before": None if self.not_before is None else timestamp.to_text(self.not_before),
+            "error": self.error,
+            "reason": self.reason,
+        }
+        return {name: value for name, value in fields.items() if value is not None and value != 0}
+
+    @classmethod
+    def from_json(cls, entry: Json) -> Self:
+        since, not_before = entry.get("since"), entry.get("not_before")
+        return cls(
+            state=entry.get("state", WAITING),
+            attempts=entry.get("attempts", 0),
+            waits=entry.get("waits", 0),
+            absences=entry.get("absences", 0),
+            since=None if since is None else timestamp.from_database(since),
+            asked_seconds=entry.get("asked_seconds", 0.0),
+            not_before=None if not_before is None else timestamp.from_database(not_before),
+            error=entry.get("error"),
+            reason=_reason(entry),
+        )
+
+
+def _reason(entry: Json) -> str | None:
+    reason: str | None = entry.get("reason")
+    if reason is None and str(entry.get("error", "")).endswith(_NOT_REGISTERED_TEXT):
+        return NOT_REGISTERED
+    return reason
+
+
+NEW = ProgressEntry()
+
+
+@cache
+def delivered(attempts: int) -> ProgressEntry:
+    """Return the entry of a destination that has the event. Most events end so: each number of attempts has one."""
+    return ProgressEntry(state=DELIVERED, attempts=attempts)
+
+
+def not_registered(name: str) -> str:
+    """Return the error of an entry whose destination is not registered in this worker, nor recorded by another."""
+    return f"{name!r}{_NOT_REGISTERED_TEXT}"
+
+
+def parse(progress: Mapping[str, Json] | None) -> dict[str, ProgressEntry]:
+    """Return the entries by destination, from the decoded JSON of the column."""
+    return {} if progress is None else {name: ProgressEntry.from_json(entry) for name, entry in progress.items()}
+
+
+def encode(entries: Mapping[str, ProgressEntry], scheduled_at: datetime | None = None) -> str:
+    """Return the text of the column.
+
+    `scheduled_at` is when the event was first due, if that was not when it was emitted. Each retry changes the due time
+    in the row, so the entries that wait keep the first one.
+    """
+    first_due = {} if scheduled_at is None else {"first_due": timestamp.to_text(scheduled_at)}
+    return json.dumps({name: entry.to_json() | (first_due if entry.is_open else {}) for name, entry in entries.items()})
+
+
+def first_due_at(progress: Mapping[str, Json]) -> datetime | None:
+    """Return when the event was first due, if the entries say so; an entry that is no object is passed over."""
+    for entry in progress.values():
+        if entry and "first_due" in entry:
+            return timestamp.from_database(entry["first_due"])
+    return None
+
+
+def was_put_off(progress: Mapping[str, Json]) -> bool:
+    """Return whether the row's due time is that of a retry.
+
+    It is not after an operator's retry: the event begins anew, and its entries have no times.
+    """
+    return any(entry and "not_before" in entry for entry in progress.values())
+
+
+def started_again(progress: Mapping[str, Json] | None) -> str | None:
+    """Return the text of the column for a failed event that an operator retries.
+
+    Destinations that have the event keep it. The others start again; they stay in the column by name, so that a worker
+    that lacks one of them leaves the event to another worker.
+    """
+    if not progress:
+        return None
+    entries = parse(progress)
+    return encode({name: entry if entry.state == DELIVERED else NEW for name, entry in entries.items()})
+
+
+def replayed_to(destination: str, had_by: Collection[str]) -> str:
+    """Return the text of the column for a delivered event that an operator replays to one destination only.
+
+    `had_by` are the destinations that had it. Destinations that are registered later don't get it either.
+    """
+    done = ProgressEntry(state=DELIVERED)
+    return encode(dict.fromkeys((*had_by, OTHERS), done) | {destination: NEW})
+
+
+def failed(progress: Mapping[str, Json] | None) -> dict[str, ProgressEntry]:
+    """Return the entries of the destinations at which the event has failed."""
+    return {name: entry for name, entry in parse(progress).items() if entry.state == FAILED}
+
+
+def lacks_it(destination: str, database: peewee.Database) -> peewee.SQL:
+    """Return the SQL condition that the destination has an entry in which it does not have the event yet."""
+    if isinstance(database, peewee.SqliteDatabase):
+        return peewee.SQL(
+            "EXISTS (SELECT 1 FROM json_each(progress) AS p WHERE p.key = ? AND "
+            "json_extract(p.value, '$.state') <> 'delivered')",
+            (destination,),
+        )
+    return peewee.SQL("(progress -> %s ->> 'state') <> 'delivered'", (destination,))
