@@ -665,8 +665,8 @@ MUTANTS = [
     Mutant(
         "secrets-in-errors",
         "outbox/webhooks/response_policy.py",
-        'line = " ".join(self._confidential.redact(text).split())',
-        'line = " ".join(text.split())',
+        "one_line(self._confidential.redact(text))",
+        "one_line(text)",
         ("tests/webhooks/test_response_policy.py", "tests/fuzz/test_answers.py", "tests/test_security.py"),
     ),
     # What a call may hold, and what it may return
