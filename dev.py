@@ -33,7 +33,8 @@ BROWSER = "--browser"
 OLDEST = "--oldest"
 # What touches each dependency: a part of the suite that takes a minute or two.
 OLDEST_TESTS = (
-    "tests/test_emit.py", "tests/test_metrics.py", "tests/test_tracing.py", "tests/consumer/test_effects.py",
+    "tests/events/test_emit.py", "tests/test_metrics.py", "tests/telemetry/test_tracing.py",
+    "tests/consumer/test_effects.py",
     "tests/delivery/test_deliver.py", "tests/webhooks/test_request_builder.py", "tests/destinations/test_stream.py",
     "tests/gates/test_store.py", "tests/inbox/test_once.py", "tests/jobs/test_broker.py",
     "tests/scheduler/test_timetable.py", "tests/admin/web/test_pages.py",

@@ -68,7 +68,7 @@ class Site:
     def close(self) -> None:
         self.connection.close()
         for box in self._boxes:
-            box.bell.flush()
+            box.notifier.flush()
             database: Any = box.database
             database.close_all()
         with psycopg.connect(self._server.url, autocommit=True) as connection:

@@ -33,7 +33,7 @@ from outbox.errors import NothingRegistered, SettingsError
 from outbox.events.emit import NewEvent, OnDuplicate, Unique, as_new_event, emit, emit_many
 from outbox.inbox.inbox import Inbox
 from outbox.notify.after_commit import AfterCommit
-from outbox.notify.notifier import Bell
+from outbox.notify.notifier import Notifier
 from outbox.operations import actions
 from outbox.settings import Settings
 from outbox.storage import retention, schema
@@ -41,7 +41,7 @@ from outbox.storage.connect import open_database
 from outbox.storage.dialect import CONNECTION_ERRORS, Dialect, behind_proxy, dialect_of, is_private_to_a_thread
 from outbox.storage.models import OutboxEvent
 from outbox.telemetry.counters import Counters
-from outbox.telemetry.process_reports import Publisher
+from outbox.telemetry.process_reports import ProcessReporter
 from outbox.throttle.gates import Gates
 
 logger = logging.getLogger("outbox")
@@ -83,8 +83,8 @@ class Outbox:
         self.quarantine = Quarantine(search_every=self.settings.lease_seconds)
         self.gates = Gates(self.settings)
         self.drain_failures = DrainFailures(self.counters)
-        self.bell = self._make_bell()
-        self.publisher = Publisher(self)
+        self.notifier = self._make_notifier()
+        self.reporter = ProcessReporter(self)
         # Whether this process was started to deliver events (`become_worker`), and so records its destinations.
         self.is_worker = False
         # Set when this process is about to end: what has not begun is given back.
@@ -233,24 +233,24 @@ class Outbox:
 
     # How a commit reaches a worker
 
-    def _make_bell(self) -> Bell:
+    def _make_notifier(self) -> Notifier:
         """`dramatiq` is a plug-in: the library does not know it, only the entry point's name."""
         name = self.settings.dispatch
         if name == OFF:
-            return Bell(None)
+            return Notifier(None)
         if name == INLINE:
-            return Bell(self._deliver_inline, inline=True)
+            return Notifier(self._deliver_inline, inline=True)
         known = {point.name: point for point in entry_points(group="outbox.dispatch")}
         if name not in known:
             choices = ", ".join(sorted({INLINE, OFF, *known}))
             raise SettingsError(f"OUTBOX_DISPATCH must be one of {choices}, not {name!r}.")
         plug_in = known[name]
-        return Bell(lambda: plug_in.load()(self), prepare=lambda: self._prepare_to_ring(plug_in))
+        return Notifier(lambda: plug_in.load()(self), prepare=lambda: self._prepare_to_notify(plug_in))
 
-    def _prepare_to_ring(self, plug_in: EntryPoint) -> None:
-        ring = plug_in.load()
-        if hasattr(ring, "prepare"):
-            ring.prepare(self)
+    def _prepare_to_notify(self, plug_in: EntryPoint) -> None:
+        notify = plug_in.load()
+        if hasattr(notify, "prepare"):
+            notify.prepare(self)
 
     def _deliver_inline(self) -> None:
         """Deliver all that is due, in the emitter's own thread; what handlers emit meanwhile is taken along."""

@@ -140,7 +140,7 @@ def configure(database: peewee.Database) -> Iterator[Configure]:
         if thread.name.startswith(("outbox-to-", "outbox-closing")):
             thread.join()  # it may be using the database that is about to be closed
     if current_outbox.is_configured():
-        outbox.current().bell.flush()
+        outbox.current().notifier.flush()
     current_outbox.registry.clear()
     current_outbox.forget()
 

@@ -59,7 +59,7 @@ def test_a_count_is_exposed_as_the_sum_of_all_processes(box: Outbox, counted: st
     assert value(box, f"{name}_total") == 0
     for each in (box, another(box)):
         each.counters.add(**{counted: 3})
-        each.publisher.publish()
+        each.reporter.report_now()
     assert value(box, f"{name}_total") == 6
     assert families(box)[name].type == "counter"
 
@@ -85,7 +85,7 @@ def test_what_is_done_is_what_is_counted(configure: Configure) -> None:
     for _ in range(2):
         with box.inbox.claim("message", "h"):
             pass
-    box.publisher.publish()
+    box.reporter.report_now()
     found = samples(box)
     expected = {"emitted": 9, "claimed": 9, "delivered": 6, "failed": 2, "retried": 1, "duplicates": 1, "fenced": 0}
     for name, count in expected.items():
@@ -107,14 +107,14 @@ def test_what_was_given_back_and_what_came_too_late_are_counted(box: Outbox) -> 
     expire_leases()
     claimed(another(box))
     give_back(box, late)
-    box.publisher.publish()
+    box.reporter.report_now()
     assert (value(box, "outbox_released_total"), value(box, "outbox_fenced_total")) == (1, 1)
 
 
 def test_buckets_hold_what_the_ones_before_them_hold(box: Outbox) -> None:
     box.counters.observe("latency", [0.001, 0.005, 0.3, 0.4, 100_000.0])
     box.counters.observe("send", [2.0], destination='a"\\\n')
-    box.publisher.publish()
+    box.reporter.report_now()
     family = families(box)["outbox_latency_seconds"]
     assert family.type == "histogram"
     buckets = [(sample.labels["le"], sample.value) for sample in family.samples if sample.name.endswith("_bucket")]
@@ -159,22 +159,22 @@ def test_an_empty_outbox_waits_for_nothing(box: Outbox) -> None:
 
 def test_destinations_are_known_before_they_are_used_and_breakers_as_long_as_a_worker_tells(box: Outbox) -> None:
     outbox.handler("*", name="h")(lambda event: None)
-    box.publisher.kind = WORKER
+    box.reporter.kind = WORKER
     open_one = {"h": {"open": True, "trips": 1, "seconds": 5.0, "error": "away"}}
     with mock.patch.object(box.gates, "report", return_value=open_one):
-        box.publisher.publish()
+        box.reporter.report_now()
     assert value(box, "outbox_outcomes_total", destination="h", outcome="delivered") == 0
     assert value(box, "outbox_send_seconds_count", destination="h") == 0
     assert value(box, "outbox_breaker_open", destination="h") == 1
-    box.publisher.publish()
+    box.reporter.report_now()
     assert value(box, "outbox_breaker_open", destination="h") == 0
 
 
 def test_processes_are_counted_while_they_are_heard_of(box: Outbox) -> None:
     for kind in (WORKER, WORKER, SCHEDULER):
         process = another(box)
-        process.publisher.kind = kind
-        process.publisher.publish()
+        process.reporter.kind = kind
+        process.reporter.report_now()
     counted = {kind: value(box, "outbox_processes", kind=kind) for kind in (WORKER, SCHEDULER, "up", "application")}
     assert counted == {WORKER: 2, SCHEDULER: 1, "up": 0, "application": 0}
     box.dialect.run("UPDATE outbox_process SET seen_at = '2020-01-01 00:00:00.000000+00:00'")
@@ -214,7 +214,7 @@ def test_a_collector_whose_database_is_away_says_that_and_no_more(box: Outbox) -
 
 def test_the_command_prints_what_can_be_parsed_and_writes_whole_files(box: Outbox, url: str, tmp_path: Path) -> None:
     emit(3)
-    box.publisher.publish()
+    box.reporter.report_now()
     printed = run(BIN / "outbox", "metrics", database_url=url)
     assert printed.returncode == 0, printed.stdout
     names = {family.name for family in text_string_to_metric_families(printed.stdout)}
@@ -356,10 +356,10 @@ def test_one_event_is_enough_for_an_alert_of_failures(box: Outbox) -> None:
 
 def test_workers_that_can_not_reach_their_broker_are_counted(box: Outbox) -> None:
     assert value(box, "outbox_workers_without_broker") == 0
-    box.publisher.kind = WORKER
-    box.publisher.broker_error = "refused"
-    box.publisher.publish()
+    box.reporter.kind = WORKER
+    box.reporter.broker_error = "refused"
+    box.reporter.report_now()
     assert value(box, "outbox_workers_without_broker") == 1
-    box.publisher.broker_error = None
-    box.publisher.publish()
+    box.reporter.broker_error = None
+    box.reporter.report_now()
     assert value(box, "outbox_workers_without_broker") == 0

@@ -118,7 +118,7 @@ def test_an_application_emits_with_the_rights_of_the_page_and_changes_nothing(
     with pytest.raises(outbox.DuplicateEvent, match=str(first.id)):
         box.emit("Order", 1, "order.placed")
     assert box.emit("Order", 1, "order.placed", on_duplicate="ignore").id == first.id
-    box.publisher.publish()
+    box.reporter.report_now()
     with box.inbox.claim("7", "ledger") as new:
         assert new
     calls: list[Callable[[], object]] = [
@@ -191,7 +191,7 @@ def test_a_worker_does_all_its_work_with_the_rights_of_the_page(owner: psycopg.C
     box.check_schema()
     box.become_worker()
     assert box.drain() + box.drain() == 3
-    box.publisher.publish()
+    box.reporter.report_now()
     assert max(actions.apply(box, actions.replaying(box), Filter(event_type="order.sent"), who="ada")) == 1
     assert max(actions.apply(box, actions.failing("why not"), Filter(), who="ada")) == 1
     assert box.retry_failed_events() == 1
@@ -236,7 +236,7 @@ def test_a_viewer_sees_all_and_changes_nothing(owner: psycopg.Connection[Any], b
         box.process_pending_events,
         lambda: box.cleanup_delivered_events(0),
         lambda: list(actions.apply(box, actions.RETRY, Filter(), who="ada")),
-        box.publisher.publish,
+        box.reporter.report_now,
         lambda: box.inbox.cleanup(0),
     ):
         assert refused(call)

@@ -155,9 +155,9 @@ def test_all_that_an_outbox_does_is_done_in_tables_of_other_names(
     retire(box.dialect, name, retired_by="ada", force=True)
     assert audit.latest(box)[0].action == "retire"
     assert len(queries.search(box, "Order:1")) == 1
-    box.publisher.publish()
+    box.reporter.report_now()
     assert overview(box).counts["delivered"].number == 1
-    assert [process.id for process in overview(box).processes] == [box.publisher.id]
+    assert [process.id for process in overview(box).processes] == [box.reporter.id]
     assert any(family.name == "outbox_emitted" for family in families(box))
     forget_records(box)
     with box.inbox.claim("7", "ledger") as new:

@@ -71,7 +71,7 @@ def run(
         click.confirm(f"{_events(matching)} will be {done}. Go on?", abort=True, err=True)
     work = actions.apply(box, action, which, who=operator(), limit=limit, per_second=per_second)
     count = _go(work, matching, action.name)
-    box.bell.flush()
+    box.notifier.flush()
     click.echo(f"{_events(count)} {'was' if count == 1 else 'were'} {done}.")
 
 

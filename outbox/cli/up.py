@@ -35,7 +35,7 @@ def up(modules: tuple[str, ...], threads: int) -> None:
     current().check_registered(modules)
     create_tables()
     stopped = stop_on_signal()
-    current().publisher.start(UP)  # before the worker in it does
+    current().reporter.start(UP)  # before the worker in it does
     with running(threads):
         logger.info("up: %d threads, delivering to %s", threads, ", ".join(current().registry.destinations))
         stopped.wait()

@@ -44,7 +44,9 @@ def _deliver(box: Outbox, size: int, recruit: Callable[[], None] | None) -> Batc
     """
     with ExitStack() as flight:
         batch = flight.enter_context(
-            box.quarantine.claiming(lambda expired: claim(box, size, include_expired_leases=expired), box.bell.ring_in)
+            box.quarantine.claiming(
+                lambda expired: claim(box, size, include_expired_leases=expired), box.notifier.notify_in
+            )
         )
         if batch is None:
             logger.debug("nothing is due")
@@ -66,8 +68,8 @@ def _deliver(box: Outbox, size: int, recruit: Callable[[], None] | None) -> Batc
 def _land(box: Outbox, batch: Batch) -> None:
     """Give back what has not begun, settle the rest, and say what became of the batch."""
     close(box, batch)
-    if box.bell.is_elsewhere:
-        box.publisher.start()
+    if box.notifier.runs_in_background:
+        box.reporter.start()
     counts = dict.fromkeys(("delivered", "retried", "failed", "released", "fenced"), 0) | batch.tally()
     seconds = time.monotonic() - batch.started_at
     logger.info(
@@ -100,7 +102,7 @@ def drain(box: Outbox, seconds: float = DRAIN_SECONDS) -> int:
     """
     claimed = 0
     ends_at = time.monotonic() + seconds
-    recruit = _at_most_every(RECRUIT_SECONDS, box.bell.ring)
+    recruit = _at_most_every(RECRUIT_SECONDS, box.notifier.notify)
     with box.drain_limit.slot() as slot:
         if slot is None:
             return 0
@@ -117,7 +119,7 @@ def drain(box: Outbox, seconds: float = DRAIN_SECONDS) -> int:
                 if (batch is None or not batch.full) and slot.release():
                     break
                 if time.monotonic() >= ends_at:
-                    box.bell.ring()  # whoever was called before may have come and gone
+                    box.notifier.notify()  # whoever was called before may have come and gone
                     break
     return claimed
 

@@ -175,7 +175,7 @@ class LeaseKeeper:
     def end_slice(self, batch: Batch) -> None:
         """The batch's time is up: settle what is finished, and let others have what has not begun."""
         if close(self._box, batch):
-            self._box.bell.ring()
+            self._box.notifier.notify()
 
 
 def _end_run(batch: Batch) -> None:

@@ -154,7 +154,7 @@ def _remember(box: Outbox, batch: Batch, verdicts: list[Settled]) -> None:
         if verdict.next_attempt_at is not None:
             seconds = (verdict.next_attempt_at - now).total_seconds()
             if seconds < REMEMBERED_SECONDS:
-                box.bell.ring_in(seconds)
+                box.notifier.notify_in(seconds)
 
 
 def _account(box: Outbox, batch: Batch, answered: int, delivered: list[Event], **others: int) -> None:

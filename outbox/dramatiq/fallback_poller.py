@@ -94,7 +94,7 @@ class FallbackPoller:
     def _is_needed(self) -> bool:
         """Return whether this worker must claim without having been told to."""
         limit = self._box.drain_limit
-        broker_was_down = self._box.publisher.broker_error is not None
+        broker_was_down = self._box.reporter.broker_error is not None
         seen, self._claims_seen = self._claims_seen, limit.claims_started
         if limit.claims_started != seen and not broker_was_down:
             return False
@@ -132,7 +132,7 @@ class FallbackPoller:
         self._delay = random.uniform(1.0, LATEST)  # noqa: S311
         self._box.counters.add(polls=1)
         while self._drain_to_the_end_of_its_time() and not self._stopped.is_set():
-            if self._box.publisher.broker_error is None:
+            if self._box.reporter.broker_error is None:
                 break  # the drain has sent a wake-up
         self._claims_seen = self._box.drain_limit.claims_started
         if self._failing:
@@ -147,17 +147,17 @@ class FallbackPoller:
 
     def _note_broker(self, error: str | None) -> None:
         """Log when the broker becomes unreachable and when it is back, and have it published."""
-        publisher = self._box.publisher
+        reporter = self._box.reporter
         every = self._box.settings.sweep_seconds
-        if error is not None and publisher.broker_error is None:
+        if error is not None and reporter.broker_error is None:
             logger.warning(
                 "The broker can't be reached: %s. This worker looks for due events every %g s until it can.",
                 error,
                 every,
             )
-        elif error is None and publisher.broker_error is not None:
+        elif error is None and reporter.broker_error is not None:
             logger.info("The broker can be reached again.")
-        publisher.broker_error = error
+        reporter.broker_error = error
 
     def _failed(self, error: Exception) -> None:
         if not self._failing:

@@ -177,9 +177,9 @@ class Lifecycle(Middleware):
         gc.freeze()
         # Whatever was due while nobody was here.
         box = current()
-        box.bell.ring()
+        box.notifier.notify()
         check_pool(box, worker.worker_threads)
-        box.publisher.start(WORKER)
+        box.reporter.start(WORKER)
         self._poller = FallbackPoller(box, broker)
         self._poller.start()
 
@@ -195,7 +195,7 @@ class Lifecycle(Middleware):
         if self._poller is not None:
             self._poller.join(box.settings.max_run_seconds)
         box.quarantine.wait_until_idle(box.settings.max_run_seconds)
-        box.bell.flush()
+        box.notifier.flush()
         box.recorder.stop()
-        box.publisher.stop()
+        box.reporter.stop()
         box.stopping.clear()

@@ -39,7 +39,7 @@ class NobodyHere(OutboxError):
         )
 
 
-def ring_once(flag: Flag, send: Callable[[], None]) -> None:
+def send_wakeup_once(flag: Flag, send: Callable[[], None]) -> None:
     """The emitter's side, after its commit."""
     if not flag.put_up():
         return
@@ -60,26 +60,27 @@ def answer(flag: Flag, look: Callable[[], object]) -> None:
     look()
 
 
-class Ring:
-    """What the bell calls after commits when OUTBOX_DISPATCH is `dramatiq`. It declares nothing."""
+class NotifyWorker:
+    """What the notifier calls after commits when OUTBOX_DISPATCH is `dramatiq`. It declares nothing."""
 
     def __call__(self, box: Outbox) -> None:
         broker = broker_in_use(box.settings)
         if isinstance(broker, StubBroker) and not has_worker(broker):
             raise NobodyHere
-        ring_on(broker, box.settings.queue)
+        send_wakeup(broker, box.settings.queue)
 
     def prepare(self, box: Outbox) -> None:
         """Import what it takes; called by the first emit. Nothing can be imported once the process is ending."""
         broker_in_use(box.settings)
 
 
-ring = Ring()
+notify_worker = NotifyWorker()
+ring = notify_worker  # for environments that were installed before the entry point was renamed
 
 
-def ring_on(broker: dramatiq.Broker, queue: str) -> None:
+def send_wakeup(broker: dramatiq.Broker, queue: str) -> None:
     """Have a worker look at the table, unless one is about to."""
-    ring_once(flag_for(broker, queue), lambda: _enqueue(broker, queue, DELIVER))
+    send_wakeup_once(flag_for(broker, queue), lambda: _enqueue(broker, queue, DELIVER))
 
 
 def sweep() -> None:

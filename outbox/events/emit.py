@@ -113,7 +113,7 @@ def emit(box: Outbox, event: NewEvent, on_duplicate: OnDuplicate) -> OutboxEvent
     draft = prepare(box, event)
     _check_transaction(box)
     stored = _store(box, draft, on_duplicate)
-    box.bell.ring_after_commit(box.dialect)
+    box.notifier.notify_after_commit(box.dialect)
     if stored.id is draft.id:
         _count_after_commit(box, 1)
     return stored
@@ -131,7 +131,7 @@ def emit_many(box: Outbox, events: Iterable[NewEvent], on_duplicate: OnDuplicate
     with box.dialect.all_or_nothing():
         rows = box.dialect.insert_many(drafts)
         stored = [_found(box, draft, on_duplicate, row) for draft, row in zip(drafts, rows, strict=True)]
-        box.bell.ring_after_commit(box.dialect)
+        box.notifier.notify_after_commit(box.dialect)
     _count_after_commit(box, sum(event.id is draft.id for event, draft in zip(stored, drafts, strict=True)))
     return stored
 
@@ -220,8 +220,8 @@ def _count_after_commit(box: Outbox, new: int) -> None:
         box.emitted.add(box.dialect, new)
     except ValueError:
         box.counters.add(emitted=new)  # manual_commit: Peewee does not know when that commits
-    if box.bell.is_elsewhere:
-        box.publisher.start()
+    if box.notifier.runs_in_background:
+        box.reporter.start()
 
 
 def _check_on_duplicate(on_duplicate: str) -> None:

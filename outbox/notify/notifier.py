@@ -18,7 +18,7 @@ import weakref
 from collections.abc import Callable
 
 from outbox.notify.after_commit import AfterCommit
-from outbox.notify.timer import Alarm
+from outbox.notify.timer import Timer
 from outbox.storage.dialect import Dialect
 
 logger = logging.getLogger("outbox")
@@ -31,7 +31,7 @@ LEAST_REST_SECONDS = 0.001
 MOST_REST_SECONDS = 0.005
 
 
-class Bell:
+class Notifier:
     """Calls `wake` after commits: in the background, or at once when `inline`.
 
     `prepare` is called once, by the first emit: what `wake` has to import can't be imported any more by a thread when
@@ -47,7 +47,7 @@ class Bell:
         self._failing = False
         self._commits = AfterCommit(self._committed)
         self._start_afresh()
-        _bells.add(self)
+        _notifiers.add(self)
 
     def _start_afresh(self) -> None:
         """No thread yet. Also what a fork leaves behind: threads don't follow into the child."""
@@ -57,14 +57,14 @@ class Bell:
         self._idle.set()
         self._hurry = threading.Event()
         self._thread: threading.Thread | None = None
-        self._alarm = Alarm(self.ring)
+        self._timer = Timer(self.notify)
 
     @property
-    def is_elsewhere(self) -> bool:
+    def runs_in_background(self) -> bool:
         """Whether it wakes another process, or another thread of this one."""
         return self._wake is not None and not self._inline
 
-    def ring_after_commit(self, dialect: Dialect) -> None:
+    def notify_after_commit(self, dialect: Dialect) -> None:
         """Ring once the transaction of this thread has committed; at once if there is none."""
         if self._wake is None:
             return
@@ -76,7 +76,7 @@ class Bell:
             # manual_commit: Peewee does not know when that commits. A sweep will find the event.
             logger.debug("emitted inside manual_commit: the next sweep delivers it")
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         """Wake somebody soon; never blocks, never raises."""
         if self._wake is None or self._inline:
             return
@@ -86,10 +86,10 @@ class Bell:
             if self._thread is None:
                 self._start_thread()
 
-    def ring_in(self, seconds: float) -> None:
+    def notify_in(self, seconds: float) -> None:
         """Wake somebody after so long, if this process is still there."""
         if self._wake is not None and not self._inline:
-            self._alarm.set(seconds)
+            self._timer.set(seconds)
 
     def flush(self, seconds: float = FLUSH_SECONDS) -> None:
         """Give a ring that is under way a moment to get out."""
@@ -99,7 +99,7 @@ class Bell:
 
     def _committed(self, dialect: Dialect, _: int) -> None:
         if not self._inline:
-            self.ring()
+            self.notify()
         elif dialect.database.in_transaction():
             # `commit()` in the middle of a block: Peewee still counts it as open. Wait for its end.
             self._commits.add(dialect)
@@ -107,7 +107,7 @@ class Bell:
             self._call_wake()
 
     def _start_thread(self) -> None:
-        thread = threading.Thread(target=self._answer, name="outbox-bell", daemon=True)
+        thread = threading.Thread(target=self._answer, name="outbox-notifier", daemon=True)
         try:
             thread.start()
         except RuntimeError as error:  # no memory for one more, or the interpreter is ending
@@ -165,17 +165,17 @@ class Bell:
         self._failing = True
 
 
-_bells: weakref.WeakSet[Bell] = weakref.WeakSet()
+_notifiers: weakref.WeakSet[Notifier] = weakref.WeakSet()
 
 
 def _after_fork() -> None:
-    for bell in _bells:
-        bell._start_afresh()
+    for notifier in _notifiers:
+        notifier._start_afresh()
 
 
 def _at_exit() -> None:
-    for bell in list(_bells):
-        bell.flush()
+    for notifier in list(_notifiers):
+        notifier.flush()
 
 
 os.register_at_fork(after_in_child=_after_fork)

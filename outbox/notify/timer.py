@@ -11,7 +11,7 @@ from collections.abc import Callable
 GRAIN_SECONDS = 0.05
 
 
-class Alarm:
+class Timer:
     """Calls `ring` when a time has come, from a thread that lives only while one is set."""
 
     def __init__(self, ring: Callable[[], None]) -> None:
@@ -26,7 +26,7 @@ class Alarm:
             self._times.add(_rounded(time.monotonic() + max(0.0, seconds)))
             self._changed.notify()
             if self._thread is None:
-                thread = threading.Thread(target=self._wait, name="outbox-alarm", daemon=True)
+                thread = threading.Thread(target=self._wait, name="outbox-timer", daemon=True)
                 with contextlib.suppress(RuntimeError):  # no room for one more: sweeps come all the same
                     thread.start()
                     self._thread = thread

@@ -44,7 +44,7 @@ class Action:
     name: str
     state: Callable[[], list[Condition]]
     run: Callable[[Outbox, Rows], int]
-    rings: bool = False
+    notifies: bool = False
 
 
 def apply(
@@ -71,8 +71,8 @@ def apply(
                 rows = _choose(box, [*which.conditions(box.database), *action.state()], after, last, size)
                 hit = action.run(box, rows) if rows else 0
                 entry.add(hit)
-                if action.rings and hit:
-                    box.bell.ring_after_commit(box.dialect)
+                if action.notifies and hit:
+                    box.notifier.notify_after_commit(box.dialect)
             done += hit
             yield done
             if len(rows) < size:
@@ -147,13 +147,13 @@ def failing(reason: str) -> Action:
 def replaying(box: Outbox, destination: str | None = None) -> Action:
     """Deliver again what was delivered: to all destinations, or to one and only the events that it wants."""
     if destination is None:
-        return Action("replay", _is_delivered, _replay, rings=True)
+        return Action("replay", _is_delivered, _replay, notifies=True)
     wanted = _wanted_by(box, destination)
     return Action(
         "replay",
         lambda: [*_is_delivered(), wanted],
         lambda box, rows: _replay_to(box, rows, destination),
-        rings=True,
+        notifies=True,
     )
 
 
@@ -211,7 +211,7 @@ def _has_ended() -> list[Condition]:
     return [OutboxEvent.next_attempt_at.is_null()]
 
 
-RETRY = Action("retry", _is_failed, _retry, rings=True)
+RETRY = Action("retry", _is_failed, _retry, notifies=True)
 DELETE = Action("delete", _has_ended, _delete)
 
 

@@ -41,7 +41,7 @@ def run(settings: Settings) -> None:
     scheduler.start()
     publishes = settings.names_database or is_configured()  # a module may have configured it
     if publishes:
-        current().publisher.start(SCHEDULER)
+        current().reporter.start(SCHEDULER)
     else:
         logger.warning(
             "This scheduler does not know the outbox's database, so `outbox status` and `outbox doctor` can't see it. "
@@ -56,5 +56,5 @@ def run(settings: Settings) -> None:
     stopped.wait()
     scheduler.shutdown(wait=True)
     if publishes:
-        current().publisher.stop()
+        current().reporter.stop()
     logger.info("scheduler stopped")

@@ -67,7 +67,7 @@ class Parcel:
     counts: dict[Series, float]
 
 
-class Publisher:
+class ProcessReporter:
     """Publishes one process's counts and its being there, from a thread of its own.
 
     It knows the outbox's parts, not the outbox: should that be dropped, the thread publishes the rest and ends.
@@ -83,7 +83,7 @@ class Publisher:
         # Set when a worker starts.
         self.pool_size: PoolSize | None = None
         self._start_afresh()
-        _publishers.add(self)
+        _reporters.add(self)
         weakref.finalize(box, _abandon, weakref.ref(self)).atexit = False
 
     def _start_afresh(self) -> None:
@@ -118,7 +118,7 @@ class Publisher:
                 return
             self._stopped = threading.Event()
             arguments = (kind, self._stopped)
-            thread = threading.Thread(target=self._run, args=arguments, name="outbox-publisher", daemon=True)
+            thread = threading.Thread(target=self._run, args=arguments, name="outbox-reporter", daemon=True)
             try:
                 thread.start()
             except RuntimeError as error:  # no room for one more, or the interpreter is ending
@@ -140,12 +140,12 @@ class Publisher:
             self._stopped.set()
             return thread
 
-    def publish(self) -> None:
+    def report_now(self) -> None:
         """Once, now, through the calling thread's connection; not inside a transaction, which may be rolled back."""
         with self._publishing, self._dialect.connection():
-            self._publish(self.kind)
+            self._report(self.kind)
 
-    def _publish(self, kind: str | None) -> None:
+    def _report(self, kind: str | None) -> None:
         who = (self.id, APPLICATION if kind is None else kind, socket.gethostname()[:255], os.getpid())
         details = details_of(self._settings, self._registry, self._gates)  # asks Redis: not in a transaction
         details["drain_failures"] = self._drain_failures.report()
@@ -176,11 +176,11 @@ class Publisher:
 
     def _run(self, kind: str, stopped: threading.Event) -> None:
         if kind != APPLICATION:  # an application has just begun to write something of its own
-            self._try(lambda: self._publish(kind))
+            self._try(lambda: self._report(kind))
         while not stopped.wait(self._settings.publish_seconds):
-            self._try(lambda: self._publish(kind))
+            self._try(lambda: self._report(kind))
         ends_at = time.monotonic() + STOP_SECONDS
-        while not self._try(lambda: self._publish(kind)) and time.monotonic() < ends_at:
+        while not self._try(lambda: self._report(kind)) and time.monotonic() < ends_at:
             time.sleep(AGAIN_SECONDS)
         if self._unsure is None:
             self._try(self._withdraw)
@@ -242,19 +242,19 @@ def _as_json(counts: Mapping[Series, float]) -> str:
     return json.dumps(list(listed))
 
 
-_publishers: weakref.WeakSet[Publisher] = weakref.WeakSet()
+_reporters: weakref.WeakSet[ProcessReporter] = weakref.WeakSet()
 _held: list[threading.Lock] = []
 
 
-def _abandon(gone: weakref.ref[Publisher]) -> None:
-    publisher = gone()
-    if publisher is not None:
-        publisher._told_to_stop()
+def _abandon(gone: weakref.ref[ProcessReporter]) -> None:
+    reporter = gone()
+    if reporter is not None:
+        reporter._told_to_stop()
 
 
 def _before_fork() -> None:
     _held.extend(
-        publisher._publishing for publisher in list(_publishers) if publisher._publishing.acquire(timeout=FORK_SECONDS)
+        reporter._publishing for reporter in list(_reporters) if reporter._publishing.acquire(timeout=FORK_SECONDS)
     )
 
 
@@ -265,13 +265,13 @@ def _after_fork_in_parent() -> None:
 
 def _after_fork_in_child() -> None:
     _held.clear()
-    for publisher in list(_publishers):
-        publisher._start_afresh()
-        publisher._counters.start_afresh()
+    for reporter in list(_reporters):
+        reporter._start_afresh()
+        reporter._counters.start_afresh()
 
 
 def _at_exit() -> None:
-    threads = [publisher._told_to_stop() for publisher in list(_publishers)]
+    threads = [reporter._told_to_stop() for reporter in list(_reporters)]
     ends_at = time.monotonic() + STOP_SECONDS
     for thread in threads:
         if thread is not None:

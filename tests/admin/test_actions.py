@@ -263,7 +263,7 @@ class TestTheAudit:
         def fail_late(*_: Any) -> None:
             raise RuntimeError("in the middle")
 
-        monkeypatch.setattr(box.bell, "ring_after_commit", fail_late)
+        monkeypatch.setattr(box.notifier, "notify_after_commit", fail_late)
         do(box, failing(""))
         with pytest.raises(RuntimeError, match="in the middle"):
             do(box, RETRY, who="ada")
@@ -287,7 +287,7 @@ def test_the_workers_are_woken_once_for_each_batch_that_is_due_again(
     box: Outbox, delivered: OutboxEvent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rung: list[object] = []
-    monkeypatch.setattr(box.bell, "ring_after_commit", rung.append)
+    monkeypatch.setattr(box.notifier, "notify_after_commit", rung.append)
     do(box, DELETE, Filter(event_type="nothing"))
     do(box, replaying(box))
     assert len(rung) == 1

@@ -117,11 +117,11 @@ class TestActivity:
         outbox.handler("*", name="handler")(lambda event: None)
         emit(3)
         box.process_pending_events()
-        box.publisher.publish()
+        box.reporter.report_now()
         second = another(box)
         outbox.emit("Order", "x", "order.placed", idempotency_key="x")
         second.process_pending_events()
-        second.publisher.publish()
+        second.reporter.report_now()
         view = overview(box)
         assert sum(minute.delivered for minute in view.activity) == 4
         assert len(view.activity) == 60
@@ -138,7 +138,7 @@ class TestActivity:
 
     def test_latency_is_read_from_the_buckets(self, box: Outbox) -> None:
         box.counters.observe("latency", [0.003] * 98 + [0.2] * 2)
-        box.publisher.publish()
+        box.reporter.report_now()
         latency = overview(box).latency
         assert 0 < latency[0.5] <= 0.005
         assert 0.1 < latency[0.99] <= 0.25
@@ -146,8 +146,8 @@ class TestActivity:
 
 class TestProcesses:
     def test_are_alive_until_they_have_missed_their_turns(self, box: Outbox) -> None:
-        box.publisher.kind = WORKER
-        box.publisher.publish()
+        box.reporter.kind = WORKER
+        box.reporter.report_now()
         Process.update(details={"publish_seconds": 10}).execute(box.database)
         assert len(overview(box).workers) == 1
         seen_at = overview(box).now

@@ -9,7 +9,7 @@ import pytest
 import outbox
 from outbox import current_outbox
 from outbox.core import Outbox
-from outbox.notify.notifier import Bell
+from outbox.notify.notifier import Notifier
 from outbox.operations import actions
 from outbox.storage.models import DELIVERED, FAILED, PENDING, SENDING, OutboxEvent
 from tests.table import (
@@ -166,7 +166,7 @@ class TestMany:
     def test_somebody_is_called_to_deliver_them(self, broken: Outbox) -> None:
         failed(broken)
         rung = Gate()
-        broken.bell = Bell(rung.set)
+        broken.notifier = Notifier(rung.set)
         broken.retry_failed_events()
         passes(rung)
 

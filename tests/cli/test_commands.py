@@ -268,9 +268,9 @@ class TestStatus:
     def test_tells_counts_failures_and_who_is_at_work(self, box: Outbox, command: Outbox_) -> None:
         fail_all(box, 2)
         emit(3)
-        box.publisher.kind = WORKER
+        box.reporter.kind = WORKER
         outbox.handler("*", name="mailer")(lambda event: None)
-        box.publisher.publish()
+        box.reporter.report_now()
         output = command("status").output
         assert re.search(r"^pending +3$", output, re.MULTILINE)
         assert re.search(r"^failed +2$", output, re.MULTILINE)
@@ -288,9 +288,9 @@ class TestStatus:
         assert (process["ready"], process["stuck"]) == (False, stuck)
 
     def test_names_workers_that_can_not_reach_their_broker(self, box: Outbox, command: Outbox_) -> None:
-        box.publisher.kind = WORKER
-        box.publisher.broker_error = "ConnectionError: refused"
-        box.publisher.publish()
+        box.reporter.kind = WORKER
+        box.reporter.broker_error = "ConnectionError: refused"
+        box.reporter.report_now()
         told = r"^worker .*:\d+ can't reach its broker \(Redis\), .*: ConnectionError: refused$"
         assert re.search(told, command("status").output, re.MULTILINE)
         (process,) = json.loads(command("status", "--json").output)["processes"]
@@ -313,7 +313,7 @@ class TestStatus:
 
         emit(10)
         box.process_pending_events()
-        box.publisher.publish()
+        box.reporter.report_now()
         assert re.search(r"shaky: left alone for another \d+ s no route", command("status").output)
 
 

@@ -10,7 +10,7 @@ import outbox
 from outbox.core import Outbox
 from outbox.delivery import deliver as delivery
 from outbox.delivery.batch_size import AdaptiveBatchSize
-from outbox.notify.notifier import Bell
+from outbox.notify.notifier import Notifier
 from outbox.storage.models import DELIVERED, PENDING, SENDING
 from tests.conftest import Configure
 from tests.table import becomes_true, claimed, emit, expire_leases, passes, statuses
@@ -28,11 +28,11 @@ def listen(box: Outbox, events: int) -> list[str]:
     """Emit, and tell from then on what happens, in order: `rung` and `handled`. Rings under way are waited for."""
     emit(events)
     heard: list[str] = []
-    box.bell = Bell(lambda: heard.append("rung"))
+    box.notifier = Notifier(lambda: heard.append("rung"))
 
     @outbox.handler("order.*", name="listener")
     def handle(_: outbox.Event) -> None:
-        box.bell.flush()
+        box.notifier.flush()
         heard.append("handled")
 
     return heard
@@ -71,19 +71,19 @@ class TestRecruiting:
     def test_a_full_batch_calls_another_before_it_is_worked_on(self, small: Outbox) -> None:
         heard = listen(small, 3)
         small.drain()
-        small.bell.flush()
+        small.notifier.flush()
         assert heard == ["rung", "handled", "handled", "handled"]
 
     def test_a_short_one_calls_nobody(self, small: Outbox) -> None:
         heard = listen(small, 2)
         small.drain()
-        small.bell.flush()
+        small.notifier.flush()
         assert heard == ["handled", "handled"]
 
     def test_processing_by_hand_calls_nobody(self, small: Outbox) -> None:
         heard = listen(small, 6)
         small.process_pending_events()
-        small.bell.flush()
+        small.notifier.flush()
         assert heard == ["handled"] * 3
 
 
@@ -91,14 +91,14 @@ class TestTheTimeSlice:
     def test_when_it_is_over_somebody_is_called_once_more(self, small: Outbox) -> None:
         heard = listen(small, 7)
         assert delivery.drain(small, seconds=0) == 3
-        small.bell.flush()
+        small.notifier.flush()
         assert heard == ["rung", "handled", "handled", "handled", "rung"]
         assert statuses() == {DELIVERED: 3, PENDING: 4}
 
     def test_at_its_end_a_short_batch_calls_nobody(self, small: Outbox) -> None:
         heard = listen(small, 1)
         assert delivery.drain(small, seconds=0) == 1
-        small.bell.flush()
+        small.notifier.flush()
         assert heard == ["handled"]
 
 

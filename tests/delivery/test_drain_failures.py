@@ -30,7 +30,7 @@ def test_a_process_that_gets_no_connection_says_so(configure: Configure, databas
         for _ in range(3):
             with pytest.raises(MaxConnectionsExceeded):
                 box.drain()
-        box.publisher._try(lambda: box.publisher._publish(WORKER))  # as its thread does
+        box.reporter._try(lambda: box.reporter._report(WORKER))  # as its thread does
     finally:
         database._max_connections, database._wait_timeout = size, timeout
         database._close(taken)
@@ -39,7 +39,7 @@ def test_a_process_that_gets_no_connection_says_so(configure: Configure, databas
     assert (found.level, "last 3 drains have failed" in found.what) == (PROBLEM, True)
     assert "MaxConnectionsExceeded" in found.what
     box.drain()
-    box.publisher.publish()
+    box.reporter.report_now()
     assert finding_of(box, "drains").level == OK
 
 
@@ -47,7 +47,7 @@ def test_any_error_can_be_published(box: Outbox) -> None:
     failures = box.drain_failures
     with pytest.raises(ValueError, match="no"), failures.watching():
         raise ValueError("no\x00 \ud800\n" + "x" * 1000)
-    box.publisher.publish()
+    box.reporter.report_now()
     (row,) = Process.select().execute(box.database)
     assert row.details["drain_failures"]["in_a_row"] == 1
     assert len(row.details["drain_failures"]["error"]) == ERROR_LENGTH

@@ -14,7 +14,7 @@ from outbox import current_outbox
 from outbox.core import Outbox
 from outbox.delivery.batch import Delivery
 from outbox.delivery.deliver import count_due
-from outbox.notify.notifier import Bell
+from outbox.notify.notifier import Notifier
 from outbox.storage.models import DELIVERED, PENDING, SENDING, OutboxEvent
 from tests.conftest import Configure
 from tests.delivery.test_settle import end_connections
@@ -240,7 +240,7 @@ class TestTheSlice:
 
     def test_somebody_is_called_for_what_was_given_back(self, box: Outbox) -> None:
         rung = Gate()
-        box.bell = Bell(rung.set)
+        box.notifier = Notifier(rung.set)
         emit(1)
         box.leases.end_slice(claimed(box))
         passes(rung)

@@ -7,7 +7,7 @@ import pytest
 import outbox
 from outbox.core import Outbox
 from outbox.delivery import quarantine
-from outbox.notify.notifier import Bell
+from outbox.notify.notifier import Notifier
 from outbox.storage.models import DELIVERED, SENDING
 from tests.conftest import Configure
 from tests.table import (
@@ -116,13 +116,13 @@ class TestWhileASuspectIsInFlight:
     ) -> None:
         monkeypatch.setattr(quarantine, "ALONE_SECONDS", PATIENCE_SECONDS)
         rung = Gate()
-        box.bell = Bell(rung.set)
+        box.notifier = Notifier(rung.set)
         busy = Busy()
         a_suspect(box, "slow")
         with at_work(box, busy.gate) as worker:
             passes(busy.begun)
             other = emit_one("quick")
-            box.bell.flush()
+            box.notifier.flush()
             rung.clear()
             assert box.process_pending_events()["processed"] == 0
             assert another(box).process_pending_events()["processed"] == 1
@@ -140,7 +140,7 @@ class TestWhileASuspectIsInFlight:
         busy = Busy()
         suspect = a_suspect(box, "slow")
         other = emit_one("quick")
-        box.bell = Bell(rung.set)
+        box.notifier = Notifier(rung.set)
         with at_work(box, busy.gate):
             passes(busy.begun)
             box.process_pending_events()

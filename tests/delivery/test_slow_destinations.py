@@ -23,7 +23,7 @@ from outbox.delivery.dispatch import dispatch
 from outbox.destinations.limits import Limits
 from outbox.destinations.outcome import Delivered, Outcome
 from outbox.events.event import Event
-from outbox.notify.notifier import Bell
+from outbox.notify.notifier import Notifier
 from outbox.storage import timestamp
 from outbox.storage.models import DELIVERED, FAILED, PENDING, SENDING, OutboxEvent
 from outbox.throttle import gate
@@ -238,7 +238,7 @@ class TestWhatTakesLong:
     def test_leaves_what_it_has_not_begun_to_others_after_a_second(self, box: Outbox) -> None:
         first, *others = emit(4, "slow")
         rung: list[float] = []
-        box.bell = Bell(lambda: rung.append(time.monotonic()))
+        box.notifier = Notifier(lambda: rung.append(time.monotonic()))
         with slow() as handler:
             box.drain()
             becomes_true(lambda: statuses() == {SENDING: 1, PENDING: 3})
@@ -446,16 +446,16 @@ class TestPutOff:
 
     def test_somebody_is_called_when_it_is_due(self, box: Outbox) -> None:
         outbox.handler("order.*", name="limited", per_second=2)(lambda _: None)
-        box.bell = Bell(lambda: drain(box))
+        box.notifier = Notifier(lambda: drain(box))
         emit(3)
         becomes_true(lambda: statuses() == {DELIVERED: 3})
 
     def test_nobody_keeps_in_mind_what_is_due_much_later(self, box: Outbox) -> None:
         outbox.handler("order.*", name="limited", per_second=0.01)(lambda _: None)
         emit(3)
-        box.bell = Bell(lambda: None)
+        box.notifier = Notifier(lambda: None)
         box.drain()
-        assert box.bell._alarm._thread is None
+        assert box.notifier._timer._thread is None
 
     def test_when_all_places_are_taken_the_rest_is_due_again_before_long(self, configure: Configure) -> None:
         box = configure(batch_size=1)

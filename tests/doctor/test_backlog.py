@@ -113,8 +113,8 @@ def test_one_that_can_t_be_reached_for_real_is_told(box: Outbox) -> None:
     emit(20)
     for _ in range(20):
         box.process_pending_events(1)
-    box.publisher.kind = WORKER
-    box.publisher.publish()
+    box.reporter.kind = WORKER
+    box.reporter.report_now()
     found = finding_of(box, "breakers")
     assert (found.level, "no route" in found.what) == (WARNING, True)
 

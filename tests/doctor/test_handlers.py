@@ -49,13 +49,13 @@ def test_a_destination_that_does_not_say_what_it_wants_may_want_anything(box: Ou
 def test_a_type_that_is_ignored_is_fine_as_a_real_worker_publishes_it(box: Outbox) -> None:
     emit(1, "order.placed")
     outbox.handler("user.*", name="mail")(lambda event: None)
-    box.publisher.kind = WORKER
-    box.publisher.publish()
+    box.reporter.kind = WORKER
+    box.reporter.report_now()
     current_outbox.registry.clear()
     assert finding_of(box, "handlers").level == PROBLEM
     outbox.handler("user.*", name="mail")(lambda event: None)
     outbox.ignore("order.*")
-    box.publisher.publish()
+    box.reporter.report_now()
     current_outbox.registry.clear()
     assert finding_of(box, "handlers").level == OK
 

@@ -54,8 +54,8 @@ def test_a_worker_that_can_not_reach_its_broker_is_a_problem_that_names_it_and_t
 
 
 def test_everything_in_one_process_is_both(box: Outbox) -> None:
-    box.publisher.kind = UP
-    box.publisher.publish()
+    box.reporter.kind = UP
+    box.reporter.report_now()
     assert [finding_of(box, each).level for each in ("workers", "scheduler", "silent")] == [OK] * 3
 
 
@@ -132,8 +132,8 @@ def test_a_pool_that_is_too_small_is_a_warning_with_the_number_to_set(box: Outbo
 
 def test_a_process_that_says_nothing_about_these_is_fine(box: Outbox) -> None:
     appears(box, pool=None)
-    box.publisher.kind = WORKER
-    box.publisher.publish()
+    box.reporter.kind = WORKER
+    box.reporter.report_now()
     assert {finding_of(box, each).level for each in ("calls", "drains", "pool")} == {OK}
 
 
@@ -175,8 +175,8 @@ def test_a_name_that_means_different_things_is_a_problem(box: Outbox, other: dic
 def test_what_a_worker_publishes_agrees_with_what_is_registered_here(box: Outbox) -> None:
     outbox.handler("order.*", name="mail")(lambda event: None)
     outbox.add_destination(outbox.Webhook("billing", "http://127.0.0.1/", events=["order.placed"]))
-    box.publisher.kind = WORKER
-    box.publisher.publish()
+    box.reporter.kind = WORKER
+    box.reporter.report_now()
     assert [each.level for each in findings_of(box, "destinations")] == [OK]
 
 
@@ -208,8 +208,8 @@ def test_settings_that_differ_are_a_warning(box: Outbox, kind: str) -> None:
 
 def test_settings_of_this_command_that_differ_from_the_workers_are_a_warning(configure: Configure) -> None:
     box = configure(publish_seconds=10)
-    box.publisher.kind = WORKER
-    box.publisher.publish()
+    box.reporter.kind = WORKER
+    box.reporter.report_now()
     assert finding_of(another(box), "agreement").level == OK
     assert finding_of(configure(queue="another"), "agreement").level == WARNING
 

@@ -126,7 +126,7 @@ def test_without_persistence_a_stream_is_lost_which_is_a_warning_and_the_advice_
 
 @once
 def test_a_stream_that_only_a_worker_knows_counts_as_well(with_stream: Outbox) -> None:
-    with_stream.publisher.publish()
+    with_stream.reporter.report_now()
     current_outbox.registry.clear()
     assert finding_of(with_stream, "persistence").level == WARNING
 

@@ -103,8 +103,8 @@ def configured_with(box: Outbox, **settings: Any) -> Outbox:
 def publish(box: Outbox, *kinds: str) -> None:
     for kind in kinds:
         other = Outbox(box.settings, database=box.database, registry=box.registry)
-        other.publisher.kind = kind
-        other.publisher.publish()
+        other.reporter.kind = kind
+        other.reporter.report_now()
 
 
 class TestWithoutABroker:
@@ -228,7 +228,7 @@ class TestItsProcess:
             import threading, outbox, jobs
             with outbox.current().dialect.connection():
                 outbox.emit("Thing", 1, "test.emitted")
-            outbox.current().bell.flush()
+            outbox.current().notifier.flush()
             assert not [thread for thread in threading.enumerate() if "poller" in thread.name]
             """,
         )

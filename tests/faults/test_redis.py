@@ -103,7 +103,7 @@ class TestAnEmitter:
 
         monkeypatch.setattr(box.database, "execute_sql", listen)
         yield box, said
-        box.bell.flush()
+        box.notifier.flush()
         close_all(box)
 
     def test_runs_the_same_statements_with_and_without_redis(

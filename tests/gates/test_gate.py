@@ -445,7 +445,7 @@ class TestRates:
                 permit = worker.gate.enter(len(come), mode=ONE_BATCH)
                 now = worker.clock.now - began_at
                 waiting += [now + permit.answer.turn(number) for number in range(len(come) - permit.events)]
-            worker.clock.now += 0.05  # as an alarm would ring
+            worker.clock.now += 0.05  # as a timer would fire
         assert worker.clock.now - began_at == pytest.approx(100 / per_second, rel=0.1)
 
     def test_those_put_off_go_at_their_turn(self) -> None:

@@ -7,7 +7,7 @@ import pytest
 import outbox
 from outbox.core import Outbox
 from outbox.errors import DuplicateEvent, InvalidEvent
-from outbox.notify.notifier import Bell
+from outbox.notify.notifier import Notifier
 from outbox.storage.models import PENDING
 from tests.conftest import Configure, Note
 from tests.table import PATIENCE_SECONDS, emit_one, passes, statuses, stored
@@ -37,10 +37,10 @@ def test_a_broker_that_is_down_fails_no_commit(box: Outbox, caplog: pytest.LogCa
     def refuse() -> None:
         raise ConnectionRefusedError("no broker")
 
-    box.bell = Bell(refuse)
+    box.notifier = Notifier(refuse)
     for _ in range(3):
         save(box)
-        box.bell.flush()
+        box.notifier.flush()
     assert Note.select().count() == 3
     assert statuses() == {PENDING: 3}
     assert len([record for record in caplog.records if "no broker" in record.getMessage()]) == 1
@@ -53,7 +53,7 @@ def test_a_broker_that_hangs_holds_up_no_commit(box: Outbox) -> None:
         called.set()
         hanging.wait(PATIENCE_SECONDS)
 
-    box.bell = Bell(hang)
+    box.notifier = Notifier(hang)
     try:
         for _ in range(3):
             save(box)

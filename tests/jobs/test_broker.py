@@ -122,7 +122,7 @@ class TestTheApplicationsOwn:
             from dramatiq.brokers.redis import RedisBroker
             with outbox.current().database.atomic():
                 outbox.emit("Thing", 1, "test.emitted")
-            outbox.current().bell.flush(60)
+            outbox.current().notifier.flush(60)
             assert dramatiq.broker.global_broker is None
             mine = RedisBroker(url=outbox.loaded_settings().redis_url, namespace=outbox.loaded_settings().namespace)
             dramatiq.set_broker(mine)
@@ -131,7 +131,7 @@ class TestTheApplicationsOwn:
             mine.client.delete(f"{mine.namespace}:outbox.flag")
             with outbox.current().database.atomic():
                 outbox.emit("Thing", 2, "test.emitted")
-            outbox.current().bell.flush(60)
+            outbox.current().notifier.flush(60)
             (message,) = sent
             assert (message.actor_name, message.queue_name) == ("deliver_outbox_events", "outbox")
             assert not mine.get_declared_actors() and not mine.get_declared_queues()
@@ -147,7 +147,7 @@ class TestTheApplicationsOwn:
             dramatiq.actor(lambda: None, actor_name="early")
             with outbox.current().database.atomic():
                 outbox.emit("Thing", 1, "test.emitted")
-            outbox.current().bell.flush(60)
+            outbox.current().notifier.flush(60)
             """,
         )
         assert said.count("outbox.dramatiq.set_up_broker()") == 1

@@ -1,8 +1,8 @@
 """Waking: whatever the order of their steps, a committed event is looked at after its commit.
 
-`ring_once` and `answer` run here as they are, each in a thread that takes one step when it is told to; a step is one
-operation on the table, the flag or the queue. So every order in which two emitters and a worker can take their steps
-is tried.
+`send_wakeup_once` and `answer` run here as they are, each in a thread that takes one step when it is told to; a step
+is one operation on the table, the flag or the queue. So every order in which two emitters and a worker can take their
+steps is tried.
 """
 
 import itertools
@@ -28,7 +28,7 @@ from outbox.dramatiq.flag import (
 )
 from outbox.dramatiq.names import DELIVER
 from outbox.dramatiq.redis_broker import OutboxRedisBroker
-from outbox.dramatiq.wakeup import answer, flag_for, ring_once
+from outbox.dramatiq.wakeup import answer, flag_for, send_wakeup_once
 from tests.processes import MakeStage, Stage
 from tests.servers import wait_until
 
@@ -104,7 +104,7 @@ class World:
                 raise Unsendable
             self.send()
 
-        ring_once(SteppedFlag(self.flag, walker), send)
+        send_wakeup_once(SteppedFlag(self.flag, walker), send)
 
     def work(self, walker: Walker) -> None:
         def look() -> None:
@@ -130,7 +130,7 @@ class World:
     def ring(self, event: int) -> None:
         """One more commit, all of whose steps are taken at once."""
         self.committed.add(event)
-        ring_once(self.flag, self.send)
+        send_wakeup_once(self.flag, self.send)
 
     def send(self) -> None:
         self.queue += 1
@@ -385,7 +385,7 @@ def fill_with_others(broker: OutboxRedisBroker) -> None:
 
 
 def ring(broker: Any) -> None:
-    wakeup.ring_on(broker, "outbox")
+    wakeup.send_wakeup(broker, "outbox")
 
 
 @contextmanager

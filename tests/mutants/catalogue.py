@@ -23,7 +23,7 @@ MUTANTS = [
         "outbox/events/emit.py",
         "if (box.warned_of_no_transaction and not required) or box.dialect.in_transaction:",
         "if not required or box.dialect.in_transaction:",
-        ("tests/test_transactions.py::test_a_transaction_of_another_database_object_is_told_of",),
+        ("tests/events/test_transactions.py::test_a_transaction_of_another_database_object_is_told_of",),
     ),
     # emit: what it reads of a duplicate, and how it ends where there is no row to be seen
     Mutant(
@@ -38,7 +38,7 @@ MUTANTS = [
         "outbox/events/emit.py",
         "INSERT_TRIES = 3",
         "INSERT_TRIES = 0",
-        ("tests/test_emit.py::test_a_duplicate_that_vanishes_in_between_is_inserted_again",),
+        ("tests/events/test_emit.py::test_a_duplicate_that_vanishes_in_between_is_inserted_again",),
     ),
     # The tables' names: two outboxes share a database and nothing else
     Mutant(
@@ -255,9 +255,9 @@ MUTANTS = [
     Mutant(
         "emitters-declare-the-actors",
         "outbox/dramatiq/wakeup.py",
-        "        ring_on(broker, box.settings.queue)\n",
+        "        send_wakeup(broker, box.settings.queue)\n",
         "        __import__('outbox.dramatiq.actors', fromlist=['']).declare_actors(broker, box.settings)\n"
-        "        ring_on(broker, box.settings.queue)\n",
+        "        send_wakeup(broker, box.settings.queue)\n",
         ("tests/jobs/test_own_broker.py::TestAWorkerThatOnlyEmits",),
     ),
     Mutant(
@@ -292,9 +292,9 @@ MUTANTS = [
     Mutant(
         "emit-through-another-connection",
         "outbox/events/emit.py",
-        "    stored = _store(box, draft, on_duplicate)\n    box.bell",
+        "    stored = _store(box, draft, on_duplicate)\n    box.notifier",
         "    stored = __import__('tests.crowd', fromlist=['']).elsewhere("
-        "box.database, lambda: _store(box, draft, on_duplicate))\n    box.bell",
+        "box.database, lambda: _store(box, draft, on_duplicate))\n    box.notifier",
         ("tests/invariants/test_i1_committed.py",),
     ),
     Mutant(
@@ -326,7 +326,7 @@ MUTANTS = [
         "outbox/telemetry/process_reports.py",
         "json.dumps(clean_json(details) | ",
         "json.dumps(details | ",
-        ("tests/test_publish.py::test_a_breakers_error_can_be_any_text",),
+        ("tests/telemetry/test_process_reports.py::test_a_breakers_error_can_be_any_text",),
     ),
     Mutant(
         "inbox-row-outlives-a-handler-that-committed",
@@ -384,8 +384,8 @@ MUTANTS = [
     Mutant(
         "choice-of-what-is-retried",
         "outbox/operations/actions.py",
-        'RETRY = Action("retry", _is_failed, _retry, rings=True)',
-        'RETRY = Action("retry", list, _retry, rings=True)',
+        'RETRY = Action("retry", _is_failed, _retry, notifies=True)',
+        'RETRY = Action("retry", list, _retry, notifies=True)',
         ("tests/admin/test_states.py::test_what_is_counted_beforehand_is_in_that_state",),
     ),
     Mutant(
@@ -428,13 +428,13 @@ MUTANTS = [
         "outbox/operations/actions.py",
         """                hit = action.run(box, rows) if rows else 0
                 entry.add(hit)
-                if action.rings and hit:
-                    box.bell.ring_after_commit(box.dialect)
+                if action.notifies and hit:
+                    box.notifier.notify_after_commit(box.dialect)
             done += hit
 """,
         """                hit = action.run(box, rows) if rows else 0
-                if action.rings and hit:
-                    box.bell.ring_after_commit(box.dialect)
+                if action.notifies and hit:
+                    box.notifier.notify_after_commit(box.dialect)
             entry.add(hit)
             done += hit
 """,
@@ -767,14 +767,16 @@ MUTANTS = [
         "outbox/telemetry/process_reports.py",
         "        if self._unsure is not None:\n            self._send",
         "        if False:\n            self._send",
-        ("tests/test_publish.py::TestCounts::test_that_could_not_be_written_come_along_the_next_time",),
+        (
+            "tests/telemetry/test_process_reports.py::TestCounts::test_that_could_not_be_written_come_along_the_next_time",
+        ),
     ),
     Mutant(
         "counts-doubled-by-a-commit-unheard-of",
         SQL,
         "WHERE COALESCE({parcel}, 0) < ?",
         "WHERE COALESCE({parcel}, 0) < 1000000 OR ? IS NOT NULL",
-        ("tests/test_publish.py::TestCounts::test_whose_commit_nobody_heard_of_are_counted_once",),
+        ("tests/telemetry/test_process_reports.py::TestCounts::test_whose_commit_nobody_heard_of_are_counted_once",),
     ),
     Mutant(
         "give-back-costs-an-attempt",

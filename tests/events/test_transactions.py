@@ -19,7 +19,7 @@ import pytest
 import outbox
 from outbox import OutboxEvent
 from outbox.core import Outbox
-from outbox.notify.notifier import Bell
+from outbox.notify.notifier import Notifier
 from outbox.settings import Settings
 from outbox.storage.connect import open_database
 from outbox.storage.dialect import place_of
@@ -29,16 +29,16 @@ from tests.crowd import elsewhere
 Body = Callable[[], None]
 
 
-class CountedBell(Bell):
+class CountedNotifier(Notifier):
     """Counts how often it is rung, at the moment of the ring."""
 
     def __init__(self) -> None:
         super().__init__(lambda: None)
         self.times = 0
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         self.times += 1
-        super().ring()
+        super().notify()
 
 
 class Witness:
@@ -50,7 +50,7 @@ class Witness:
         self.delivered: list[str] = []
         self._inline_wakes = 0
         outbox.handler("*", name="witness")(lambda event: self.delivered.append(event.aggregate_id))
-        box.bell = Bell(self._deliver, inline=True) if self.inline else CountedBell()
+        box.notifier = Notifier(self._deliver, inline=True) if self.inline else CountedNotifier()
 
     @property
     def inline(self) -> bool:
@@ -58,7 +58,7 @@ class Witness:
 
     @property
     def wakes(self) -> int:
-        return self.box.bell.times if isinstance(self.box.bell, CountedBell) else self._inline_wakes
+        return self.box.notifier.times if isinstance(self.box.notifier, CountedNotifier) else self._inline_wakes
 
     def saw_nothing(self) -> bool:
         return self.wakes == 0 and self.delivered == []
@@ -77,7 +77,7 @@ class Witness:
 def witness(request: pytest.FixtureRequest, configure: Configure) -> Iterator[Witness]:
     witness = Witness(configure(dispatch=request.param))
     yield witness
-    witness.box.bell.flush()
+    witness.box.notifier.flush()
 
 
 def emit(number: object = 1) -> OutboxEvent:
@@ -471,14 +471,14 @@ def test_transactions_on_two_databases_wake_each_its_own(witness: Witness, sqlit
     other_database: Any = open_database(f"{sqlite_url}.other")
     other = Outbox(Settings(dispatch="off"), database=other_database)
     other.create_tables()
-    other.bell = bell = CountedBell()
+    other.notifier = counted = CountedNotifier()
     with witness.database.atomic():
         emit(1)
         with other_database.atomic():
             other.emit("Note", 1, "note.written")
-        assert (bell.times, witness.wakes) == (1, 0)
-    assert (bell.times, witness.wakes) == (1, 1)
-    bell.flush()
+        assert (counted.times, witness.wakes) == (1, 0)
+    assert (counted.times, witness.wakes) == (1, 1)
+    counted.flush()
     other_database.close_all()
 
 

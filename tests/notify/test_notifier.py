@@ -14,9 +14,9 @@ from outbox import OutboxEvent
 from outbox.core import Outbox
 from outbox.dramatiq.names import DELIVER
 from outbox.dramatiq.redis_broker import OutboxRedisBroker
-from outbox.dramatiq.wakeup import ring_on
-from outbox.notify import notifier as bell
-from outbox.notify.notifier import Bell
+from outbox.dramatiq.wakeup import send_wakeup
+from outbox.notify import notifier
+from outbox.notify.notifier import Notifier
 from outbox.settings import Settings
 from tests.program import run_python
 from tests.servers import PATIENCE_SECONDS, Redis, RedisServer, wait_until
@@ -55,14 +55,14 @@ class Waker:
 
 def test_the_bell_is_rung_from_a_thread_of_its_own_and_the_commit_does_not_wait(box: Outbox) -> None:
     waker = Waker()
-    box.bell = Bell(waker)
+    box.notifier = Notifier(waker)
     emit_in_transactions(box, 1)
     assert waker.begun.wait(PATIENCE_SECONDS)
     emit_in_transactions(box, *range(2, 20))
     # All are committed, and the first wake-up is still under way.
     assert (stored(), len(waker.threads)) == (19, 1)
     waker.go_on.set()
-    box.bell.flush()
+    box.notifier.flush()
     assert threading.current_thread() not in waker.threads
     assert len(waker.threads) == 2  # what was rung meanwhile is one more wake-up, and not forgotten
 
@@ -70,39 +70,39 @@ def test_the_bell_is_rung_from_a_thread_of_its_own_and_the_commit_does_not_wait(
 def test_while_commits_keep_coming_the_bell_rests_between_wake_ups_and_flushing_ends_the_rest(
     box: Outbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bell, "LEAST_REST_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr(notifier, "LEAST_REST_SECONDS", PATIENCE_SECONDS)
     waker = Waker()
     waker.go_on.set()
-    box.bell = Bell(waker)
+    box.notifier = Notifier(waker)
     emit_in_transactions(box, 1)
     assert waker.begun.wait(PATIENCE_SECONDS)  # an idle bell rings at once
     emit_in_transactions(box, *range(2, 20))
     assert len(waker.threads) == 1
-    box.bell.flush(PATIENCE_SECONDS / 2)
+    box.notifier.flush(PATIENCE_SECONDS / 2)
     assert len(waker.threads) == 2
 
 
 def test_a_rest_grows_while_commits_keep_coming_and_is_short_again_after_a_pause(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    rung = Bell(lambda: None)
+    rung = Notifier(lambda: None)
     rests = Rests(rung, keep_ringing=5)
     monkeypatch.setattr(rung, "_hurry", rests)
-    rung.ring()
+    rung.notify()
     assert wait_until(lambda: len(rests.seconds) == 6)
     rung.flush()
-    rung.ring()
+    rung.notify()
     assert wait_until(lambda: len(rests.seconds) == 7)
-    least, most = bell.LEAST_REST_SECONDS, bell.MOST_REST_SECONDS
+    least, most = notifier.LEAST_REST_SECONDS, notifier.MOST_REST_SECONDS
     assert rests.seconds == [least, 2 * least, 4 * least, most, most, most, least]
 
 
 class Rests(threading.Event):
     """How long the bell would rest; meanwhile it is rung again, the first times."""
 
-    def __init__(self, rung: Bell, keep_ringing: int) -> None:
+    def __init__(self, rung: Notifier, keep_ringing: int) -> None:
         super().__init__()
-        self._bell = rung
+        self._notifier = rung
         self._left = keep_ringing
         self.seconds: list[float] = []
 
@@ -111,18 +111,18 @@ class Rests(threading.Event):
         self.seconds.append(timeout)
         if self._left:
             self._left -= 1
-            self._bell.ring()
+            self._notifier.notify()
         return True
 
 
 def test_flushing_an_idle_bell_returns_at_once() -> None:
-    Bell(lambda: None).flush(seconds=float("inf"))
+    Notifier(lambda: None).flush(seconds=float("inf"))
 
 
 def test_flushing_gives_up_on_a_wake_up_that_hangs() -> None:
     waker = Waker()
-    hung = Bell(waker)
-    hung.ring()
+    hung = Notifier(waker)
+    hung.notify()
     hung.flush(seconds=0.01)
     waker.go_on.set()
     hung.flush()
@@ -131,20 +131,20 @@ def test_flushing_gives_up_on_a_wake_up_that_hangs() -> None:
 def test_the_thread_ends_when_nobody_rings_and_another_is_started_when_somebody_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(bell, "LINGER_SECONDS", 0.01)
+    monkeypatch.setattr(notifier, "LINGER_SECONDS", 0.01)
     waker = Waker()
     waker.go_on.set()
-    rung = Bell(waker)
+    rung = Notifier(waker)
     for _ in range(2):
-        rung.ring()
+        rung.notify()
         rung.flush()
         assert wait_until(lambda: not waker.threads[-1].is_alive())
     assert len(set(waker.threads)) == 2
 
 
-@pytest.mark.parametrize("silent", [Bell(None), Bell(None, inline=True)])
-def test_without_anybody_to_wake_ringing_does_nothing(silent: Bell) -> None:
-    silent.ring()
+@pytest.mark.parametrize("silent", [Notifier(None), Notifier(None, inline=True)])
+def test_without_anybody_to_wake_ringing_does_nothing(silent: Notifier) -> None:
+    silent.notify()
     silent.flush(seconds=float("inf"))
 
 
@@ -159,14 +159,14 @@ class Ringing:
         self.box = box
         self._log = log
         self.broker = OutboxRedisBroker(Settings(redis_url=server.url, namespace=f"test-{uuid4().hex}"))
-        box.bell = Bell(self._wake)
+        box.notifier = Notifier(self._wake)
 
     def _wake(self) -> None:
-        ring_on(self.broker, "outbox")
+        send_wakeup(self.broker, "outbox")
 
     def emit_and_flush(self, number: int) -> None:
         emit_in_transactions(self.box, number)
-        self.box.bell.flush(PATIENCE_SECONDS)
+        self.box.notifier.flush(PATIENCE_SECONDS)
 
     def said(self, what: str) -> int:
         return sum(what in message for message in self._log.messages)
@@ -186,7 +186,7 @@ def own_redis() -> Iterator[RedisServer]:
 def ringing(box: Outbox, own_redis: RedisServer, caplog: pytest.LogCaptureFixture) -> Iterator[Ringing]:
     ringing = Ringing(box, own_redis, caplog)
     yield ringing
-    box.bell.flush(PATIENCE_SECONDS)
+    box.notifier.flush(PATIENCE_SECONDS)
     ringing.broker.client.close()
 
 
@@ -206,10 +206,10 @@ def test_a_redis_that_hangs_holds_up_no_commit(ringing: Ringing, own_redis: Redi
     ringing.emit_and_flush(0)
     own_redis.pause()
     emit_in_transactions(ringing.box, *range(1, 20))
-    assert (stored(), ringing.box.bell._idle.is_set()) == (20, False)
+    assert (stored(), ringing.box.notifier._idle.is_set()) == (20, False)
     own_redis.resume()
-    ringing.box.bell.flush(PATIENCE_SECONDS)
-    assert ringing.box.bell._idle.is_set()
+    ringing.box.notifier.flush(PATIENCE_SECONDS)
+    assert ringing.box.notifier._idle.is_set()
 
 
 def test_a_full_redis_is_said_once_and_harms_no_commit(ringing: Ringing) -> None:
@@ -227,7 +227,7 @@ def test_a_full_redis_is_said_once_and_harms_no_commit(ringing: Ringing) -> None
 
 FORKING = """
 import os, sys, threading
-from outbox.notify.notifier import Bell
+from outbox.notify.notifier import Notifier
 
 parent = os.getpid()
 begun, go_on = threading.Event(), threading.Event()
@@ -238,18 +238,18 @@ def wake():
         go_on.wait()
     print("parent" if os.getpid() == parent else "child", flush=True)
 
-bell = Bell(wake)
-bell.ring()
+notifier = Notifier(wake)
+notifier.notify()
 begun.wait()
 # The child finds the parent's ring half way.
 child = os.fork()
-bell.ring()
+notifier.notify()
 if child == 0:
-    bell.flush(60)
+    notifier.flush(60)
     os._exit(0)
 os.waitpid(child, 0)
 go_on.set()
-bell.flush(60)
+notifier.flush(60)
 """
 
 
@@ -292,19 +292,19 @@ def test_a_process_that_emits_without_redis_ends_well_and_says_so_once(database:
 
 WITHOUT_THREADS = """
 import resource, sys, threading
-from outbox.notify.notifier import Bell
+from outbox.notify.notifier import Notifier
 
 woken = []
-bell = Bell(lambda: woken.append(1))
+notifier = Notifier(lambda: woken.append(1))
 threading.stack_size(1 << 40)
 resource.setrlimit(resource.RLIMIT_AS, (1 << 34, resource.RLIM_INFINITY))
-bell.ring()
-bell.ring()
-bell.flush(60)
+notifier.notify()
+notifier.notify()
+notifier.flush(60)
 assert not woken
 threading.stack_size(0)
-bell.ring()
-bell.flush(60)
+notifier.notify()
+notifier.flush(60)
 assert woken
 """
 

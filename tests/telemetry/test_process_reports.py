@@ -53,11 +53,11 @@ def processes(box: Outbox) -> list[Process]:
 @contextlib.contextmanager
 def publishing(box: Outbox, kind: str = WORKER) -> Iterator[None]:
     """The thread is there, and is stopped at the end."""
-    box.publisher.start(kind)
+    box.reporter.start(kind)
     try:
         yield
     finally:
-        box.publisher.stop()
+        box.reporter.stop()
 
 
 class TestCounts:
@@ -66,7 +66,7 @@ class TestCounts:
         for each, number in ((box, 2), (rival, 3), (box, 4)):
             each.counters.add(delivered=number)
             each.counters.add_labelled("outcomes", {(("destination", "a"), ("outcome", "retry")): number})
-            each.publisher.publish()
+            each.reporter.report_now()
         assert totals(box) == {"delivered": 9}
         (row,) = Total.select().where(Total.name == "outcomes").execute(box.database)
         assert (labels_from_text(row.labels), row.value) == ((("destination", "a"), ("outcome", "retry")), 9)
@@ -79,7 +79,7 @@ class TestCounts:
             for _ in range(10):
                 each.counters.add(**dict.fromkeys(names[number % 4 :] + names[: number % 4], 1))
                 each.counters.observe("latency", [0.1, 7.0, 100.0])
-                each.publisher.publish()
+                each.reporter.report_now()
 
         calls = [lambda each=each, number=number: publish_often(each, number) for number, each in enumerate(boxes)]
         assert at_once(box.database, calls) == [None] * 6
@@ -102,10 +102,10 @@ class TestCounts:
 
         box.counters.add(delivered=1)
         with mock.patch.object(box.dialect, "all_or_nothing", unheard), pytest.raises(peewee.OperationalError):
-            box.publisher.publish()
+            box.reporter.report_now()
         assert totals(box) == {"delivered": 1}
         box.counters.add(delivered=10)
-        box.publisher.publish()
+        box.reporter.report_now()
         assert totals(box) == {"delivered": 11}
 
     def test_that_could_not_be_written_come_along_the_next_time(self, box: Outbox) -> None:
@@ -120,9 +120,9 @@ class TestCounts:
         for _ in range(3):
             box.counters.add(delivered=1)
             with mock.patch.object(box.dialect, "all_or_nothing", lost), pytest.raises(peewee.OperationalError):
-                box.publisher.publish()
+                box.reporter.report_now()
         assert totals(box) == {}
-        box.publisher.publish()
+        box.reporter.report_now()
         assert totals(box) == {"delivered": 3}
 
     def test_are_kept_while_the_tables_are_missing_and_delivery_goes_on(
@@ -152,19 +152,19 @@ class TestCounts:
     def test_of_a_destination_with_any_name_are_published(self, box: Outbox, name: str) -> None:
         box.counters.observe("send", [1.0], destination=name)
         box.counters.add_labelled("outcomes", {(("destination", name), ("outcome", "unavailable")): 1})
-        box.publisher.publish()
+        box.reporter.report_now()
         assert Total.select().count(box.database) == 3
 
     @pytest.mark.parametrize("count", [math.nan, math.inf])
     def test_that_are_no_numbers_are_left_out(self, box: Outbox, count: Any) -> None:
         box.counters.add_labelled("outcomes", {(("destination", "a"),): count, (("destination", "b"),): 1})
-        box.publisher.publish()
+        box.reporter.report_now()
         assert [row.value for row in Total.select().execute(box.database)] == [1]
 
     def test_of_destinations_whose_names_begin_alike_are_added_up(self, box: Outbox) -> None:
         names = ["x" * 300 + end for end in "ab"]
         box.counters.add_labelled("outcomes", {(("destination", name),): 1 for name in names})
-        box.publisher.publish()
+        box.reporter.report_now()
         assert [row.value for row in Total.select().execute(box.database)] == [2]
 
     def test_of_what_is_rolled_back_are_none(self, box: Outbox) -> None:
@@ -204,9 +204,9 @@ class TestAProcess:
     ) -> None:
         box = configure(publish_seconds=3600, dispatch="dramatiq")
         emit(1)
-        assert box.publisher.kind == "application"
+        assert box.reporter.kind == "application"
         assert processes(box) == []
-        box.publisher.stop()
+        box.reporter.stop()
         assert totals(box)["emitted"] == 1
 
     def test_that_stops_and_starts_again_publishes_again(self, configure: Configure) -> None:
@@ -219,7 +219,7 @@ class TestAProcess:
     def test_whose_outbox_is_dropped_publishes_the_rest(self, database: peewee.Database, url: str) -> None:
         box = Outbox(Settings(dispatch="off", publish_seconds=3600), database=open_database(url))
         watching = Outbox(Settings(dispatch="off"), database=database)
-        box.publisher.start(WORKER)
+        box.reporter.start(WORKER)
         becomes_true(lambda: len(processes(watching)) == 1)
         box.counters.add(delivered=1)
         del box
@@ -231,12 +231,12 @@ class TestAProcess:
     def test_that_is_frozen_while_it_publishes_holds_up_nobody_for_long(self, configure: Configure, url: str) -> None:
         box = configure()
         box.counters.add(delivered=1)
-        box.publisher.publish()
+        box.reporter.report_now()
         with frozen(url, box):
             box.counters.add(delivered=1)
             with mock.patch.object(publish, "LOCK_SECONDS", 0.1), pytest.raises(peewee.OperationalError):
-                box.publisher.publish()
-        box.publisher.publish()
+                box.reporter.report_now()
+        box.reporter.report_now()
         assert totals(box) == {"delivered": 2}
 
 
@@ -294,8 +294,8 @@ class TestTheApplication:
         )
         assert not can_have_one(database)
         box = Outbox(Settings(dispatch="off"), database=database)
-        box.publisher.start(WORKER)
-        assert box.publisher._thread is None
+        box.reporter.start(WORKER)
+        assert box.reporter._thread is None
 
     def test_may_remove_its_file_which_is_not_made_again(self, sqlite_url: str) -> None:
         box = Outbox(Settings(dispatch="off", publish_seconds=3600), database=open_database(sqlite_url))
@@ -322,7 +322,7 @@ class TestTheApplication:
                 return report()
 
             with mock.patch.object(box.gates, "report", looking):
-                box.publisher.publish()
+                box.reporter.report_now()
         assert in_transaction == [False]
         assert len(processes(box)) == 1
 
@@ -381,12 +381,12 @@ def test_a_breakers_error_can_be_any_text(box: Outbox, error: str, published: st
     box.registry.add(odd)
     permit = box.gates.of(odd).enter(1, mode=DeliveryMode.ONE_BATCH)
     permit.note(outbox.Unavailable(error))
-    box.publisher.publish()
+    box.reporter.report_now()
     (process,) = processes(box)
     ((name, breaker),) = process.details["breakers"].items()
     assert (name, list(process.details["destinations"])) == ("odd", ["odd"])
     assert (breaker["open"], breaker["error"]) == (True, published)
-    box.publisher.publish()  # the second time the row is updated, not inserted
+    box.reporter.report_now()  # the second time the row is updated, not inserted
     assert len(processes(box)) == 1
 
 

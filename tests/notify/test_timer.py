@@ -6,8 +6,8 @@ from queue import Empty, SimpleQueue
 
 import pytest
 
-from outbox.notify.notifier import Bell
-from outbox.notify.timer import GRAIN_SECONDS, Alarm
+from outbox.notify.notifier import Notifier
+from outbox.notify.timer import GRAIN_SECONDS, Timer
 from tests.program import run_python
 from tests.table import PATIENCE_SECONDS, becomes_true
 
@@ -18,9 +18,9 @@ class Listener:
     def __init__(self) -> None:
         self.heard: SimpleQueue[float] = SimpleQueue()
         self.threads: list[threading.Thread] = []
-        self.alarm = Alarm(self._ring)
+        self.timer = Timer(self._call)
 
-    def _ring(self) -> None:
+    def _call(self) -> None:
         self.threads.append(threading.current_thread())
         self.heard.put(time.monotonic())
 
@@ -29,36 +29,36 @@ class Listener:
 
     @property
     def is_quiet(self) -> bool:
-        return self.alarm._thread is None
+        return self.timer._thread is None
 
 
 def test_it_rings_when_the_time_has_come_and_not_before() -> None:
     listener = Listener()
     for seconds in (0.0, 0.1, 0.2):
         set_at = time.monotonic()
-        listener.alarm.set(seconds)
+        listener.timer.set(seconds)
         assert listener.next() >= set_at + seconds
 
 
 def test_a_time_that_has_passed_is_now() -> None:
     listener = Listener()
-    listener.alarm.set(-1_000.0)
+    listener.timer.set(-1_000.0)
     listener.next()
 
 
 def test_an_earlier_time_does_not_wait_for_a_later_one() -> None:
     listener = Listener()
-    listener.alarm.set(3_600.0)
+    listener.timer.set(3_600.0)
     for _ in range(5):
-        listener.alarm.set(0.05)
+        listener.timer.set(0.05)
         listener.next()
 
 
 def test_nor_is_the_later_one_forgotten() -> None:
     listener = Listener()
     set_at = time.monotonic()
-    listener.alarm.set(0.3)
-    listener.alarm.set(0.1)
+    listener.timer.set(0.3)
+    listener.timer.set(0.1)
     first, second = listener.next(), listener.next()
     assert first >= set_at + 0.1
     assert second >= set_at + 0.3
@@ -68,7 +68,7 @@ def test_times_close_together_are_one() -> None:
     listener = Listener()
     began_at = time.monotonic()
     for _ in range(1_000):
-        listener.alarm.set(0.1)
+        listener.timer.set(0.1)
     grains = (time.monotonic() - began_at) / GRAIN_SECONDS + 2
     becomes_true(lambda: listener.is_quiet)
     assert 1 <= listener.heard.qsize() <= grains
@@ -78,7 +78,7 @@ def test_its_thread_ends_when_no_time_is_set_and_another_is_started_when_one_is(
     listener = Listener()
     assert listener.is_quiet
     for _ in range(2):
-        listener.alarm.set(0.0)
+        listener.timer.set(0.0)
         listener.next()
         becomes_true(lambda: not listener.threads[-1].is_alive())
         assert listener.is_quiet
@@ -90,7 +90,7 @@ def test_its_thread_ends_when_no_time_is_set_and_another_is_started_when_one_is(
 def test_one_thread_is_enough_for_many_times() -> None:
     listener = Listener()
     for seconds in (0.3, 0.2, 0.1):
-        listener.alarm.set(seconds)
+        listener.timer.set(seconds)
     for _ in range(3):
         listener.next()
     assert len(set(listener.threads)) == 1
@@ -103,10 +103,10 @@ def test_whoever_is_rung_may_set_it_again() -> None:
     def ring() -> None:
         rings.append(1)
         if len(rings) < 3:
-            alarm.set(0.0)
+            timer.set(0.0)
 
-    alarm = Alarm(ring)
-    alarm.set(0.0)
+    timer = Timer(ring)
+    timer.set(0.0)
     becomes_true(lambda: len(rings) == 3)
 
 
@@ -120,9 +120,9 @@ def test_where_no_thread_can_be_started_nothing_is_raised_and_the_next_time_take
 
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", start)
-        listener.alarm.set(0.0)
+        listener.timer.set(0.0)
     assert listener.is_quiet
-    listener.alarm.set(0.2)
+    listener.timer.set(0.2)
     listener.next()
     listener.next()
 
@@ -132,35 +132,35 @@ def test_where_no_thread_can_be_started_nothing_is_raised_and_the_next_time_take
 
 def test_the_bell_rings_after_so_long() -> None:
     rung: SimpleQueue[float] = SimpleQueue()
-    bell = Bell(lambda: rung.put(time.monotonic()))
+    notifier = Notifier(lambda: rung.put(time.monotonic()))
     set_at = time.monotonic()
-    bell.ring_in(0.2)
+    notifier.notify_in(0.2)
     assert rung.get(timeout=PATIENCE_SECONDS) >= set_at + 0.2
 
 
-@pytest.mark.parametrize("silent", [Bell(None), Bell(lambda: None, inline=True)])
-def test_one_that_wakes_nobody_sets_no_alarm(silent: Bell) -> None:
-    silent.ring_in(0.0)
-    assert silent._alarm._thread is None
+@pytest.mark.parametrize("silent", [Notifier(None), Notifier(lambda: None, inline=True)])
+def test_one_that_wakes_nobody_sets_no_alarm(silent: Notifier) -> None:
+    silent.notify_in(0.0)
+    assert silent._timer._thread is None
 
 
 FORKING = """
 import os
-from outbox.notify.notifier import Bell
+from outbox.notify.notifier import Notifier
 
 rung = []
-bell = Bell(lambda: rung.append(1))
-bell.ring_in(3600)
+notifier = Notifier(lambda: rung.append(1))
+notifier.notify_in(3600)
 child = os.fork()
 if child == 0:
-    bell.ring_in(0.01)
+    notifier.notify_in(0.01)
     while not rung:
         pass
     print("child", flush=True)
     os._exit(0)
 os.waitpid(child, 0)
 assert not rung
-bell.ring_in(0.01)
+notifier.notify_in(0.01)
 while not rung:
     pass
 print("parent")
