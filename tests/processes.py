@@ -27,7 +27,7 @@ from playhouse.pool import PooledDatabase
 import outbox
 from outbox.core import Outbox
 from outbox.dramatiq import wakeup
-from outbox.dramatiq.names import DELIVER
+from outbox.dramatiq.actor_names import DELIVER
 from outbox.dramatiq.redis_broker import OutboxRedisBroker
 from outbox.events.emit import NewEvent
 from outbox.settings import PREFIX, Settings

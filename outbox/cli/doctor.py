@@ -34,7 +34,7 @@ def doctor(thorough: bool, as_json: bool) -> None:
     Exits with 0 if all is well, with 1 if there are warnings, and with 2 if there are problems.
     """
     from outbox.dramatiq.broker import is_set
-    from outbox.dramatiq.doctor import SWEEP
+    from outbox.dramatiq.sweep_check import SWEEP
 
     checks = (*CHECKS, SWEEP)
     findings = examine(current(), thorough=thorough, checks=checks, has_own_broker=is_set())

@@ -1,4 +1,4 @@
-"""The names of our actors: all that the notifying side knows of them."""
+"""The names of our actors. The side that sends messages knows the actors by these names, and declares none."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""The actors: each a thin call into the library.
+"""The two Dramatiq actors: one delivers what is due, the other deletes what is old.
 
-No Dramatiq retries and no delays: whether and when to try again is written in the database. The time limit only ends
-what neither a lease nor a handler has ended.
+They use neither Dramatiq's retries nor its delays: whether and when to try again is written in the database. The time
+limit only ends a call that the lease keeper has not ended.
 
-They are declared where a worker starts that is to deliver, and nowhere else: a Dramatiq worker consumes the queue of
-every actor that is declared in its process.
+Only a process that starts as an outbox worker declares them: a Dramatiq worker consumes the queue of every actor that
+is declared in its process, so declaring them elsewhere would make that process take deliveries.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from outbox.core import Outbox
 from outbox.current_outbox import current
 from outbox.delivery.deliver import DRAIN_SECONDS
 from outbox.dramatiq import wakeup
-from outbox.dramatiq.names import CLEANUP, DELIVER
+from outbox.dramatiq.actor_names import CLEANUP, DELIVER
 from outbox.settings import Settings
 from outbox.storage import retention
 from outbox.storage.dialect import CONNECTION_ERRORS
 
-logger = logging.getLogger("outbox")
+logger = logging.getLogger(__name__)
 
-# How long one clean-up may hold its thread before it hands over to the next.
+# How long one clean-up may run before it enqueues another and ends.
 CLEANUP_SECONDS = 10.0
-# Before the user's actors (lower comes first): drains are few, and short.
+# Lower comes first: deliveries run before the user's actors, since they are few and short, and clean-ups after them.
 DELIVER_PRIORITY, CLEANUP_PRIORITY = -10, 10
 
 
 def declare_actors(broker: dramatiq.Broker, settings: Settings) -> None:
-    """Declare our actors on the broker, on the settings' queue; once, however often it is called."""
+    """Declare our actors on the broker, for the settings' queue. A second call does nothing."""
 
     def deliver_outbox_events() -> None:
         deliver(broker)
@@ -54,22 +54,22 @@ def _declare(
         return
     limit = (DRAIN_SECONDS + settings.max_run_seconds + settings.lease_seconds) * 1000
     wanted: dict[str, Any] = {"max_retries": 0, "time_limit": int(limit)}
-    # An application's own broker may go without the middleware that knows an option.
+    # Dramatiq refuses an option that none of the broker's middleware knows; an application's broker may lack some.
     options = {option: value for option, value in wanted.items() if option in broker.actor_options}
     declare = dramatiq.actor(actor_name=name, queue_name=settings.queue, priority=priority, broker=broker, **options)
     declare(function)
 
 
 def deliver(broker: dramatiq.Broker) -> None:
-    """Deliver what is due."""
+    """Clear the wake-up flag and deliver what is due; deliver nothing in a process that is no outbox worker."""
     box = current()
-    look = box.drain if _is_worker(box) else _do_nothing
+    drain = box.drain if _is_worker(box) else _do_nothing
     with _database_may_be_down():
-        wakeup.answer(wakeup.flag_for(broker, box.settings.queue), look)
+        wakeup.clear_flag_then(wakeup.flag_for(broker, box.settings.queue), drain)
 
 
 def clean_up() -> None:
-    """Delete what ended longer ago than the retention, and forget what was received longer ago than that."""
+    """Delete events, inbox rows and operators' records that are older than their retention."""
     box = current()
     if not _is_worker(box):
         return
@@ -82,6 +82,7 @@ def clean_up() -> None:
 
 
 def _is_worker(box: Outbox) -> bool:
+    """Return whether this process was started to deliver events; warn once if it was not."""
     if not box.is_worker:
         box.warn_once(
             "This process took a message of the outbox, but was not started to deliver events, so it drops the "
@@ -96,9 +97,9 @@ def _do_nothing() -> None:
 
 @contextmanager
 def _database_may_be_down() -> Iterator[None]:
-    """One line, and the next sweep tries again; as a failed message it would leave a traceback and a dead letter."""
+    """Log a lost database connection in one line. A failed message would leave a traceback and a dead letter."""
     try:
         yield
     except CONNECTION_ERRORS as error:
         current().dialect.discard_connection()
-        logger.warning("the database can't be used, the next sweep tries again: %s", str(error).strip())
+        logger.warning("Could not use the database: %s. The next sweep tries again.", str(error).strip())

@@ -1,7 +1,7 @@
-"""The Dramatiq broker that carries the wake-ups: the application's own, or one from the settings.
+"""Find the Dramatiq broker that carries the wake-ups: the application's own, or one made from the settings.
 
-Emitters, workers and the scheduler find it in the same way. A broker from the settings is on Redis, or inside the
-process when there is none.
+Emitters, workers and the scheduler find it in the same way. A broker made from the settings uses Redis, or stays inside
+the process if OUTBOX_REDIS_URL is not set.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import dramatiq.broker
 from dramatiq.brokers.stub import StubBroker
 
 from outbox.current_outbox import loaded_settings
-from outbox.dramatiq.middleware import Connections, Occupancy, Skips
+from outbox.dramatiq.broker_kind import is_redis
+from outbox.dramatiq.middleware import BusyThreads, Connections, Skips
 from outbox.dramatiq.rabbitmq import is_rabbitmq, is_the_default
 from outbox.errors import SettingsError
 from outbox.settings import Settings
@@ -25,7 +26,7 @@ DEAD_LETTERS_KEPT = 100
 
 
 class InProcessBroker(StubBroker):
-    """Dramatiq's stub broker for real use: one process, no server, and nothing that grows without end."""
+    """Dramatiq's stub broker, for production in one process without a server: its dead letters are limited."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,12 +45,12 @@ _made_for: WeakKeyDictionary[dramatiq.Broker, Settings] = WeakKeyDictionary()
 
 def _redis_broker(settings: Settings) -> dramatiq.Broker:
     try:
-        from outbox.dramatiq.redis_broker import make_redis_broker  # redis is an extra
+        from outbox.dramatiq.redis_broker import OutboxRedisBroker  # redis is an extra
     except ImportError:
         raise SettingsError(
             "OUTBOX_REDIS_URL is set, but redis is not installed: pip install 'dramatiq-outbox[redis]'"
         ) from None
-    return make_redis_broker(settings)
+    return OutboxRedisBroker(settings)
 
 
 def broker_in_use(settings: Settings) -> dramatiq.Broker:
@@ -65,7 +66,7 @@ def broker_in_use(settings: Settings) -> dramatiq.Broker:
     return broker
 
 
-# An emitter makes one for each configuration that it has, and keeps it.
+# An emitting process makes one broker for each configuration, and keeps it.
 _broker_of = lru_cache(maxsize=8)(make_broker)
 
 
@@ -80,14 +81,15 @@ def set_up_broker() -> dramatiq.Broker:
 
 
 def set_up(broker: dramatiq.Broker) -> dramatiq.Broker:
+    """Have Dramatiq use this broker, with our middleware; return it."""
     dramatiq.set_broker(broker)
     install_middleware(broker)
     return broker
 
 
 def install_middleware(broker: dramatiq.Broker) -> None:
-    """Add what actors beside an outbox need; once, however often it is called."""
-    for middleware in (Connections(), Skips(), Occupancy()):
+    """Add the middleware that actors beside an outbox need. A second call does nothing."""
+    for middleware in (Connections(), Skips(), BusyThreads()):
         add_once(broker, middleware)
 
 
@@ -113,7 +115,7 @@ def adopt_settings(broker: dramatiq.Broker, settings: Settings) -> dramatiq.Brok
 
 
 def adopt_queue(broker: dramatiq.Broker, settings: Settings) -> None:
-    """Tell a broker of ours which queue is the outbox's."""
+    """Tell a broker of our own class which queue is the outbox's."""
     if hasattr(broker, "outbox_queue"):
         broker.outbox_queue = settings.queue
 
@@ -126,16 +128,8 @@ def is_set() -> bool:
 # Whether it agrees with the settings
 
 
-def is_in_process(broker: object) -> bool:
-    return isinstance(broker, StubBroker)
-
-
-def is_redis(broker: Any) -> bool:
-    return hasattr(broker, "client") and hasattr(broker, "namespace")
-
-
 def check_agreement(broker: Any, settings: Settings) -> None:
-    """Raise SettingsError if this broker and OUTBOX_REDIS_URL are two different ways from process to process."""
+    """Raise SettingsError if this broker and OUTBOX_REDIS_URL would send messages to different places."""
     if settings.redis_url is None or _agreed.get(broker) == settings:
         return
     if is_redis(broker):
@@ -148,7 +142,7 @@ def check_agreement(broker: Any, settings: Settings) -> None:
     _agreed[broker] = settings
 
 
-# Looked at once: emitters ask before each wake-up.
+# Each pair is checked once: emitters ask before each wake-up.
 _agreed: WeakKeyDictionary[Any, Settings] = WeakKeyDictionary()
 
 ADVICE = (
@@ -163,16 +157,17 @@ def _check_redis(broker: Any, settings: Settings) -> None:
     assert settings.redis_url is not None  # noqa: S101  (for the type checker)
     theirs, ours = address_of(broker.client), address_of(make_client(settings.redis_url))
     if theirs is None or ours is None:
-        return  # a Sentinel's client, for example: it asks for the address when it connects
+        return  # unknown before it connects, as for a Sentinel's client
     if theirs != ours:
         raise SettingsError(
-            f"Dramatiq's broker uses the Redis at {theirs}, and OUTBOX_REDIS_URL names the one at {ours}: processes "
-            "would not hear of each other. Let both name the same one, or leave out OUTBOX_REDIS_URL. If you have set "
-            f"no broker, Dramatiq made one on localhost for an actor that was declared too early. {ADVICE}"
+            f"Dramatiq's broker uses the Redis at {theirs}, and OUTBOX_REDIS_URL names the one at {ours}. Messages of "
+            "one would not reach the workers of the other. Let both name the same one, or leave out OUTBOX_REDIS_URL. "
+            "If you have set no broker, Dramatiq made one on localhost for an actor that was declared too early. "
+            f"{ADVICE}"
         )
     if broker.namespace != settings.namespace:
         raise SettingsError(
             f"Dramatiq's broker has the namespace {broker.namespace!r}, and OUTBOX_NAMESPACE is "
-            f"{settings.namespace!r}: processes would not hear of each other. Set OUTBOX_NAMESPACE={broker.namespace}, "
-            "or leave out OUTBOX_REDIS_URL."
+            f"{settings.namespace!r}. Messages of one would not reach the workers of the other. Set "
+            f"OUTBOX_NAMESPACE={broker.namespace}, or leave out OUTBOX_REDIS_URL."
         )

@@ -1,4 +1,4 @@
-"""Find out whether the broker can be reached, within a short time, whatever the broker does."""
+"""Find out, within two seconds, whether the broker can be reached. The fallback poller asks this."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import threading
 from typing import Any
 
+from outbox.dramatiq.broker_kind import is_redis
 from outbox.errors import describe
 
 # How long the broker may take to answer.
@@ -28,7 +29,7 @@ class BrokerProbe:
             self._thread = threading.Thread(target=self._ask, name="outbox-broker-probe", daemon=True)
             self._thread.start()
         self._thread.join(PROBE_SECONDS)
-        if self._thread.is_alive():  # it is waited for again next time: hanging threads don't pile up
+        if self._thread.is_alive():  # the next call waits for the same thread: hanging threads don't add up
             return f"no answer within {PROBE_SECONDS:g} s"
         self._thread = None
         return self._error
@@ -45,10 +46,10 @@ class BrokerProbe:
 def ask(broker: Any, queue: str) -> None:
     """Raise what the broker's client raises if the broker can't be used.
 
-    Only a question that starts no claim will do: a message would, in some worker, for every idle worker that asks.
-    Brokers of other kinds than these count as reachable; the poller notices that they bring no messages.
+    The question must start no claim: a message would start one in some worker, for every idle worker that asks.
+    Brokers of other kinds count as reachable; the poller notices when they bring no messages.
     """
-    if hasattr(broker, "client") and hasattr(broker, "namespace"):
+    if is_redis(broker):
         # A write, as every message is: a Redis that is full, or a read-only replica, would answer a PING.
         broker.client.set(f"{broker.namespace}:{queue}.probe", 1, px=PROBE_KEY_MILLISECONDS)
     elif hasattr(type(broker), "connection"):

@@ -1,4 +1,4 @@
-"""A Dramatiq actor as a destination."""
+"""A Dramatiq actor as a destination of events: delivering an event is enqueueing a message for the actor."""
 
 from __future__ import annotations
 
@@ -19,10 +19,16 @@ from outbox.events.event import Event
 
 
 class ActorDestination:
-    """Sends each event to an actor, on the actor's own broker and queue; the envelope is its only argument.
+    """Sends each event to an actor, on the actor's own broker and queue. The only argument is the event's envelope.
 
-    Enqueued is delivered: from there on the broker keeps it, as well as it can, and the actor's own retries apply.
-    After a crash the actor may get an event twice, with the same `id`. The name defaults to `actor:<its name>`.
+    The event counts as delivered when its message is enqueued. From then on the broker stores it, and the actor's own
+    retries apply. After a crash the actor may get an event twice, with the same `id`.
+
+    - `actor`: the Dramatiq actor.
+    - `events`: the patterns of event types that it gets; all by default.
+    - `name`: the destination's name, stable across releases; by default `actor:` and the actor's name.
+    - `replaces`: the names of destinations whose place it takes.
+    - `concurrency`, `per_second`: the limits, as in `outbox.Limits`.
     """
 
     def __init__(
@@ -51,7 +57,7 @@ class ActorDestination:
         for event in batch:
             try:
                 messages.append(self.actor.message(as_dict(event)))
-            except Exception as error:  # what is wrong with one event must not stop the others
+            except Exception as error:  # an error in one event must not stop the others
                 yield event, Retry(describe(error))
             else:
                 sent.append(event)

@@ -1,13 +1,13 @@
 """Claim due events when nothing else makes this worker process claim.
 
 Wake-ups and sweeps travel through the broker, and sweeps come from the scheduler. With either of them gone, events must
-be delivered all the same, only later. So every worker process has one thread that looks, about every
-OUTBOX_SWEEP_SECONDS, whether a claim has been started here since its last look. If none has, it asks the broker:
+be delivered all the same, only later. So every worker process has one thread that checks, about every
+OUTBOX_SWEEP_SECONDS, whether a claim was started in this process since its last check. If none was, it asks the broker:
 
 - the broker can't be reached: the thread claims. That repeats until the broker answers.
-- the broker answers: no message may have been due to this worker, since the workers of a fleet share the sweeps. With n
-  live workers each gets one every n × OUTBOX_SWEEP_SECONDS. After twice that time without a claim the thread
-  claims once. This covers a scheduler that is gone, a queue that nobody sends to, and threads that are all busy.
+- the broker answers: perhaps no message was meant for this worker, since the workers of a fleet share the sweeps.
+  With n live workers each gets one every n × OUTBOX_SWEEP_SECONDS. After twice that time without a claim the thread
+  claims once. This covers a scheduler that is gone, a queue to which no process sends, and threads that are all busy.
 
 In a fleet where sweeps arrive the thread claims nothing. It runs SQL once a minute, to refresh the record of this
 worker's destinations.
@@ -29,9 +29,9 @@ from outbox.destinations.recorded_destinations import REFRESH_SECONDS
 from outbox.dramatiq.broker_probe import BrokerProbe
 from outbox.telemetry.process_reports import MISSED_TURNS
 
-logger = logging.getLogger("outbox")
+logger = logging.getLogger(__name__)
 
-# Looks are up to a quarter of OUTBOX_SWEEP_SECONDS earlier than that, at random: a fleet must not claim in step.
+# Checks come up to a quarter of OUTBOX_SWEEP_SECONDS early, at random: the workers of a fleet must not claim at once.
 EARLIEST = 0.75
 # While the broker can be reached: how many sweeps a worker may miss, and by how much more it waits at most, at random.
 MISSED_SWEEPS = 2
@@ -70,13 +70,13 @@ class FallbackPoller:
             try:
                 if self._is_needed():
                     self._claim()
-            except Exception as error:  # the thread must outlive whatever it is: nothing else would claim
+            except Exception as error:  # the thread must survive any error: nothing else would claim
                 self._failed(error)
 
     def _wait(self) -> bool:
-        """Wait until it is time for the next look; return True if the worker stops.
+        """Wait until it is time for the next check; return True if the worker stops.
 
-        Meanwhile refresh what this worker has recorded: one that has had no reason to claim still counts as running.
+        Meanwhile refresh this worker's record of its destinations: a worker without work still counts as running.
         """
         ends_at = time.monotonic() + self._box.settings.sweep_seconds * random.uniform(EARLIEST, 1.0)  # noqa: S311
         while (left := ends_at - time.monotonic()) > 0:
@@ -88,11 +88,11 @@ class FallbackPoller:
     def _refresh_records(self) -> None:
         try:
             self._box.recorder.keep_current()
-        except Exception as error:  # the thread must outlive whatever it is
-            logger.debug("could not record the destinations: %s", error)
+        except Exception as error:  # the thread must survive any error
+            logger.debug("Could not record the destinations: %s", error)
 
     def _is_needed(self) -> bool:
-        """Return whether this worker must claim without having been told to."""
+        """Return whether this worker must claim although no message asked it to."""
         limit = self._box.drain_limit
         broker_was_down = self._box.reporter.broker_error is not None
         seen, self._claims_seen = self._claims_seen, limit.claims_started
@@ -111,7 +111,7 @@ class FallbackPoller:
     def _live_workers(self) -> int:
         publish_seconds = self._box.settings.publish_seconds
         if publish_seconds == 0:
-            return 1  # workers don't say that they are there
+            return 1  # workers don't report that they are running
         now = time.monotonic()
         if self._counted_at is None or now - self._counted_at >= COUNT_SECONDS:
             self._workers = max(1, self._count_workers(MISSED_TURNS * publish_seconds + 1))
@@ -124,7 +124,7 @@ class FallbackPoller:
             with dialect.connection():
                 (number,) = dialect.run(dialect.statements.count_workers, (dialect.seconds(seconds),)).fetchone()
         except peewee.PeeweeException as error:
-            logger.debug("could not count the live workers: %s", error)
+            logger.debug("Could not count the live workers: %s", error)
             return 1  # the claim itself shows whether the database can be used
         return int(number)
 
@@ -140,18 +140,18 @@ class FallbackPoller:
         self._failing = False
 
     def _drain_to_the_end_of_its_time(self) -> bool:
-        """Drain; return whether it ended for want of time, so that more is due."""
+        """Drain; return whether the drain ended because its time was up, so that more is due."""
         began_at = time.monotonic()
         self._box.drain()
         return time.monotonic() - began_at >= DRAIN_SECONDS
 
     def _note_broker(self, error: str | None) -> None:
-        """Log when the broker becomes unreachable and when it is back, and have it published."""
+        """Log when the broker becomes unreachable and when it is back, and report it with this process."""
         reporter = self._box.reporter
         every = self._box.settings.sweep_seconds
         if error is not None and reporter.broker_error is None:
             logger.warning(
-                "The broker can't be reached: %s. This worker looks for due events every %g s until it can.",
+                "The broker can't be reached: %s. This worker claims due events every %g s until it can.",
                 error,
                 every,
             )

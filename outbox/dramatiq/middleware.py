@@ -1,10 +1,9 @@
-"""What a Dramatiq worker needs around our actors - and around the user's own."""
+"""Dramatiq middleware that an outbox worker needs, around our actors and the application's own."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import gc
 import threading
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
@@ -14,9 +13,9 @@ from dramatiq.middleware import Middleware
 
 from outbox.current_outbox import current, loaded_settings
 from outbox.delivery.pool_size import check_pool
-from outbox.dramatiq import stopping
+from outbox.dramatiq import worker_shutdown
+from outbox.dramatiq.actor_names import DELIVER
 from outbox.dramatiq.fallback_poller import FallbackPoller
-from outbox.dramatiq.names import DELIVER
 from outbox.errors import OutboxError
 from outbox.inbox.inbox import MARK, SKIPPED
 from outbox.storage.dialect import CONNECTION_ERRORS
@@ -26,25 +25,25 @@ from outbox.telemetry.process_reports import WORKER
 M = TypeVar("M", bound=Middleware)
 
 
-def find(broker: dramatiq.Broker, kind: type[M]) -> M:
-    """The broker's middleware of one kind."""
+def find_middleware(broker: dramatiq.Broker, kind: type[M]) -> M:
+    """Return the broker's middleware of this class."""
     return next(middleware for middleware in broker.middleware if isinstance(middleware, kind))
 
 
 def has_worker(broker: dramatiq.Broker) -> bool:
     """Return whether an outbox worker of this process takes messages from the broker."""
-    is_running = any(isinstance(middleware, Occupancy) and middleware.threads > 0 for middleware in broker.middleware)
+    is_running = any(isinstance(middleware, BusyThreads) and middleware.threads > 0 for middleware in broker.middleware)
     return is_running and DELIVER in broker.actors
 
 
 class Connections(Middleware):
-    """A working database connection for every message, returned afterwards, discarded after an interrupt.
+    """Opens a database connection before each message, and closes or discards it afterwards.
 
-    Dramatiq knows nothing of databases: without this, a thread whose connection broke stays broken.
+    Dramatiq knows nothing of databases: without this, a thread whose connection broke would stay broken.
     """
 
     def before_process_message(self, broker: dramatiq.Broker, message: Any) -> None:
-        # The actor will try for itself, and say in its own words that it can't.
+        # If this fails, the actor connects itself and reports the error.
         with contextlib.suppress(*CONNECTION_ERRORS):
             current().database.connect(reuse_if_open=True)
 
@@ -57,7 +56,7 @@ class Connections(Middleware):
         interrupted = exception is not None and not isinstance(exception, Exception)
         in_transaction = box.database.in_transaction() or box.dialect.in_transaction
         if interrupted or in_transaction or isinstance(exception, CONNECTION_ERRORS):
-            # Raised between any two instructions, it can have left a transaction open, or half an answer unread.
+            # An interrupt may have left a transaction open, or a result half read.
             box.dialect.discard_connection()
         else:
             box.database.close()
@@ -67,9 +66,9 @@ class Connections(Middleware):
 
 
 class Skips(Middleware):
-    """To Dramatiq, an actor whose message the inbox skips has returned nothing.
+    """Makes an actor return None when the inbox has skipped its message.
 
-    Of any other answer it would warn that nobody wants it, or try to keep it among the results.
+    Dramatiq would store any other value as a result, or warn that it is not used.
     """
 
     def after_declare_actor(self, broker: dramatiq.Broker, actor: dramatiq.Actor[Any, Any]) -> None:
@@ -85,15 +84,15 @@ class Skips(Middleware):
         actor.fn = call
 
 
-class Occupancy(Middleware):
-    """Which of this process's threads are busy, so that no wake-up is fetched that nobody here could answer."""
+class BusyThreads(Middleware):
+    """Tracks which worker threads of this process are busy: the consumer fetches a wake-up only for a free one."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self.threads = 0
         self._busy: set[int] = set()
-        self._begun: dict[int, str] = {}  # each thread's latest message
-        # How often a thread has become free, and how often anything has changed.
+        self._latest: dict[int, str] = {}  # the id of each thread's latest message
+        # How often a thread has become free, and how often that or an acknowledgement has happened.
         self.freed = 0
         self.changes = 0
 
@@ -106,7 +105,7 @@ class Occupancy(Middleware):
     def before_process_message(self, broker: dramatiq.Broker, message: Any) -> None:
         with self._changed:
             self._busy.add(threading.get_ident())
-            self._begun[threading.get_ident()] = message.message_id
+            self._latest[threading.get_ident()] = message.message_id
 
     def after_process_message(
         self, broker: dramatiq.Broker, message: Any, *, result: Any = None, exception: BaseException | None = None
@@ -131,21 +130,22 @@ class Occupancy(Middleware):
             self._changed.notify_all()
 
     def has_idle_thread(self, fetched: Iterable[str]) -> bool:
-        """Whether a thread has nothing to do, not even one of these messages that it has yet to begin."""
+        """Return whether a thread would still be free if each fetched message that waits for a thread had one."""
         with self._changed:
-            begun = set(self._begun.values())
+            begun = set(self._latest.values())
             return len(self._busy) + sum(id not in begun for id in fetched) < self.threads
 
     def wait_for_change(self, known: int, seconds: float) -> None:
-        """Wait until there were more changes than the caller knows of."""
+        """Wait until there were more changes than `known`, or for this many seconds."""
         with self._changed:
             self._changed.wait_for(lambda: self.changes != known, seconds)
 
 
 class Lifecycle(Middleware):
-    """Starting with everything in place, and stopping without losing a batch.
+    """Starts and stops what an outbox worker process needs: checks, notifier, fallback poller, process report.
 
-    `start` makes the process an outbox worker. It is called when Dramatiq's worker starts, with all modules imported.
+    `start` makes the process an outbox worker. It is called when Dramatiq's worker starts, after all modules were
+    imported.
     """
 
     def __init__(self, start: Callable[[dramatiq.Broker], None]) -> None:
@@ -157,11 +157,14 @@ class Lifecycle(Middleware):
         self._prepare_process()
 
     def _prepare_process(self) -> None:
-        """Once. If another module brings the broker, Dramatiq tells that the process boots before it imports `jobs`."""
+        """Prepare logging and signals, once.
+
+        If another module sets the broker, Dramatiq announces the boot of the process before it imports `jobs`.
+        """
         if not self._is_prepared:
             self._is_prepared = True
             logs.rewrite(loaded_settings().log_format)
-            stopping.prepare()
+            worker_shutdown.prepare()
 
     def before_worker_boot(self, broker: dramatiq.Broker, worker: dramatiq.Worker) -> None:
         self._prepare_process()
@@ -172,12 +175,8 @@ class Lifecycle(Middleware):
             raise SystemExit(f"outbox: {error}") from None
 
     def after_worker_boot(self, broker: dramatiq.Broker, worker: dramatiq.Worker) -> None:
-        # What was imported stays: the garbage collector need not go through it again and again under load.
-        gc.collect()
-        gc.freeze()
-        # Whatever was due while nobody was here.
         box = current()
-        box.notifier.notify()
+        box.notifier.notify()  # events may have become due while no worker was running
         check_pool(box, worker.worker_threads)
         box.reporter.start(WORKER)
         self._poller = FallbackPoller(box, broker)
@@ -189,8 +188,9 @@ class Lifecycle(Middleware):
             self._poller.stop()
 
     def after_worker_shutdown(self, broker: dramatiq.Broker, worker: dramatiq.Worker) -> None:
-        # Its threads are done, but calls that take long go on by themselves. And Dramatiq's processes end without
-        # running exit handlers. In one that goes on, deliveries by hand do too.
+        # Dramatiq's threads have ended, but long calls to destinations still run, in threads of their own. Dramatiq's
+        # processes end without exit handlers, so what is left is done here. A process that goes on after its worker
+        # has stopped may still deliver by hand: therefore `stopping` is cleared.
         box = current()
         if self._poller is not None:
             self._poller.join(box.settings.max_run_seconds)

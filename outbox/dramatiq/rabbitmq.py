@@ -1,10 +1,10 @@
-"""RabbitMQ: sending to it from a process that does not consume.
+"""Send messages to RabbitMQ from a process that must not consume the outbox's queue.
 
-Dramatiq's `RabbitmqBroker.enqueue` declares the message's queue on the broker, and a Dramatiq worker that runs in the
-same process starts to consume every queue that is declared. So an application's own worker would take wake-ups as soon
-as one of its actors emits. And the broker opens a connection for each thread that sends, and keeps it when the thread
-has ended. Hence what the outbox sends goes through a copy of the broker with one connection, which no worker listens
-to.
+Dramatiq's `RabbitmqBroker.enqueue` declares the message's queue on the broker, and a Dramatiq worker in the same
+process starts to consume every queue that is declared. So an application's own worker would take wake-ups as soon as
+one of its actors emits. The broker also opens a connection for each thread that sends, and keeps it after the thread
+has ended. Therefore the outbox sends through a copy of the broker, with one connection and without a worker's
+middleware.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from weakref import WeakKeyDictionary
 
 import dramatiq
 
-# A connection that was idle for longer is closed first: the server may have given it up, and a message that is written
-# to it then is lost without an error. Well below the heartbeats that brokers are configured with.
+# A connection that was idle for longer is closed and opened anew: the server may have closed it, and a message that is
+# written to it then is lost without an error. This is well below the usual heartbeats.
 IDLE_SECONDS = 2.0
 
 
 def is_rabbitmq(broker: object) -> bool:
-    # Imported only if the application did: pika is Dramatiq's extra, not ours.
+    """Return whether the broker is Dramatiq's for RabbitMQ, without importing it: pika is Dramatiq's extra."""
     module: Any = sys.modules.get("dramatiq.brokers.rabbitmq")
     return module is not None and isinstance(broker, module.RabbitmqBroker)
 
@@ -44,7 +44,7 @@ def is_the_default(broker: Any) -> bool:
 
 
 class Sender:
-    """Sends messages to RabbitMQ over one connection of its own, whichever thread calls it."""
+    """Sends messages to RabbitMQ over one connection of its own, which all threads share."""
 
     def __init__(self, broker: Any) -> None:
         self._lock = threading.Lock()
@@ -65,7 +65,7 @@ class Sender:
             broker.enqueue(message)
 
     def waiting(self, queue: str) -> int:
-        """Return how many messages wait in the queue; 0 if RabbitMQ does not answer, since sending then says why."""
+        """Return how many messages wait in the queue; 0 if RabbitMQ can't be asked: sending then raises the error."""
         with self._connected() as broker:
             try:
                 return int(broker.get_queue_message_counts(queue)[0])
@@ -82,7 +82,7 @@ class Sender:
             elif time.monotonic() - self._used_at > IDLE_SECONDS:
                 with contextlib.suppress(Exception):
                     del self._copy.connection
-            # Without the middleware by which a worker hears of queues.
+            # Leave out the middleware through which a worker learns of declared queues.
             self._copy.middleware = [each for each in self._middleware if type(each).__module__ != "dramatiq.worker"]
             try:
                 yield self._copy
@@ -94,6 +94,7 @@ _senders: WeakKeyDictionary[Any, Sender] = WeakKeyDictionary()
 
 
 def sender_for(broker: Any) -> Sender:
+    """Return the one sender of this process for the broker."""
     if broker not in _senders:
         _senders.setdefault(broker, Sender(broker))
     return _senders[broker]

@@ -1,7 +1,7 @@
-"""Redis as the broker: a message is picked up within milliseconds of being sent, without polling.
+"""Dramatiq's Redis broker with a consumer that gets a message within milliseconds, without polling.
 
-Dramatiq's own consumer sleeps between looks, longer and longer. Ours blocks in Redis until the queue has something,
-and then fetches as usual.
+Dramatiq's own consumer sleeps between its fetches, longer each time. This one blocks in Redis until the queue has a
+message, and then fetches as Dramatiq does.
 """
 
 from __future__ import annotations
@@ -16,31 +16,27 @@ from dramatiq.brokers.redis import RedisBroker, _RedisConsumer
 from dramatiq.common import q_name
 from dramatiq.errors import ConnectionClosed
 
-from outbox.dramatiq.middleware import Occupancy, find
+from outbox.dramatiq.middleware import BusyThreads, find_middleware
 from outbox.settings import Settings
 from outbox.storage.redis_client import ANSWER_TIMEOUT, make_client
 
-# Well under Dramatiq's heartbeat, which every fetch renews; and how long a stop may take at most.
+# Well below Dramatiq's heartbeat, which every fetch renews. Stopping a worker takes at most this long.
 BLOCK_SECONDS = 1
 
 
 @contextmanager
 def lost_connections_as_closed() -> Iterator[None]:
-    """redis-py's TimeoutError is not a ConnectionError, and Dramatiq drops an ack on anything but ConnectionClosed."""
+    """Raise lost connections as ConnectionClosed: on any other error Dramatiq drops an acknowledgement."""
     try:
         yield
     except (redis.ConnectionError, redis.TimeoutError) as error:
         raise ConnectionClosed(error) from None
 
 
-def make_redis_broker(settings: Settings) -> OutboxRedisBroker:
-    return OutboxRedisBroker(settings)
-
-
 class OutboxRedisBroker(RedisBroker):
-    """Dramatiq's Redis broker with short timeouts, and a consumer that waits.
+    """Dramatiq's Redis broker with short timeouts and a consumer that blocks in Redis.
 
-    It leaves wake-ups to other workers while this one could not begin to claim for them.
+    While this process can't start another drain, it leaves wake-ups to other workers.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -55,55 +51,56 @@ class OutboxRedisBroker(RedisBroker):
         return WaitingConsumer
 
     def consume(self, queue_name: str, prefetch: int = 1, timeout: int = 5000) -> Any:
-        # While all drains of this process run, another worker may be free for the next wake-up.
+        # Fetch no more wake-ups than this process can drain: another worker may be free for the next one.
         is_outbox = q_name(queue_name) == self.outbox_queue
         return super().consume(queue_name, min(prefetch, self._drains) if is_outbox else prefetch, timeout)
 
     def waiting_client(self) -> redis.Redis:
-        """A client that may block: its answers take longer than the others' by design."""
+        """Return a client that waits longer for an answer, for commands that block in Redis."""
         return make_client(self._url, answer_timeout=BLOCK_SECONDS + ANSWER_TIMEOUT)
 
 
 class WaitingConsumer(_RedisConsumer):
-    """Waits inside Redis for the queue to have a message, and inside the process for a thread to be free."""
+    """Waits in Redis until the queue has a message, and in the process until a thread is free."""
 
     def __init__(self, broker: OutboxRedisBroker, queue_name: str, prefetch: int, timeout: int) -> None:
         super().__init__(broker, queue_name, prefetch, timeout)
-        self._most = prefetch
+        self._max_outstanding = prefetch
         self._key = f"{broker.namespace}:{queue_name}"
         self._waiting_client = broker.waiting_client()
-        self._occupancy = find(broker, Occupancy)
-        self._freed_seen = self._occupancy.freed
+        self._busy_threads = find_middleware(broker, BusyThreads)
+        self._freed_seen = self._busy_threads.freed
         self._is_outbox = q_name(queue_name) == broker.outbox_queue
 
     def __next__(self) -> MessageProxy | None:
         with lost_connections_as_closed():
             if not self.message_cache and not self._wait():
                 return None
-            self.misses = 0  # after a wait there is no need to sleep as well
+            self.misses = 0  # Dramatiq sleeps after misses; this consumer has waited already
             if self._is_outbox:
-                self.prefetch = self.outstanding_message_count + 1  # a fetch takes one, whoever else is idle the next
+                self.prefetch = self.outstanding_message_count + 1  # fetch one: the next is for another idle worker
             message: MessageProxy | None = super().__next__()
             return message
 
     def _wait(self) -> bool:
-        """Whether it makes sense to fetch now; gives up after a second, so that the thread can be stopped."""
-        changes = self._occupancy.changes
+        """Wait, for a second at most so that the thread can be stopped; return whether to fetch now."""
+        changes = self._busy_threads.changes
         idle = self._has_idle_thread()
-        # Under load no thread is ever seen idle; when one was free meanwhile, it is this queue's turn all the same.
-        share = self._occupancy.freed != self._freed_seen
-        if self.outstanding_message_count >= self._most or not (idle or share):
-            self._occupancy.wait_for_change(changes, BLOCK_SECONDS)
+        # Under load no thread is ever seen idle. If one was freed since the last fetch, this queue may fetch all the
+        # same: otherwise the other queues would take every free thread.
+        was_freed = self._busy_threads.freed != self._freed_seen
+        if self.outstanding_message_count >= self._max_outstanding or not (idle or was_freed):
+            self._busy_threads.wait_for_change(changes, BLOCK_SECONDS)
             return False
-        # Moves the head of the list onto itself, once there is one: changes nothing, and waits without polling. An
-        # empty answer still leads to a fetch, which is also the heartbeat.
+        # BLMOVE moves the head of the list onto itself as soon as there is one: it changes nothing, and waits without
+        # polling. After an empty result Dramatiq still fetches, since a fetch is also the heartbeat.
         self._waiting_client.blmove(self._key, self._key, BLOCK_SECONDS, "LEFT", "LEFT")
-        self._freed_seen = self._occupancy.freed
+        self._freed_seen = self._busy_threads.freed
         return not idle or self._has_idle_thread()
 
     def _has_idle_thread(self) -> bool:
-        """A wake-up fetched while all threads are busy would sit here, and another worker may be idle."""
-        return not self._is_outbox or self._occupancy.has_idle_thread(self.queued_message_ids.copy())
+        """Return whether a thread is free for a wake-up; another worker may be idle. Other queues are not held back."""
+        return not self._is_outbox or self._busy_threads.has_idle_thread(self.queued_message_ids.copy())
 
     def ack(self, message: MessageProxy) -> None:
         with lost_connections_as_closed():

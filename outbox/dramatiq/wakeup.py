@@ -1,9 +1,11 @@
-"""Waking a worker: one message, however many commits ask for it.
+"""Send a wake-up: one message that makes a worker drain the table, however many commits ask for it.
 
-Before a message is sent a flag goes up, and while it is up nobody else sends one. The actor takes it down before it
-looks at the table. So whoever finds the flag up has committed before somebody looks: no commit falls between the two.
-The flag comes down by itself after a second, should its owner have died before it could send; and a sweep, which
-ignores it, covers whatever else is lost.
+The emitting process sets a flag before it sends the message. While the flag is set, no other process sends one. The
+delivery actor clears the flag before it claims. So a process that finds the flag set has committed before some worker
+claims, and no commit falls between the two. If the process that set the flag dies before it has sent the message, the
+flag expires after a second. A sweep ignores the flag, and so covers every wake-up that is lost.
+
+The notifier calls `notify` here through the entry point `outbox.dispatch`; the scheduler calls `sweep` and `clean_up`.
 """
 
 from __future__ import annotations
@@ -19,58 +21,59 @@ from dramatiq.brokers.stub import StubBroker
 
 from outbox.core import Outbox
 from outbox.current_outbox import loaded_settings
-from outbox.dramatiq.broker import broker_in_use, is_redis
-from outbox.dramatiq.flag import Flag, Interval, LocalFlag, RedisFlag
+from outbox.dramatiq.actor_names import CLEANUP, DELIVER
+from outbox.dramatiq.broker import broker_in_use
+from outbox.dramatiq.broker_kind import is_redis
 from outbox.dramatiq.middleware import has_worker
-from outbox.dramatiq.names import CLEANUP, DELIVER
 from outbox.dramatiq.rabbitmq import is_rabbitmq, sender_for
+from outbox.dramatiq.wakeup_flag import Flag, LocalFlag, MinimumInterval, RedisFlag
 from outbox.errors import OutboxError
 
-logger = logging.getLogger("outbox")
+logger = logging.getLogger(__name__)
 
 
-class NobodyHere(OutboxError):
-    """There is no broker between processes, and this one has no worker."""
+class NoWorkerReachable(OutboxError):
+    """No broker connects this process to others, and no outbox worker runs in this process."""
 
     def __init__(self) -> None:
         super().__init__(
-            "OUTBOX_REDIS_URL is not set, no broker is, and no outbox worker runs in this process "
-            "(if sweeps are enough, OUTBOX_DISPATCH=off says so)"
+            "OUTBOX_REDIS_URL is not set, no broker is set, and no outbox worker runs in this process "
+            "(if sweeps are enough, set OUTBOX_DISPATCH=off)"
         )
 
 
 def send_wakeup_once(flag: Flag, send: Callable[[], None]) -> None:
-    """The emitter's side, after its commit."""
-    if not flag.put_up():
+    """Send the wake-up, unless one is on its way. The emitting process calls this after its commit."""
+    if not flag.try_set():
         return
     try:
         send()
     except BaseException:
         with contextlib.suppress(Exception):
-            flag.take_down()
+            flag.clear()
         raise
 
 
-def answer(flag: Flag, look: Callable[[], object]) -> None:
-    """The worker's side: the flag comes down before the look, never after."""
+def clear_flag_then(flag: Flag, drain: Callable[[], object]) -> None:
+    """Clear the flag, then drain: in the other order a commit between the two would find the flag set."""
     try:
-        flag.take_down()
+        flag.clear()
     except Exception as error:
-        logger.warning("the wake-up flag could not be taken down, it will expire: %s", error)
-    look()
+        logger.warning("Could not clear the wake-up flag: %s. It expires by itself after a second.", error)
+    drain()
 
 
 class NotifyWorker:
-    """What the notifier calls after commits when OUTBOX_DISPATCH is `dramatiq`. It declares nothing."""
+    """Called by the notifier after commits, when OUTBOX_DISPATCH is `dramatiq`. It declares no actors."""
 
     def __call__(self, box: Outbox) -> None:
         broker = broker_in_use(box.settings)
         if isinstance(broker, StubBroker) and not has_worker(broker):
-            raise NobodyHere
+            raise NoWorkerReachable
         send_wakeup(broker, box.settings.queue)
 
     def prepare(self, box: Outbox) -> None:
-        """Import what it takes; called by the first emit. Nothing can be imported once the process is ending."""
+        """Import what sending needs. The first emit calls this: a process that is ending can import nothing."""
         broker_in_use(box.settings)
 
 
@@ -79,17 +82,17 @@ ring = notify_worker  # for environments that were installed before the entry po
 
 
 def send_wakeup(broker: dramatiq.Broker, queue: str) -> None:
-    """Have a worker look at the table, unless one is about to."""
+    """Send a wake-up on this broker, unless one is on its way."""
     send_wakeup_once(flag_for(broker, queue), lambda: _enqueue(broker, queue, DELIVER))
 
 
 def sweep() -> None:
-    """Have a worker look at the table, flag or no flag."""
+    """Send a sweep: a message that makes a worker drain the table, whether or not the flag is set."""
     _send_by_settings(DELIVER)
 
 
 def clean_up() -> None:
-    """Have a worker delete what is old."""
+    """Send the message that makes a worker delete what is older than the retention."""
     _send_by_settings(CLEANUP)
 
 
@@ -100,7 +103,7 @@ def _send_by_settings(actor_name: str) -> None:
 
 def send(broker: dramatiq.Broker, queue: str, actor_name: str) -> None:
     """Enqueue a message for one of our actors, unless enough are unanswered."""
-    if flag_for(broker, queue).admit():
+    if flag_for(broker, queue).may_send():
         _enqueue(broker, queue, actor_name)
 
 
@@ -131,5 +134,5 @@ def _make_flag(broker: Any, queue: str) -> Flag:
     if isinstance(broker, StubBroker):
         return LocalFlag(lambda: broker.queues[queue].qsize() if queue in broker.queues else 0)
     if is_rabbitmq(broker):
-        return Interval(lambda: sender_for(broker).waiting(queue))
-    return Interval()
+        return MinimumInterval(lambda: sender_for(broker).waiting(queue))
+    return MinimumInterval()

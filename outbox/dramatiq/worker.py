@@ -2,7 +2,7 @@
 
 `dramatiq jobs your.module` imports `jobs`, which calls `prepare_worker`, and then your modules. `outbox worker
 your.module` has Dramatiq's own program call `boot`, which imports your modules first. Either way the process becomes a
-worker when Dramatiq's worker starts: by then every module is imported, and has said what it wants to configure.
+worker when Dramatiq's worker starts: by then every module is imported and has called `outbox.configure` if it wants to.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from outbox.dramatiq.middleware import Lifecycle
 from outbox.dramatiq.readiness import check_ready, under_dramatiq_cli
 from outbox.errors import OutboxError
 
-logger = logging.getLogger("outbox")
+logger = logging.getLogger(__name__)
 
-# What `outbox worker` hands on to the processes that Dramatiq starts. They may be forked or spawned.
+# How `outbox worker` names the modules to the processes that Dramatiq starts, forked or spawned.
 MODULES_VARIABLE = "_OUTBOX_WORKER_MODULES"
 
 
 def is_meant(module: str) -> bool:
-    """Return whether this process is to become a worker because it imports `module`, and warn if it is not.
+    """Return whether importing `module` shall make this process a worker; log a warning if not.
 
-    An application may have a package of the same name, and get this library's instead, since it is installed later.
+    An application may have a package of the same name, and import this library's by mistake.
     """
     if not under_dramatiq_cli() or module in sys.argv[1:]:
         return True

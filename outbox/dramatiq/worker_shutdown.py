@@ -1,9 +1,10 @@
-"""Stopping a worker process so that the batches in flight finish.
+"""Stop a worker process so that the batches in flight are finished.
 
-Dramatiq's worker processes take a second SIGTERM as "at once". But process managers signal whole groups: honcho the
-process group, systemd the control group. Each worker then hears it from the manager and again from Dramatiq's own
-main process, and dies in mid-batch. So a worker leaves the group, hears repeated signals as one, and, since a group's
-final SIGKILL does not reach it either, stops by itself when its main process is gone.
+A Dramatiq worker process takes a second SIGTERM as "stop at once". But process managers signal whole groups: honcho
+the process group, systemd the control group. Each worker process then gets SIGTERM from the manager and again from
+Dramatiq's main process, and would end in the middle of a batch. So a worker process leaves the process group and
+treats signals within two seconds as one. The group's final SIGKILL does not reach it either; therefore it stops by
+itself when its main process is gone.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ from collections.abc import Callable
 from multiprocessing.connection import wait
 from types import FrameType
 
-logger = logging.getLogger("outbox")
+logger = logging.getLogger(__name__)
 
-# Signals that come closer together than this are one; a later one still means "at once".
+# Signals within this time count as one; a later one still means "stop at once".
 SAME_SIGNAL_SECONDS = 2.0
 PARENT_SECONDS = 1.0
 
 
 def prepare() -> None:
-    """Called in a process that is about to become a worker; does nothing in one that nobody has forked."""
+    """Prepare a process that is about to become a worker; do nothing in one that Dramatiq did not start."""
     parent = multiprocessing.parent_process()
     if parent is None:
         return
@@ -35,40 +36,42 @@ def prepare() -> None:
         os.setpgid(0, 0)
     stop = signal.getsignal(signal.SIGTERM)
     if callable(stop):
-        ear = Ear(stop)
-        signal.signal(signal.SIGTERM, ear)
+        handler = StopOnce(stop)
+        signal.signal(signal.SIGTERM, handler)
         threading.Thread(
-            target=_outlive, args=(parent.sentinel, os.getppid(), ear), name="outbox-parent", daemon=True
+            target=_stop_with_parent, args=(parent.sentinel, os.getppid(), handler), name="outbox-parent", daemon=True
         ).start()
 
 
-class Ear:
-    """Passes a signal on, and hears repeated ones as one."""
+class StopOnce:
+    """A signal handler that passes a signal on, and ignores another one soon after it."""
 
     def __init__(self, stop: Callable[[int, FrameType | None], object]) -> None:
         self._stop = stop
-        self.heard_at: float | None = None
+        self.received_at: float | None = None
 
     def __call__(self, signum: int, frame: FrameType | None) -> None:
         now = time.monotonic()
-        if self.heard_at is None or now - self.heard_at >= SAME_SIGNAL_SECONDS:
-            self.heard_at = now
+        if self.received_at is None or now - self.received_at >= SAME_SIGNAL_SECONDS:
+            self.received_at = now
             self._stop(signum, frame)
 
 
-def _outlive(sentinel: int, main: int, ear: Ear) -> None:
-    # Processes that were forked later hold the other end of the sentinel as well: it may be late.
+def _stop_with_parent(sentinel: int, main: int, handler: StopOnce) -> None:
+    """Wait until the main process is gone, then stop this one."""
+    # Processes that were forked later hold the other end of the sentinel as well, so it may signal late.
     while os.getppid() == main and not wait([sentinel], PARENT_SECONDS):
         pass
-    _find_voice()
-    logger.warning("the main process is gone: this worker ends as well, when its batches are done")
-    if ear.heard_at is None:  # once it is stopping, another signal would mean "at once"
+    _log_to_stderr()
+    logger.warning("The main process is gone. This worker process finishes its batches and ends as well.")
+    if handler.received_at is None:  # if it is stopping already, another signal would mean "at once"
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _find_voice() -> None:
-    """What is printed and logged went through a pipe to the main process. Nobody reads it now, and once it is full
-    it would hold up whoever prints.
+def _log_to_stderr() -> None:
+    """Print and log to stderr instead of the pipe to the main process.
+
+    No process reads the pipe any more; once it is full, every thread that prints would block.
     """
     sys.stdout = sys.stderr = sys.__stderr__
     for handler in logging.getLogger().handlers:

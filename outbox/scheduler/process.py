@@ -1,4 +1,4 @@
-"""The scheduler as a process that ends cleanly."""
+"""The scheduler process: it finds the broker, ticks until a signal stops it, and finishes the tick that is running."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 
 from outbox.current_outbox import current, is_configured, loaded_settings
-from outbox.dramatiq.broker import is_in_process
+from outbox.dramatiq.broker_kind import is_in_process
 from outbox.dramatiq.worker import load_application
 from outbox.errors import SettingsError
 from outbox.scheduler.timetable import make_scheduler
@@ -15,12 +15,12 @@ from outbox.stop_signal import stop_on_signal
 from outbox.telemetry import logs
 from outbox.telemetry.process_reports import SCHEDULER
 
-logger = logging.getLogger("outbox")
+logger = logging.getLogger(__name__)
 
 
 def main(modules: Sequence[str]) -> None:
-    """Run the scheduler: import the application's modules, find the broker, and tick."""
-    # They log lines for each tick that begins and ends, and for each connection.
+    """Import the application's modules, find the broker, and run the scheduler."""
+    # These libraries log a line for each tick and each connection.
     for noisy in ("apscheduler", "pika"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     logs.set_up(loaded_settings().log_format, "%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -35,18 +35,18 @@ def main(modules: Sequence[str]) -> None:
 
 
 def run(settings: Settings) -> None:
-    """Tick until a signal comes; a tick that is running then is finished."""
+    """Run the timetable until SIGTERM or SIGINT; finish the tick that is running then."""
     stopped = stop_on_signal()
     scheduler = make_scheduler(settings)
     scheduler.start()
-    publishes = settings.names_database or is_configured()  # a module may have configured it
-    if publishes:
+    knows_database = settings.names_database or is_configured()  # a module may have called outbox.configure
+    if knows_database:
         current().reporter.start(SCHEDULER)
     else:
         logger.warning(
             "This scheduler does not know the outbox's database, so `outbox status` and `outbox doctor` can't see it. "
-            "It works all the same. Set OUTBOX_DATABASE_URL, or name the module that calls outbox.configure as well: "
-            "`outbox scheduler your.broker your.models`."
+            "It sends sweeps all the same. Set OUTBOX_DATABASE_URL, or name the module that calls outbox.configure as "
+            "well: `outbox scheduler your.broker your.models`."
         )
     logger.info(
         "scheduler started: a sweep every %g s, a clean-up every %g min",
@@ -55,6 +55,6 @@ def run(settings: Settings) -> None:
     )
     stopped.wait()
     scheduler.shutdown(wait=True)
-    if publishes:
+    if knows_database:
         current().reporter.stop()
     logger.info("scheduler stopped")

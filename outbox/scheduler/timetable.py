@@ -1,4 +1,4 @@
-"""The timetable, as data: what the scheduler does, and how often."""
+"""The timetable: which messages the scheduler sends to the workers, and how often."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from outbox.dramatiq import wakeup
 from outbox.settings import Settings
 
-logger = logging.getLogger("outbox")
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Something small that happens again and again: it enqueues a message, and the workers do the work."""
+    """One periodic duty of the scheduler: it enqueues a message, and a worker does the work."""
 
     name: str
     every: timedelta
@@ -27,10 +27,11 @@ class Tick:
         try:
             self.run()
         except Exception as error:
-            logger.warning("%s: nobody could be told, trying again in %s: %s", self.name, self.every, error)
+            logger.warning("%s: could not enqueue the message; the next try is in %s: %s", self.name, self.every, error)
 
 
 def timetable(settings: Settings) -> list[Tick]:
+    """Return what these settings ask for: a sweep every few seconds, a clean-up every few minutes."""
     return [
         Tick("sweep", timedelta(seconds=settings.sweep_seconds), wakeup.sweep),
         Tick("clean-up", timedelta(minutes=settings.cleanup_minutes), wakeup.clean_up),
@@ -38,17 +39,17 @@ def timetable(settings: Settings) -> list[Tick]:
 
 
 def make_scheduler(settings: Settings) -> BackgroundScheduler:
-    """A scheduler with the timetable in it, not yet started.
+    """Return a scheduler that runs the timetable; it is not started yet.
 
-    In UTC, since local zones double or skip an hour. A late tick runs once, however late it is: APScheduler's own
-    default drops what is a second late. The jobs stay in memory, and every tick is harmless to repeat, so two
-    schedulers at once do no more than one.
+    It runs in UTC, since local time zones repeat or skip an hour. A late tick runs once, however late it is;
+    APScheduler's default drops a tick that is a second late. The jobs are kept in memory, and a tick does no harm when
+    it is repeated: so two schedulers may run at the same time.
     """
     scheduler = BackgroundScheduler(
         timezone=UTC, job_defaults={"misfire_grace_time": None, "coalesce": True, "max_instances": 1}
     )
     for tick in timetable(settings):
-        # The first time right away: a scheduler that restarts often must not put off a clean-up for ever.
+        # The first tick comes at once: otherwise a scheduler that is restarted often would never clean up.
         scheduler.add_job(
             tick, "interval", seconds=tick.every.total_seconds(), id=tick.name, next_run_time=datetime.now(UTC)
         )

@@ -15,7 +15,7 @@ from outbox.admin.doctor import check as doctor
 from outbox.admin.doctor.check import NOTE, OK, note, ok
 from outbox.admin.doctor.examine import CHECKS
 from outbox.cli import cli
-from outbox.dramatiq.doctor import SWEEP
+from outbox.dramatiq.sweep_check import SWEEP
 from outbox.settings import PREFIX, Settings
 from tests.program import ROOT
 

@@ -212,7 +212,7 @@ def test_a_deployment_that_runs_is_well_and_one_whose_processes_are_killed_is_no
         well = stage.start("doctor", BIN / "outbox", "doctor", "-m", "tests.apps.ledger")
         assert (well.wait(), well.said().splitlines()[-1]) == (0, "All is well.")
         assert "deliver to the same: " in well.said()
-        assert "A worker has answered a sweep." in well.said()
+        assert "A worker took a sweep." in well.said()
         for program in programs:
             program.kill()
         becomes_true(lambda: {finding_of(stage.box, each).level for each in ("workers", "scheduler")} == {PROBLEM})

@@ -9,7 +9,7 @@ import pytest
 from outbox.admin.doctor.check import OK, PROBLEM, Finding
 from outbox.admin.doctor.examine import examine
 from outbox.core import Outbox
-from outbox.dramatiq import doctor, wakeup
+from outbox.dramatiq import sweep_check, wakeup
 from outbox.dramatiq.broker import broker_in_use
 from outbox.telemetry.process_reports import WORKER
 from tests.conftest import Configure
@@ -23,7 +23,7 @@ def box(configure: Configure, redis_server: Redis) -> Outbox:
 
 
 def findings(box: Outbox) -> list[Finding]:
-    return examine(box, checks=[doctor.SWEEP])
+    return examine(box, checks=[sweep_check.SWEEP])
 
 
 def waiting(box: Outbox) -> int:
@@ -39,11 +39,11 @@ def test_without_a_worker_none_is_sent(box: Outbox) -> None:
 def test_that_no_worker_takes_is_a_problem_and_says_what_may_differ(
     box: Outbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doctor, "ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr(sweep_check, "ANSWER_SECONDS", 0.1)
     appears(box, WORKER)
     (found,) = findings(box)
     assert found.level == PROBLEM
-    assert "was not answered" in found.what
+    assert "no worker took it" in found.what
     assert "OUTBOX_NAMESPACE" in str(found.advice)
     assert waiting(box) == 1
 
@@ -53,7 +53,7 @@ def test_that_can_not_be_sent_is_a_problem_without_the_password(configure: Confi
     appears(box, WORKER)
     (found,) = findings(box)
     assert found.level == PROBLEM
-    assert "could not be sent" in found.what
+    assert "Could not send a sweep" in found.what
     assert "hush" not in repr(found)
 
 
@@ -63,7 +63,7 @@ def test_that_a_worker_takes_is_well(box: Outbox) -> None:
 
     def work() -> None:
         assert wait_until(lambda: waiting(box) == 1)
-        wakeup.answer(wakeup.flag_for(broker, "outbox"), lambda: None)
+        wakeup.clear_flag_then(wakeup.flag_for(broker, "outbox"), lambda: None)
 
     worker = threading.Thread(target=work)
     worker.start()

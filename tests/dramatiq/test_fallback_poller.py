@@ -126,7 +126,7 @@ class TestWithoutABroker:
             looking.looks()
         said = [record.getMessage() for record in caplog.records if "broker" in record.getMessage()]
         assert said == [
-            "The broker can't be reached: refused. This worker looks for due events every 10 s until it can.",
+            "The broker can't be reached: refused. This worker claims due events every 10 s until it can.",
             "The broker can be reached again.",
         ]
 

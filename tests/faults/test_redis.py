@@ -76,7 +76,7 @@ def test_gone_for_as_long_as_a_dozen_sweeps_it_disturbs_no_emitter_and_all_is_de
     emitter = Emitter(stage)
     stage.wait_for(lambda: len(stage.ended()) > 50, "events are delivered")
     own_redis.kill()
-    stage.wait_for(lambda: scheduler.said().count("sweep: nobody could be told") >= 12, "a dozen sweeps find nobody")
+    stage.wait_for(lambda: scheduler.said().count("sweep: could not enqueue") >= 12, "a dozen sweeps can't be sent")
     emitter.wait_for_more(50)
     stage.wait_for(lambda: set(emitter.committed()[-50:]) & set(stage.ended()) != set(), "deliveries go on meanwhile")
     own_redis.start()

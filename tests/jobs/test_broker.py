@@ -20,7 +20,7 @@ from outbox.dramatiq.broker import (
     install_middleware,
     make_broker,
 )
-from outbox.dramatiq.middleware import Connections, Occupancy, Skips
+from outbox.dramatiq.middleware import BusyThreads, Connections, Skips
 from outbox.dramatiq.rabbitmq import is_the_default
 from outbox.dramatiq.redis_broker import OutboxRedisBroker
 from outbox.errors import SettingsError
@@ -79,7 +79,7 @@ class TestTheApplicationsOwn:
         for _ in range(2):
             install_middleware(broker)
         assert broker.middleware[: len(theirs)] == theirs
-        assert [type(each) for each in broker.middleware[len(theirs) :]] == [Connections, Skips, Occupancy]
+        assert [type(each) for each in broker.middleware[len(theirs) :]] == [Connections, Skips, BusyThreads]
 
     def test_is_the_one_that_our_actors_are_declared_on(self, stage: Stage) -> None:
         run_python(

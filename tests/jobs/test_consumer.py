@@ -11,7 +11,7 @@ import redis
 from dramatiq.errors import ConnectionClosed
 
 from outbox.dramatiq import redis_broker
-from outbox.dramatiq.middleware import Occupancy, find
+from outbox.dramatiq.middleware import BusyThreads, find_middleware
 from outbox.dramatiq.redis_broker import OutboxRedisBroker, WaitingConsumer
 from tests.conftest import Configure
 from tests.jobs.conftest import close, make_broker
@@ -101,11 +101,11 @@ class TestTheOutboxsQueue:
     """A wake-up is fetched when a thread here can answer it, and otherwise left to another worker."""
 
     @pytest.fixture
-    def occupancy(self, broker: OutboxRedisBroker) -> Occupancy:
+    def busy_threads(self, broker: OutboxRedisBroker) -> BusyThreads:
         """Of a worker with one thread: the test's own."""
-        occupancy = find(broker, Occupancy)
-        occupancy.before_worker_boot(broker, dramatiq.Worker(broker, worker_threads=1))
-        return occupancy
+        busy_threads = find_middleware(broker, BusyThreads)
+        busy_threads.before_worker_boot(broker, dramatiq.Worker(broker, worker_threads=1))
+        return busy_threads
 
     @pytest.fixture
     def consumer(self, broker: OutboxRedisBroker) -> Iterator[WaitingConsumer]:
@@ -114,7 +114,7 @@ class TestTheOutboxsQueue:
         consumer.close()
 
     def test_is_fetched_from_one_at_a_time(self, broker: OutboxRedisBroker, consumer: WaitingConsumer) -> None:
-        find(broker, Occupancy).before_worker_boot(broker, dramatiq.Worker(broker, worker_threads=2))
+        find_middleware(broker, BusyThreads).before_worker_boot(broker, dramatiq.Worker(broker, worker_threads=2))
         sent = [enqueue(broker, "outbox") for _ in range(3)]
         for number in (1, 2):
             message = next(consumer)
@@ -124,49 +124,49 @@ class TestTheOutboxsQueue:
         assert next(consumer) is None
 
     def test_is_left_alone_while_a_message_is_yet_to_be_begun(
-        self, broker: OutboxRedisBroker, consumer: WaitingConsumer, occupancy: Occupancy
+        self, broker: OutboxRedisBroker, consumer: WaitingConsumer, busy_threads: BusyThreads
     ) -> None:
         for _ in range(2):
             enqueue(broker, "outbox")
         message = next(consumer)
         assert message is not None
         assert next(consumer) is None
-        occupancy.before_process_message(broker, message)
+        busy_threads.before_process_message(broker, message)
         assert next(consumer) is None
-        occupancy.after_process_message(broker, message)
+        busy_threads.after_process_message(broker, message)
         consumer.ack(message)
         assert next(consumer) is not None
 
     def test_is_left_alone_if_the_thread_became_busy_while_we_waited(
-        self, broker: OutboxRedisBroker, consumer: WaitingConsumer, occupancy: Occupancy
+        self, broker: OutboxRedisBroker, consumer: WaitingConsumer, busy_threads: BusyThreads
     ) -> None:
         def become_busy_and_enqueue() -> None:
-            occupancy.before_process_message(broker, enqueue(broker))
+            busy_threads.before_process_message(broker, enqueue(broker))
             enqueue(broker, "outbox")
 
         assert next_during(broker, consumer, become_busy_and_enqueue) is None
         assert waiting(broker) == 1
 
     def test_has_its_share_when_threads_are_never_seen_idle(
-        self, broker: OutboxRedisBroker, consumer: WaitingConsumer, occupancy: Occupancy
+        self, broker: OutboxRedisBroker, consumer: WaitingConsumer, busy_threads: BusyThreads
     ) -> None:
         theirs = enqueue(broker)
-        occupancy.before_process_message(broker, theirs)
+        busy_threads.before_process_message(broker, theirs)
         enqueue(broker, "outbox")
         assert next(consumer) is None
-        occupancy.after_process_message(broker, theirs)
-        occupancy.before_process_message(broker, enqueue(broker))
+        busy_threads.after_process_message(broker, theirs)
+        busy_threads.before_process_message(broker, enqueue(broker))
         assert next(consumer) is not None
 
     def test_wakes_its_consumer_when_a_thread_becomes_free(
-        self, broker: OutboxRedisBroker, consumer: WaitingConsumer, occupancy: Occupancy
+        self, broker: OutboxRedisBroker, consumer: WaitingConsumer, busy_threads: BusyThreads
     ) -> None:
         theirs = enqueue(broker)
-        occupancy.before_process_message(broker, theirs)
-        known = occupancy.changes
-        waiting = threading.Thread(target=occupancy.wait_for_change, args=(known, 600))
+        busy_threads.before_process_message(broker, theirs)
+        known = busy_threads.changes
+        waiting = threading.Thread(target=busy_threads.wait_for_change, args=(known, 600))
         waiting.start()
-        occupancy.after_process_message(broker, theirs)
+        busy_threads.after_process_message(broker, theirs)
         assert wait_until(lambda: not waiting.is_alive())
         assert next(consumer) is None  # an idle thread, and an empty queue
 

@@ -103,7 +103,7 @@ class TestTheApplicationsBroker:
         doctor.wait()
         told = {each["check"]: each["what"] for each in json.loads(doctor.said())["findings"]}
         assert "the broker that the application has set carries the wake-ups" in told["redis"]
-        assert told["sweep"] == "A worker has answered a sweep."
+        assert told["sweep"] == "A worker took a sweep."
 
     def test_is_found_in_processes_that_are_spawned_and_not_forked(self, stage: Stage) -> None:
         with_a_broker_of_its_own(stage)
@@ -195,6 +195,6 @@ class TestAQueueThatAModuleConfigures:
 
 def send_to_the_queue_mine(stage: Stage) -> None:
     from outbox.dramatiq import wakeup
-    from outbox.dramatiq.names import DELIVER
+    from outbox.dramatiq.actor_names import DELIVER
 
     wakeup.send(stage.broker, "mine", DELIVER)

@@ -60,7 +60,7 @@ def test_with_a_wrong_setting(stage: Stage) -> None:
 def test_a_database_that_is_down_is_waited_for(stage: Stage) -> None:
     stage.environment["OUTBOX_DATABASE_URL"] = "postgresql://nobody@127.0.0.1:9/nothing"
     worker = stage.worker()
-    stage.wait_for(lambda: "the database can't be used yet" in worker.said(), "it says so")
+    stage.wait_for(lambda: "Could not check the tables" in worker.said(), "it says so")
     assert worker.running
 
 

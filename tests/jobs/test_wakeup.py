@@ -1,8 +1,8 @@
 """Waking: whatever the order of their steps, a committed event is looked at after its commit.
 
-`send_wakeup_once` and `answer` run here as they are, each in a thread that takes one step when it is told to; a step
-is one operation on the table, the flag or the queue. So every order in which two emitters and a worker can take their
-steps is tried.
+`send_wakeup_once` and `clear_flag_then` run here as they are, each in a thread that takes one step when it is told to;
+a step is one operation on the table, the flag or the queue. So every order in which two emitters and a worker can take
+their steps is tried.
 """
 
 import itertools
@@ -17,18 +17,18 @@ import pytest
 import redis
 
 from outbox.dramatiq import wakeup
+from outbox.dramatiq.actor_names import DELIVER
 from outbox.dramatiq.broker import InProcessBroker
-from outbox.dramatiq.flag import (
+from outbox.dramatiq.redis_broker import OutboxRedisBroker
+from outbox.dramatiq.wakeup import clear_flag_then, flag_for, send_wakeup_once
+from outbox.dramatiq.wakeup_flag import (
     ENOUGH_WAITING,
     INTERVAL_SECONDS,
     SLOW_INTERVAL_SECONDS,
-    Interval,
     LocalFlag,
+    MinimumInterval,
     RedisFlag,
 )
-from outbox.dramatiq.names import DELIVER
-from outbox.dramatiq.redis_broker import OutboxRedisBroker
-from outbox.dramatiq.wakeup import answer, flag_for, send_wakeup_once
 from tests.processes import MakeStage, Stage
 from tests.servers import wait_until
 
@@ -111,7 +111,7 @@ class World:
             walker.before_step()
             self.seen |= self.committed
 
-        answer(SteppedFlag(self.flag, walker), look)
+        clear_flag_then(SteppedFlag(self.flag, walker), look)
 
     def ready(self) -> list[Walker]:
         """Those that could take a step now."""
@@ -145,13 +145,13 @@ class SteppedFlag(LocalFlag):
         self._flag = flag
         self._walker = walker
 
-    def put_up(self) -> bool:
+    def try_set(self) -> bool:
         self._walker.before_step()
-        return self._flag.put_up()
+        return self._flag.try_set()
 
-    def take_down(self) -> None:
+    def clear(self) -> None:
         self._walker.before_step()
-        self._flag.take_down()
+        self._flag.clear()
 
 
 def every_order(make_world: Callable[[], World], deaths: int = 0) -> Iterator[World]:
@@ -202,53 +202,53 @@ class TestInEveryOrder:
 
     def test_whoever_dies_the_next_one_is_heard_once_the_flag_has_expired(self) -> None:
         for world in every_order(World, deaths=2):
-            world.flag.take_down()
+            world.flag.clear()
             world.ring(3)
             world.finish()
             assert world.seen == world.committed
 
 
-def test_a_flag_that_can_not_be_taken_down_does_not_keep_the_worker_from_looking(
+def test_a_flag_that_can_not_be_cleared_does_not_keep_the_worker_from_draining(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     class Broken(LocalFlag):
-        def take_down(self) -> None:
+        def clear(self) -> None:
             raise redis.ConnectionError("gone")
 
     looks: list[str] = []
-    answer(Broken(), lambda: looks.append("looked"))
+    clear_flag_then(Broken(), lambda: looks.append("looked"))
     assert looks == ["looked"]
-    assert "it will expire: gone" in caplog.text
+    assert "Could not clear the wake-up flag: gone." in caplog.text
 
 
 class TestTheFlagInRedis:
     def test_left_behind_by_a_crash_expires(self, broker: OutboxRedisBroker) -> None:
         flag = flag_for(broker, "outbox")
-        assert flag.put_up()
-        assert not flag.put_up()
-        assert wait_until(flag.put_up)
+        assert flag.try_set()
+        assert not flag.try_set()
+        assert wait_until(flag.try_set)
 
     def test_is_one_for_all_processes_and_one_for_each_queue(self, broker: OutboxRedisBroker) -> None:
         flag = flag_for(broker, "outbox")
         assert isinstance(flag, RedisFlag)
         elsewhere = RedisFlag(broker.client, f"{broker.namespace}:outbox")
-        assert flag.put_up()
-        assert not elsewhere.put_up()
-        assert flag_for(broker, "another").put_up()
-        elsewhere.take_down()
-        assert flag.put_up()
+        assert flag.try_set()
+        assert not elsewhere.try_set()
+        assert flag_for(broker, "another").try_set()
+        elsewhere.clear()
+        assert flag.try_set()
 
     def test_lets_one_message_through_for_many_commits(self, broker: OutboxRedisBroker) -> None:
         for _ in range(5):
             ring(broker)
         assert waiting(broker) == 1
-        answer(flag_for(broker, "outbox"), lambda: None)
+        clear_flag_then(flag_for(broker, "outbox"), lambda: None)
         ring(broker)
         assert waiting(broker) == 2
 
     def test_costs_one_round_trip_and_the_message_another(self, broker: OutboxRedisBroker) -> None:
         ring(broker)  # from the first time on the server has the scripts
-        answer(flag_for(broker, "outbox"), lambda: None)
+        clear_flag_then(flag_for(broker, "outbox"), lambda: None)
         with commands(broker) as seen:
             ring(broker)
         assert seen == ["EVALSHA", "EVALSHA"]
@@ -258,7 +258,7 @@ class TestTheFlagInRedis:
 
     def test_survives_a_server_that_has_forgotten_its_scripts(self, broker: OutboxRedisBroker) -> None:
         ring(broker)
-        answer(flag_for(broker, "outbox"), lambda: None)
+        clear_flag_then(flag_for(broker, "outbox"), lambda: None)
         broker.client.script_flush()
         ring(broker)
         assert waiting(broker) == 2
@@ -289,16 +289,16 @@ class TestWithoutAFlag:
 
     def test_wake_ups_of_a_process_keep_a_distance(self) -> None:
         slept: list[float] = []
-        flag = Interval(clock=lambda: 1000.0, sleep=slept.append)
-        assert [flag.put_up(), flag.put_up()] == [True, True]
+        flag = MinimumInterval(clock=lambda: 1000.0, sleep=slept.append)
+        assert [flag.try_set(), flag.try_set()] == [True, True]
         assert slept == [0, pytest.approx(INTERVAL_SECONDS)]
 
     def test_few_are_sent_while_enough_are_waiting(self) -> None:
         now = 1000.0
-        flag = Interval(lambda: ENOUGH_WAITING, clock=lambda: now, sleep=lambda _: None)
-        assert [flag.put_up(), flag.put_up(), flag.admit()] == [True, False, False]
+        flag = MinimumInterval(lambda: ENOUGH_WAITING, clock=lambda: now, sleep=lambda _: None)
+        assert [flag.try_set(), flag.try_set(), flag.may_send()] == [True, False, False]
         now += SLOW_INTERVAL_SECONDS
-        assert [flag.admit(), flag.put_up()] == [True, False]
+        assert [flag.may_send(), flag.try_set()] == [True, False]
 
 
 class TestMessages:

@@ -214,40 +214,40 @@ MUTANTS = [
         ("tests/invariants/test_hard_cases.py::TestALockedRow",),
     ),
     Mutant(
-        "flag-down-after-the-look",
+        "flag-cleared-after-the-drain",
         "outbox/dramatiq/wakeup.py",
         """    try:
-        flag.take_down()
+        flag.clear()
     except Exception as error:
-        logger.warning("the wake-up flag could not be taken down, it will expire: %s", error)
-    look()
+        logger.warning("Could not clear the wake-up flag: %s. It expires by itself after a second.", error)
+    drain()
 """,
-        """    look()
+        """    drain()
     try:
-        flag.take_down()
+        flag.clear()
     except Exception as error:
-        logger.warning("the wake-up flag could not be taken down, it will expire: %s", error)
+        logger.warning("Could not clear the wake-up flag: %s. It expires by itself after a second.", error)
 """,
         ("tests/jobs/test_wakeup.py::TestInEveryOrder",),
     ),
     Mutant(
-        "flag-left-up-when-sending-fails",
+        "flag-left-set-when-sending-fails",
         "outbox/dramatiq/wakeup.py",
-        "        with contextlib.suppress(Exception):\n            flag.take_down()\n        raise",
+        "        with contextlib.suppress(Exception):\n            flag.clear()\n        raise",
         "        raise",
         ("tests/jobs/test_wakeup.py::TestInEveryOrder",),
     ),
     Mutant(
         "suppressed-by-other-actors-messages",
-        "outbox/dramatiq/flag.py",
+        "outbox/dramatiq/wakeup_flag.py",
         "if unanswered >= tonumber(ARGV[1]) and redis.call",
         "if redis.call",
         ("tests/jobs/test_wakeup.py::TestMessages",),
     ),
     Mutant(
-        "flag-that-nobody-takes-down",
+        "flag-that-no-process-clears",
         "outbox/dramatiq/wakeup.py",
-        "    return Interval()\n",
+        "    return MinimumInterval()\n",
         "    return LocalFlag()\n",
         ("tests/jobs/test_wakeup.py::TestWithoutAFlag",),
     ),
@@ -261,10 +261,10 @@ MUTANTS = [
         ("tests/jobs/test_own_broker.py::TestAWorkerThatOnlyEmits",),
     ),
     Mutant(
-        "everybody-is-a-worker",
+        "every-process-is-a-worker",
         "outbox/dramatiq/actors.py",
-        "    look = box.drain if _is_worker(box) else _do_nothing\n",
-        "    look = box.drain\n",
+        "    drain = box.drain if _is_worker(box) else _do_nothing\n",
+        "    drain = box.drain\n",
         (OWN_WORKER,),
     ),
     Mutant(

@@ -56,7 +56,7 @@ def test_without_redis_a_tick_is_logged_and_later_ones_work(make_stage: MakeStag
         stage.environment["OUTBOX_SWEEP_SECONDS"] = "0.3"
         server.stop()
         scheduler = stage.scheduler()
-        stage.wait_for(lambda: scheduler.said().count("sweep: nobody could be told") >= 2, "ticks fail, and go on")
+        stage.wait_for(lambda: scheduler.said().count("sweep: could not enqueue") >= 2, "ticks fail, and go on")
         stage.emit(10)
         server.start()
         stage.wait_until_all("delivered")

@@ -10,8 +10,8 @@ import dramatiq.broker
 import pytest
 
 from outbox.dramatiq import wakeup
+from outbox.dramatiq.actor_names import CLEANUP, DELIVER
 from outbox.dramatiq.broker import InProcessBroker
-from outbox.dramatiq.names import CLEANUP, DELIVER
 from outbox.scheduler.timetable import Tick, make_scheduler, timetable
 from outbox.settings import Settings
 from tests.servers import wait_until
@@ -48,7 +48,7 @@ def test_each_tick_sends_a_message_to_its_actor(broker: InProcessBroker) -> None
 
 
 def test_a_sweep_does_not_ask_the_flag(broker: InProcessBroker) -> None:
-    assert wakeup.flag_for(broker, "outbox").put_up()
+    assert wakeup.flag_for(broker, "outbox").try_set()
     timetable(Settings())[0]()
     assert sent(broker) == {DELIVER}
 
@@ -58,8 +58,8 @@ def test_a_tick_that_fails_is_a_line_in_the_log(caplog: pytest.LogCaptureFixture
         raise ConnectionError("no Redis")
 
     Tick("sweep", timedelta(seconds=10), fail)()
-    assert caplog.record_tuples == [
-        ("outbox", logging.WARNING, "sweep: nobody could be told, trying again in 0:00:10: no Redis")
+    assert [(record.levelno, record.getMessage()) for record in caplog.records] == [
+        (logging.WARNING, "sweep: could not enqueue the message; the next try is in 0:00:10: no Redis")
     ]
 
 

@@ -1,0 +1,32 @@
+"""Enqueue messages one after the other, for brokers that can't take many in one round trip."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import dramatiq
+
+from outbox.destinations.outcome import DELIVERED_OUTCOME, Outcome, Retry
+from outbox.dramatiq.rabbitmq import Sender
+from outbox.errors import Unavailable, describe
+
+Messages = Sequence[dramatiq.Message[Any]]
+
+
+def enqueue_each(broker: dramatiq.Broker | Sender, messages: Messages, *lost: type[Exception]) -> list[Outcome]:
+    """Enqueue each message; return an outcome for each.
+
+    After a lost connection the rest are not tried: each would wait as long as the first.
+    """
+    outcomes: list[Outcome] = []
+    for message in messages:
+        try:
+            broker.enqueue(message)
+        except lost as error:
+            return outcomes + [Unavailable(describe(error)) for _ in messages[len(outcomes) :]]
+        except Exception as error:  # an error in one message must not stop the others
+            outcomes.append(Retry(describe(error)))
+        else:
+            outcomes.append(DELIVERED_OUTCOME)
+    return outcomes
