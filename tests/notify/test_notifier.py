@@ -8,11 +8,11 @@ from uuid import uuid4
 
 import pytest
 import redis
-from outbox.dramatiq.names import DELIVER
 
 import outbox
 from outbox import OutboxEvent
 from outbox.core import Outbox
+from outbox.dramatiq.actor_names import DELIVER
 from outbox.dramatiq.redis_broker import OutboxRedisBroker
 from outbox.dramatiq.wakeup import send_wakeup
 from outbox.notify import notifier
