@@ -1,4 +1,4 @@
-"""`outbox dashboard`: the operator's web page."""
+"""`outbox dashboard`: serve the web page for operators, with uvicorn."""
 
 from __future__ import annotations
 
@@ -23,22 +23,24 @@ if TYPE_CHECKING:
 STOP_SECONDS = 5
 
 
-@click.command(short_help="Serve the operator's web page.")
-@click.option("--host", help="The address to listen on.  [default: OUTBOX_DASHBOARD_HOST]")
+@click.command(short_help="Serve the web page for operators.")
+@click.option("--host", help="Listen on this address.  [default: OUTBOX_DASHBOARD_HOST]")
 @click.option(
-    "--port", type=click.IntRange(0, 65_535), help="The port; 0 is any that is free.  [default: OUTBOX_DASHBOARD_PORT]"
+    "--port",
+    type=click.IntRange(0, 65_535),
+    help="Listen on this port; 0 takes a free one.  [default: OUTBOX_DASHBOARD_PORT]",
 )
-@click.option("--read-only", is_flag=True, help="Show everything, change nothing.")
+@click.option("--read-only", is_flag=True, help="Show everything, but allow no changes.")
 @modules_option
 def dashboard(host: str | None, port: int | None, read_only: bool) -> None:
-    """Serve the web page: how things stand, which events failed and why, and what can be done about it.
+    """Serve a web page that shows the state of the outbox, lists events, and can retry, replay, fail and delete them.
 
-    Without a password it listens on this machine alone, and prints a link that signs one browser in. On any other
-    address, and behind a proxy, it needs OUTBOX_DASHBOARD_USER and OUTBOX_DASHBOARD_PASSWORD. Stop it with Ctrl-C or
-    SIGTERM.
+    Without a password, it accepts requests from this machine only, and prints a link that signs in one browser. To
+    listen on another address, or behind a proxy, set OUTBOX_DASHBOARD_USER and OUTBOX_DASHBOARD_PASSWORD. Stop it with
+    Ctrl-C or SIGTERM.
     """
     if find_spec("uvicorn") is None:
-        raise SettingsError("The dashboard needs uvicorn, not installed here: pip install 'dramatiq-outbox[ui]'")
+        raise SettingsError("The dashboard needs uvicorn, which is not installed: pip install 'dramatiq-outbox[ui]'")
     import uvicorn
 
     from outbox.admin.web.app import make_app
@@ -47,7 +49,7 @@ def dashboard(host: str | None, port: int | None, read_only: bool) -> None:
     settings = loaded_settings()
     logs.set_up(settings.log_format, "%(asctime)s %(levelname)s %(message)s")
     host = settings.dashboard_host if host is None else host
-    authenticate = doorkeeper(host, settings)
+    authenticate = choose_authentication(host, settings)
     app = make_app(authenticate=authenticate, read_only=True if read_only else None)
     config = uvicorn.Config(
         app,
@@ -55,12 +57,12 @@ def dashboard(host: str | None, port: int | None, read_only: bool) -> None:
         log_level=logging.WARNING,
         access_log=False,
         server_header=False,
-        proxy_headers=False,  # what a client says about itself opens no door
+        proxy_headers=False,  # a client could forge them: X-Forwarded-For must not make it a local one
         timeout_graceful_shutdown=STOP_SECONDS,
     )
     with _listen(host, settings.dashboard_port if port is None else port) as listening:
-        current()  # an address of a database that can't be right is said now, not with the first page
-        stop_on_signal()  # uvicorn ends by itself, and hands the signal on: it must not kill
+        current()  # an invalid OUTBOX_DATABASE_URL is reported now, not with the first page
+        stop_on_signal()  # uvicorn stops by itself, and then raises the signal again: that must not kill the process
         address = _address(listening)
         click.echo(f"The dashboard is running on {address}")
         if isinstance(authenticate, LoginLink):
@@ -68,25 +70,27 @@ def dashboard(host: str | None, port: int | None, read_only: bool) -> None:
         uvicorn.Server(config).run(sockets=[listening])
 
 
-def doorkeeper(host: str, settings: Settings) -> Authenticate:
-    """Return what checks the password, if one is set; else, on this machine's own addresses, a login link."""
-    from outbox.admin.web.app import credentials
-    from outbox.admin.web.authentication import is_loopback
-    from outbox.admin.web.login_link import LoginLink
+def choose_authentication(host: str, settings: Settings) -> Authenticate:
+    """Return authentication by the password of the settings, or, on a loopback address, by a login link.
 
-    password = credentials(settings)
+    Raises SettingsError if other machines could reach the address and no password is set.
+    """
+    from outbox.admin.web.authentication import basic_from_settings
+    from outbox.admin.web.login_link import LoginLink, is_loopback
+
+    password = basic_from_settings(settings)
     if password is not None:
         return password
     if is_loopback(host):
         return LoginLink()
     raise SettingsError(
-        f"On {host} everybody who reaches it could read and change events: set OUTBOX_DASHBOARD_USER and "
-        "OUTBOX_DASHBOARD_PASSWORD, or stay on 127.0.0.1."
+        f"Other machines can reach {host}, and could read and change events without a password. Set "
+        "OUTBOX_DASHBOARD_USER and OUTBOX_DASHBOARD_PASSWORD, or listen on 127.0.0.1."
     )
 
 
 def _print_link(address: str, link: str) -> None:
-    with suppress(OSError):  # the terminal is gone: the browser that has just signed in still works
+    with suppress(OSError):  # the terminal may be closed: the browser that has just signed in still works
         click.echo(f"Sign in with this link. It works once; then a new one is printed here: {address}{link}")
 
 

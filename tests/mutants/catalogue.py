@@ -472,7 +472,7 @@ MUTANTS = [
     Mutant(
         "forged-from-another-page",
         "outbox/admin/web/csrf.py",
-        "    if not _is_from_here(request):",
+        "    if not _is_same_origin(request):",
         "    if False:",
         ("tests/admin/web/test_csrf.py::test_a_browser_that_says_another_page_asked_is_believed",),
     ),
@@ -556,7 +556,7 @@ MUTANTS = [
     Mutant(
         "login-under-another-name",
         "outbox/admin/web/login_link.py",
-        " or not is_loopback(host_of(connection)):",
+        " or not is_loopback(_host_of(connection)):",
         ":",
         ("tests/admin/web/test_login_link.py::test_a_foreign_name_that_resolves_here_is_refused_with_the_secret_too",),
     ),

@@ -1,6 +1,7 @@
-"""The operator's web page: an ASGI application, a thin skin over the queries and actions of `outbox.admin`.
+"""The dashboard: a web page for operators, as an ASGI application.
 
-`outbox dashboard` serves it. To have it inside an application, mount what `make_app` returns:
+It shows the queries of `outbox.admin` and runs the actions of `outbox.operations`. `outbox dashboard` serves it. To
+have it inside another application, mount what `make_app` returns:
 
     Mount("/outbox", make_app(authenticate=RequireScope("staff")))
 """

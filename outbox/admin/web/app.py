@@ -1,4 +1,4 @@
-"""The application: routes, and the layers around them."""
+"""Make the dashboard's ASGI application: its routes, its middleware, and its error pages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from starlette.types import Scope
 
 from outbox.admin.web import pages
 from outbox.admin.web.actions import act, confirm
-from outbox.admin.web.authentication import Authenticate, Authentication, Basic
+from outbox.admin.web.authentication import Authenticate, Authentication, Basic, basic_from_settings
 from outbox.admin.web.dashboard import Dashboard
 from outbox.admin.web.http_errors import HTTPError
 from outbox.admin.web.login_link import Login, LoginLink
@@ -28,7 +28,7 @@ from outbox.errors import SchemaError, SettingsError
 from outbox.settings import Settings
 from outbox.storage.dialect import CONNECTION_ERRORS
 
-logger = logging.getLogger("outbox")
+logger = logging.getLogger(__name__)
 
 
 def make_app(
@@ -37,14 +37,15 @@ def make_app(
     authenticate: Authenticate | None = None,
     read_only: bool | None = None,
 ) -> Starlette:
-    """The dashboard as an ASGI application, to be served by itself or mounted in another.
+    """Return the dashboard as an ASGI application, to be served by itself or mounted in another application.
 
-    `box` is the package's own by default. `authenticate` gets the request and returns the user's name, or None to
-    refuse; anything but a text that is not blank is refused. By default it wants OUTBOX_DASHBOARD_USER and
-    OUTBOX_DASHBOARD_PASSWORD. `read_only` defaults to OUTBOX_DASHBOARD_READ_ONLY.
+    `box` is the outbox to show; by default the one that `outbox.configure` or the environment has set up.
+    `authenticate` gets the request and returns the user's name, or None to refuse; a blank name, or anything that is
+    no str, is refused as well. By default, OUTBOX_DASHBOARD_USER and OUTBOX_DASHBOARD_PASSWORD are required.
+    `read_only` defaults to OUTBOX_DASHBOARD_READ_ONLY.
     """
     if authenticate is None:
-        authenticate = _by_password(loaded_settings() if box is None else box.settings)
+        authenticate = _password_required(loaded_settings() if box is None else box.settings)
     app = Starlette(
         routes=[
             Route("/", pages.overview, name="overview"),
@@ -56,49 +57,41 @@ def make_app(
             Route("/metrics", metrics, name="metrics"),
             Mount("/static", _Static(directory=STATIC), name="static"),
         ],
-        # The outermost first: refusals carry the headers, too.
+        # The outermost first: refused requests get the security headers, too.
         middleware=[
             Middleware(SecurityHeaders),
             *_login(authenticate),
             Middleware(Authentication, authenticate=authenticate),
         ],
         exception_handlers={
-            HTTPError: _refused,
-            HTTPException: _not_here,
-            SchemaError: _no_tables,
-            **dict.fromkeys(CONNECTION_ERRORS, _no_database),
-            Exception: _broken,
+            HTTPError: _http_error,
+            HTTPException: _starlette_error,
+            SchemaError: _schema_error,
+            **dict.fromkeys(CONNECTION_ERRORS, _database_error),
+            Exception: _internal_error,
         },
     )
     app.state.dashboard = Dashboard(box, read_only=read_only)
     return app
 
 
-def credentials(settings: Settings) -> Basic | None:
-    """User and password, if both are set."""
-    user, password = settings.dashboard_user, settings.dashboard_password
-    if (user is None) != (password is None):
-        raise SettingsError("OUTBOX_DASHBOARD_USER and OUTBOX_DASHBOARD_PASSWORD go together: set both, or neither.")
-    return None if user is None or password is None else Basic(user, password)
-
-
-def _by_password(settings: Settings) -> Basic:
-    found = credentials(settings)
+def _password_required(settings: Settings) -> Basic:
+    found = basic_from_settings(settings)
     if found is None:
         raise SettingsError(
-            "The dashboard would be open to everybody: set OUTBOX_DASHBOARD_USER and OUTBOX_DASHBOARD_PASSWORD, or "
+            "The dashboard would need no password: set OUTBOX_DASHBOARD_USER and OUTBOX_DASHBOARD_PASSWORD, or "
             "pass make_app(authenticate=…), a function that returns the user's name, or None to refuse."
         )
     return found
 
 
 def _login(authenticate: Authenticate) -> list[Middleware]:
-    """Who opens a login link is not known yet: it is looked at before the check."""
+    """Return the middleware that handles login links; it comes before authentication."""
     return [Middleware(Login, link=authenticate)] if isinstance(authenticate, LoginLink) else []
 
 
 class _Static(StaticFiles):
-    """Asked for anew each time, and answered with "not modified": a new version is seen at once."""
+    """Static files that browsers revalidate with each use, so that they see a new version at once."""
 
     def file_response(self, *args: object, **kwargs: object) -> Response:
         response = super().file_response(*args, **kwargs)  # type: ignore[arg-type]
@@ -114,35 +107,35 @@ class _Static(StaticFiles):
 # Errors, as pages
 
 
-async def _refused(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPError)  # noqa: S101  (what it is registered for)
+async def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPError)  # noqa: S101  (it is registered for this class)
     return render(request, "error.html", status=error.status, title=error.title, text=error.text)
 
 
-async def _not_here(request: Request, error: Exception) -> Response:
+async def _starlette_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101  (likewise)
     if error.status_code == 404:  # noqa: PLR2004  (not found)
-        return render(request, "error.html", status=404, title="There is no such page", text="It may have moved.")
+        return render(request, "error.html", status=404, title="Page not found", text="Check the address.")
     return PlainTextResponse(error.detail, error.status_code, error.headers)
 
 
-async def _no_tables(request: Request, error: Exception) -> Response:
-    return render(request, "error.html", status=503, title="The tables are not there yet", text=str(error))
+async def _schema_error(request: Request, error: Exception) -> Response:
+    return render(request, "error.html", status=503, title="The tables are missing or out of date", text=str(error))
 
 
-async def _no_database(request: Request, error: Exception) -> Response:
-    # The driver's words stay in the log: they may name users and hosts.
-    logger.warning("the dashboard can't use the database: %s", str(error).strip())
+async def _database_error(request: Request, error: Exception) -> Response:
+    # The driver's message is logged, not shown: it may contain names of users and hosts.
+    logger.warning("The dashboard can't use the database: %s", str(error).strip())
     return render(
         request,
         "error.html",
         status=503,
-        title="The database does not answer",
-        text="Events can neither be shown nor changed. The log of the dashboard has the reason.",
+        title="The database is unavailable",
+        text="Events can neither be shown nor changed. See the dashboard's log for the error.",
     )
 
 
-async def _broken(request: Request, error: Exception) -> Response:
+async def _internal_error(request: Request, error: Exception) -> Response:
     return HTMLResponse(
-        "<!doctype html><title>Error</title><h1>Something is broken</h1><p>See the log.</p>", 500, HEADERS
+        "<!doctype html><title>Error</title><h1>Internal error</h1><p>See the dashboard's log.</p>", 500, HEADERS
     )

@@ -1,38 +1,43 @@
-"""Who may come in, and under which name what they do is written down."""
+"""Authenticate every request to the dashboard: who the operator is, or that the request is refused.
+
+`make_app` puts the `Authentication` middleware around all pages. It calls an `Authenticate` function: `Basic` (a
+password), `RequireScope` (the application's own users), `LoginLink` (login_link.py), or one of the application's. The
+name that this function returns is shown on the pages and stored in the audit log.
+"""
 
 from __future__ import annotations
 
 import binascii
 import inspect
-import ipaddress
 import logging
 from base64 import b64decode
 from collections.abc import Awaitable, Callable
 from hmac import compare_digest
-from urllib.parse import urlsplit
 
 from starlette.requests import HTTPConnection
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from outbox.errors import SettingsError
+from outbox.settings import Settings
 
-logger = logging.getLogger("outbox")
+logger = logging.getLogger(__name__)
 
-# Returns the user's name, or None: they may not. May be a coroutine function. If it has a method
-# `refuse(connection) -> Response`, that is what those who may not get to see.
+# Returns the user's name, or None to refuse the request. May be a coroutine function. If it has a method
+# `refuse(connection) -> Response`, refused requests get that response.
 Authenticate = Callable[[HTTPConnection], str | Awaitable[str | None] | None]
 
+# The key of the ASGI scope that holds the user's name.
 WHO = "outbox.who"
 
 
 class Basic:
-    """One user with a password, asked for by the browser."""
+    """HTTP Basic authentication with one user and one password."""
 
     challenge = 'Basic realm="outbox", charset="UTF-8"'
 
     def __init__(self, user: str, password: str) -> None:
-        # What a forgotten variable leaves, None or an empty text, must not become a password that works.
+        # A missing environment variable gives None or "". Neither may become a password that works.
         if not (is_name(user) and is_name(password)) or ":" in user:
             raise SettingsError(
                 "Basic(user, password) needs two texts that are not blank, and a user without a colon. If they come "
@@ -57,9 +62,9 @@ class Basic:
 
 
 class RequireScope:
-    """The user that Starlette's AuthenticationMiddleware has authenticated, if their credentials have this scope.
+    """Accept the user that Starlette's AuthenticationMiddleware has authenticated, if their credentials have a scope.
 
-    To be authenticated is not enough: so is every customer of the application around the dashboard.
+    Without the scope, every customer who is signed in to the application around the dashboard would be accepted.
     """
 
     def __init__(self, scope: str) -> None:
@@ -74,29 +79,21 @@ class RequireScope:
         return user.display_name if self._scope in credentials.scopes else None
 
 
+def basic_from_settings(settings: Settings) -> Basic | None:
+    """Return Basic authentication with the user and password of the settings, or None if neither is set."""
+    user, password = settings.dashboard_user, settings.dashboard_password
+    if (user is None) != (password is None):
+        raise SettingsError("OUTBOX_DASHBOARD_USER and OUTBOX_DASHBOARD_PASSWORD go together: set both, or neither.")
+    return None if user is None or password is None else Basic(user, password)
+
+
 def is_name(given: object) -> bool:
-    """Return whether this is a text with something in it: all else, True included, names nobody."""
+    """Return whether this is a str that is not blank. Anything else, True included, is no user's name."""
     return isinstance(given, str) and given.strip() != ""
 
 
-def is_loopback(host: str) -> bool:
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def host_of(connection: HTTPConnection) -> str:
-    try:
-        return urlsplit(f"//{connection.headers.get('host', '')}").hostname or ""
-    except ValueError:
-        return ""
-
-
 class Authentication:
-    """Passes on only requests for which `authenticate` returns a user's name."""
+    """ASGI middleware: pass on only those requests for which `authenticate` returns a user's name."""
 
     def __init__(self, app: ASGIApp, authenticate: Authenticate) -> None:
         self._app = app
@@ -115,14 +112,14 @@ class Authentication:
             await self._refuse(scope, receive, send)
             return
         if not scope.get("query_string", b"").isascii():
-            # Browsers encode it; Starlette fails on what is no UTF-8, wherever it needs the whole address.
-            await PlainTextResponse("The address has a query that is not percent-encoded.", 400)(scope, receive, send)
+            # Browsers percent-encode it. Starlette raises for bytes that are not UTF-8, wherever it builds the URL.
+            await PlainTextResponse("The query string is not percent-encoded.", 400)(scope, receive, send)
             return
         scope[WHO] = who
         await self._app(scope, receive, send)
 
     def _log_misuse(self, who: object) -> None:
-        """Log each type once, and no value: strangers cause this as often as they like."""
+        """Log a wrong return value, once per type and without the value: any client can cause this at any rate."""
         if who is None or type(who) in self._logged:
             return
         self._logged.add(type(who))

@@ -1,4 +1,7 @@
-"""The last hour as a picture: a bar for each minute, drawn here, so that no script is needed to see it."""
+"""Draw the overview's chart of the last hour: a bar for each minute, and a line of emitted events.
+
+The coordinates are computed here and the template writes them as SVG, so the chart needs no script.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,17 @@ from dataclasses import dataclass
 
 from outbox.admin.overview import Activity
 
+# In the units of the SVG's view box: the chart's height, the width of a minute, and the width of its bar.
 HEIGHT = 100.0
 STEP = 10.0
 BAR = 7.0
-# What is there is seen, however little it is beside the rest.
-LEAST = 1.6
+# A count above 0 is at least this high, so that it can be seen beside large ones.
+MIN_HEIGHT = 1.6
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One minute, in the chart's units; y grows downwards."""
+    """One minute, in the chart's units; y grows downwards. Failed events are stacked on delivered ones."""
 
     activity: Activity
     x: float
@@ -24,11 +28,13 @@ class Bar:
     delivered_height: float
     failed_y: float
     failed_height: float
-    told: str
+    tooltip: str
 
 
 @dataclass(frozen=True, slots=True)
 class Chart:
+    """The bars, the points of the line, the sums of the hour, and `top`: the count at the upper edge."""
+
     bars: list[Bar]
     width: float
     top: int
@@ -45,13 +51,14 @@ class Chart:
 
 
 def chart(activity: Sequence[Activity]) -> Chart:
+    """Return the chart of these minutes, oldest first."""
     top = _round_up(max((max(each.delivered + each.failed, each.emitted) for each in activity), default=0))
     bars = [_bar(each, number, top) for number, each in enumerate(activity)]
     return Chart(
         bars=bars,
         width=STEP * len(bars),
         top=top,
-        line=" ".join(_step(bar, top) for bar in bars),
+        line=" ".join(_line_segment(bar, top) for bar in bars),
         emitted=sum(each.emitted for each in activity),
         delivered=sum(each.delivered for each in activity),
         failed=sum(each.failed for each in activity),
@@ -69,24 +76,24 @@ def _bar(activity: Activity, number: int, top: int) -> Bar:
         delivered_height=round(delivered, 2),
         failed_y=round(max(0.0, HEIGHT - delivered - failed), 2),
         failed_height=round(failed, 2),
-        told=f"{activity.minute:%H:%M} UTC: {activity.delivered:,} delivered, {activity.failed:,} failed, "
+        tooltip=f"{activity.minute:%H:%M} UTC: {activity.delivered:,} delivered, {activity.failed:,} failed, "
         f"{activity.retried:,} retried, {activity.emitted:,} emitted",
     )
 
 
 def _height(count: int, top: int) -> float:
-    return max(LEAST, HEIGHT * count / top) if count else 0.0
+    return max(MIN_HEIGHT, HEIGHT * count / top) if count else 0.0
 
 
-def _step(bar: Bar, top: int) -> str:
-    """Two points of the line that stays level for a minute."""
+def _line_segment(bar: Bar, top: int) -> str:
+    """Return the two points of a horizontal segment: the emitted events of one minute."""
     left = bar.x - (STEP - BAR) / 2
     y = round(HEIGHT - (HEIGHT * bar.activity.emitted / top if bar.activity.emitted else 0.0), 2)
     return f"{left:g},{y:g} {left + STEP:g},{y:g}"
 
 
 def _round_up(count: int) -> int:
-    """To 1, 2 or 5 times a power of ten: a scale that is read easily."""
+    """Return the next 1, 2 or 5 times a power of ten: an even number for the scale."""
     size = 1
     while True:
         for factor in (1, 2, 5):

@@ -1,7 +1,8 @@
-"""Changes come from our own forms, not from another page in the same browser.
+"""Protect the dashboard's forms against cross-site request forgery (CSRF).
 
-A form carries the token that the browser also has in a cookie: another site can make the browser send the cookie, but
-can't read it to fill in the form. And browsers say themselves where a request comes from.
+Two checks. Browsers say where a request comes from (`Sec-Fetch-Site`, `Origin`): it must be the dashboard itself. And
+each form carries a token that the browser also has in a cookie: another site can make the browser send the cookie, but
+can't read it to fill in the form.
 """
 
 from __future__ import annotations
@@ -23,12 +24,13 @@ TOKEN = re.compile(r"[A-Za-z0-9_-]{43}")
 
 
 def token_of(request: Request) -> str:
-    """The browser's token, or a new one."""
+    """Return the token of the browser's cookie, or a new one."""
     given = request.cookies.get(COOKIE, "")
     return given if TOKEN.fullmatch(given) else secrets.token_urlsafe(32)
 
 
-def remember(response: Response, request: Request, token: str) -> None:
+def set_cookie(response: Response, request: Request, token: str) -> None:
+    """Set the token's cookie, unless the browser has it already."""
     if request.cookies.get(COOKIE) != token:
         path = request.scope.get("root_path", "") or "/"
         secure = request.url.scheme == "https"
@@ -36,15 +38,19 @@ def remember(response: Response, request: Request, token: str) -> None:
 
 
 def check(request: Request, form: QueryParams) -> None:
-    if not _is_from_here(request):
+    """Raise HTTPError (403) unless the form was sent from the dashboard's own page and has the cookie's token."""
+    if not _is_same_origin(request):
         raise HTTPError(403, "This request came from another page", "Open the dashboard itself, and do it there.")
     expected, given = request.cookies.get(COOKIE, ""), form.get(FIELD, "")
     if not (TOKEN.fullmatch(expected) and compare_digest(given.encode(errors="replace"), expected.encode())):
         raise HTTPError(403, "This form is out of date", "Go back, reload the page, and try again. Cookies are needed.")
 
 
-def _is_from_here(request: Request) -> bool:
-    """By what browsers add; a program that adds nothing has the token at least."""
+def _is_same_origin(request: Request) -> bool:
+    """Return whether the browser's headers name the dashboard as the origin, or are missing.
+
+    A client that sends neither header is no browser of the last years; it still needs the token.
+    """
     site = request.headers.get("sec-fetch-site")
     if site is not None:
         return site in ("same-origin", "none")

@@ -1,4 +1,4 @@
-"""What the pages share: the outbox that they show, and what may be done with it."""
+"""What all pages of one dashboard share: its outbox, whether it is read-only, the masking, and paths of pages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from outbox.current_outbox import current
 
 
 class Dashboard:
-    """One for each application made by `make_app`."""
+    """The configuration of one application made by `make_app`; handlers get it by `dashboard_of(request)`."""
 
     def __init__(self, box: Outbox | None, *, read_only: bool | None) -> None:
         self._box = box
@@ -21,7 +21,10 @@ class Dashboard:
 
     @property
     def box(self) -> Outbox:
-        """The process's own, unless another was given; looked up late, when the application has configured it."""
+        """The outbox given to `make_app`, or else the process's own.
+
+        It is looked up at each request, because the application may configure it after `make_app`.
+        """
         return current() if self._box is None else self._box
 
     @property
@@ -33,11 +36,15 @@ class Dashboard:
         return Masking(self.box.settings.masked_keys)
 
     def path(self, request: Request, name: str = "overview", **values: Any) -> str:
-        """A page's path below wherever the application is mounted; without the host, which a proxy may change."""
+        """Return the path of a page, with the prefix under which the application is mounted.
+
+        The host is left out, because a proxy may change it.
+        """
         app: Starlette = request.app
         return str(request.scope.get("root_path", "")) + str(app.url_path_for(name, **values))
 
 
 def dashboard_of(request: Request) -> Dashboard:
+    """Return the dashboard whose application handles this request."""
     found: Dashboard = request.app.state.dashboard
     return found

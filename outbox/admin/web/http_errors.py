@@ -1,10 +1,10 @@
-"""A request that is answered with a reason instead of a page."""
+"""The exception that a page raises to respond with an error page; `app.py` renders it with `error.html`."""
 
 from __future__ import annotations
 
 
 class HTTPError(Exception):
-    """What went wrong and what to do, for whoever asked."""
+    """An HTTP status, with a title that says what went wrong and a text that says what to do."""
 
     def __init__(self, status: int, title: str, text: str) -> None:
         super().__init__(title)

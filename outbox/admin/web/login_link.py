@@ -1,12 +1,14 @@
 """Sign a browser in by a link with a one-time token, where no password is set.
 
-That a connection comes from this machine, and asks for one of its names, proves nothing: nginx with
-`proxy_pass http://127.0.0.1:8642;` passes on requests from everywhere, from 127.0.0.1 and with `Host: 127.0.0.1`. So
-the browser must show a secret: `outbox dashboard` prints a link with a token, which is exchanged for a cookie, once.
+`outbox dashboard` uses this on a loopback address. A request's client address and Host header don't prove that it
+comes from this machine: nginx with `proxy_pass http://127.0.0.1:8642;` passes on requests from everywhere, from
+127.0.0.1 and with `Host: 127.0.0.1`. So the browser needs a secret: `outbox dashboard` prints a link with a token, and
+the browser that opens it first gets the session's cookie in exchange.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import secrets
 from collections.abc import Callable
 from hmac import compare_digest
@@ -17,25 +19,24 @@ from starlette.requests import HTTPConnection
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from outbox.admin.web.authentication import host_of, is_loopback
-
 PATH = "/login"
 FIELD = "token"
 
-# The address of these responses may hold the token: no other page gets to know it.
+# The URL of these responses may contain the token: the browser must not send it to other sites.
 _NO_REFERRER = {"Referrer-Policy": "no-referrer"}
 _PASSWORD = "Set OUTBOX_DASHBOARD_USER and OUTBOX_DASHBOARD_PASSWORD, and start it again."  # noqa: S105  (advice)
 _NOT_LOCAL = (
-    "Without a password the dashboard answers on this machine only, at http://127.0.0.1 or http://localhost. "
+    "Without a password, the dashboard accepts requests from this machine only, at http://127.0.0.1 or "
+    "http://localhost. "
     f"To use it from elsewhere: {_PASSWORD}"
 )
 _PROXY = f"This request came through a proxy. Without a password the dashboard refuses those. {_PASSWORD}"
 _NO_SESSION = (
-    "Open the link that “outbox dashboard” has printed. Each link signs in one browser; when it was used, "
-    f"a new one is printed in the same place. To use it with a password, or behind a proxy: {_PASSWORD}"
+    "Open the link that “outbox dashboard” has printed. Each link signs in one browser. After it was used, a new one "
+    f"is printed in the same place. To use a password, or a proxy: {_PASSWORD}"
 )
-# Nothing in it comes from the request. The link is for browsers that open the login link from a page of another site:
-# they keep the cookie, and send it only with what is opened from here.
+# No part of this page comes from the request. "Try again" is for browsers that opened the login link from a page of
+# another site: they have the cookie (SameSite=Strict), but send it only with links that are opened from this page.
 _PAGE = (
     '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
     '<title>Sign in</title><h1>You are not signed in</h1><p>{text}</p><p><a href="/">Try again</a></p></html>'
@@ -43,7 +44,7 @@ _PAGE = (
 
 
 class LoginLink:
-    """Lets in browsers on this machine that have the session's cookie. For one process, and one `make_app`."""
+    """Accept browsers on this machine that have the session's cookie. Each process and `make_app` has its own."""
 
     def __init__(self, name: str = "dashboard") -> None:
         self._name = name
@@ -52,7 +53,7 @@ class LoginLink:
         self._show: Callable[[str], None] | None = None
 
     def announce(self, show: Callable[[str], None]) -> None:
-        """Call `show` with the link, relative to the dashboard's address, and again with each that replaces it."""
+        """Call `show` with the link, relative to the dashboard's URL, and again with each link that replaces it."""
         self._show = show
         show(self.link)
 
@@ -61,21 +62,21 @@ class LoginLink:
         return f"{PATH[1:]}?{FIELD}={self._token}"
 
     def __call__(self, connection: HTTPConnection) -> str | None:
-        if _refusal(connection) is not None:
+        if _refusal_reason(connection) is not None:
             return None
         given = connection.cookies.get(cookie_name(connection), "")
         return self._name if _is_same(given, self._session) else None
 
     def refuse(self, connection: HTTPConnection) -> Response:
-        text = _refusal(connection)
+        text = _refusal_reason(connection)
         return HTMLResponse(_PAGE.format(text=_NO_SESSION if text is None else text), 403, _NO_REFERRER)
 
     def sign_in(self, connection: HTTPConnection) -> Response:
-        """Exchange the token for the session's cookie; the redirect takes the token out of the browser's address."""
-        if self(connection) is not None:  # opened twice: the browser has the cookie, and the new link stays unused
+        """Exchange the token for the session's cookie, and redirect: the token leaves the browser's address bar."""
+        if self(connection) is not None:  # the browser has the cookie already: keep the new link unused
             return _to_overview()
         given = QueryParams(connection.scope.get("query_string", b"")).get(FIELD, "")
-        if _refusal(connection) is not None or not _is_same(given, self._token):
+        if _refusal_reason(connection) is not None or not _is_same(given, self._token):
             return self.refuse(connection)
         self._token = secrets.token_urlsafe(32)
         response = _to_overview()
@@ -86,14 +87,14 @@ class LoginLink:
 
 
 class Login:
-    """Answers requests for the login link, which come before anybody is signed in."""
+    """ASGI middleware that handles requests for the login link, before authentication."""
 
     def __init__(self, app: ASGIApp, link: LoginLink) -> None:
         self._app = app
         self._link = link
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # Only GET: what previews a link with HEAD must not use it up.
+        # Only GET: a HEAD request, by which programs preview links, must not use up the token.
         if scope["type"] == "http" and scope["method"] == "GET" and scope["path"] == PATH:
             await self._link.sign_in(HTTPConnection(scope))(scope, receive, send)
         else:
@@ -101,7 +102,10 @@ class Login:
 
 
 def cookie_name(connection: HTTPConnection) -> str:
-    """Return a name with the port that the browser sees: browsers send a host's cookies to all of its ports."""
+    """Return a name that contains the port in the browser's URL: browsers send a host's cookies to all of its ports.
+
+    So two dashboards on one host have a cookie each.
+    """
     try:
         port = urlsplit(f"//{connection.headers.get('host', '')}").port
     except ValueError:
@@ -109,16 +113,34 @@ def cookie_name(connection: HTTPConnection) -> str:
     return f"outbox_session_{80 if port is None else port}"
 
 
-def _refusal(connection: HTTPConnection) -> str | None:
-    """Return why this request is refused whatever secret it has, or None."""
+def _refusal_reason(connection: HTTPConnection) -> str | None:
+    """Return why this request is refused even with the right token or cookie, or None if it is not."""
     client = connection.client
-    # A Unix socket has no client: what connects to it is a proxy. The Host is looked at because a page of another site
-    # can make its own name resolve to 127.0.0.1.
-    if client is None or not is_loopback(client.host) or not is_loopback(host_of(connection)):
+    # A connection over a Unix socket has no client address: it comes from a proxy. The Host header is checked because
+    # another site can make its own name resolve to 127.0.0.1 (DNS rebinding).
+    if client is None or not is_loopback(client.host) or not is_loopback(_host_of(connection)):
         return _NOT_LOCAL
     if any(map(_is_added_by_proxy, connection.headers.keys())):
         return _PROXY
     return None
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether this is `localhost` or a loopback address."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _host_of(connection: HTTPConnection) -> str:
+    """Return the host of the Host header, without the port."""
+    try:
+        return urlsplit(f"//{connection.headers.get('host', '')}").hostname or ""
+    except ValueError:
+        return ""
 
 
 def _is_added_by_proxy(header: str) -> bool:

@@ -1,4 +1,4 @@
-"""`/metrics`: what Prometheus reads, if its client is installed."""
+"""Serve `/metrics` for Prometheus, if its client library is installed."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from outbox.errors import SettingsError
 
 
 async def metrics(request: Request) -> Response:
+    """Respond with the metrics; 404 without prometheus-client."""
     try:
         from outbox.admin.metrics import exposition
-    except SettingsError as error:  # what it needs is not installed
+    except SettingsError as error:  # prometheus-client is not installed
         return PlainTextResponse(f"{error}\n", 404)
     body, content_type = await run_in_threadpool(exposition, dashboard_of(request).box)
     return Response(body, headers={"Content-Type": content_type})

@@ -105,5 +105,5 @@ def render(request: Request, template: str, *, status: int = 200, **context: Any
         **context,
     )
     response = HTMLResponse(text, status)
-    csrf.remember(response, request, token)
+    csrf.set_cookie(response, request, token)
     return response

@@ -12,9 +12,8 @@ from starlette.requests import HTTPConnection
 from starlette.routing import Mount
 
 from outbox.admin.web import Basic, RequireScope, make_app
-from outbox.admin.web.authentication import is_loopback
-from outbox.admin.web.login_link import LoginLink
-from outbox.cli.dashboard import doorkeeper
+from outbox.admin.web.login_link import LoginLink, is_loopback
+from outbox.cli.dashboard import choose_authentication
 from outbox.core import Outbox
 from outbox.errors import SettingsError
 from outbox.settings import Settings
@@ -76,7 +75,7 @@ def test_anything_else_does_not(guarded: Client, headers: dict[str, str]) -> Non
 
 
 def test_without_a_password_and_without_a_way_to_tell_who_asks_no_application_is_made(box: Outbox) -> None:
-    with pytest.raises(SettingsError, match="open to everybody"):
+    with pytest.raises(SettingsError, match="would need no password"):
         make_app(box)
 
 
@@ -91,16 +90,16 @@ def test_without_a_password_and_without_a_way_to_tell_who_asks_no_application_is
 )
 def test_half_of_the_credentials_are_an_error(given: dict[str, str]) -> None:
     with pytest.raises(SettingsError, match="go together"):
-        doorkeeper(
+        choose_authentication(
             "127.0.0.1", Settings.load(given) if "OUTBOX_DASHBOARD_USER" in given else Settings.load({}, **given)
         )
 
 
 def test_empty_credentials_in_the_environment_are_none() -> None:
     settings = Settings.load({"OUTBOX_DASHBOARD_USER": "", "OUTBOX_DASHBOARD_PASSWORD": ""})
-    assert isinstance(doorkeeper("127.0.0.1", settings), LoginLink)
+    assert isinstance(choose_authentication("127.0.0.1", settings), LoginLink)
     with pytest.raises(SettingsError, match="OUTBOX_DASHBOARD_PASSWORD"):
-        doorkeeper("10.0.0.1", settings)
+        choose_authentication("10.0.0.1", settings)
 
 
 @pytest.mark.parametrize(
@@ -128,17 +127,21 @@ def test_what_a_missing_variable_leaves_makes_no_password(user: Any, password: A
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "ops.example.com", ""])  # noqa: S104  (refused)
 def test_an_address_that_others_reach_needs_a_password(host: str) -> None:
     with pytest.raises(SettingsError, match="OUTBOX_DASHBOARD_PASSWORD"):
-        doorkeeper(host, Settings.load({}))
-    assert isinstance(doorkeeper(host, Settings.load({}, dashboard_user="ada", dashboard_password="x")), Basic)
+        choose_authentication(host, Settings.load({}))
+    assert isinstance(
+        choose_authentication(host, Settings.load({}, dashboard_user="ada", dashboard_password="x")), Basic
+    )
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "localhost"])
 def test_an_address_of_this_machine_needs_a_login_link(host: str) -> None:
-    assert isinstance(doorkeeper(host, Settings.load({})), LoginLink)
+    assert isinstance(choose_authentication(host, Settings.load({})), LoginLink)
 
 
 def test_a_password_that_is_set_is_asked_for_on_this_machine_too() -> None:
-    assert isinstance(doorkeeper("127.0.0.1", Settings.load({}, dashboard_user="a", dashboard_password="b")), Basic)
+    assert isinstance(
+        choose_authentication("127.0.0.1", Settings.load({}, dashboard_user="a", dashboard_password="b")), Basic
+    )
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1.example.com", "localhost.example.com", "128.0.0.1", "0", "127.1"])

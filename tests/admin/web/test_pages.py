@@ -356,7 +356,7 @@ def test_a_database_that_is_gone_is_told_without_its_words(
     database.connect_params["port"] = 1
     for path in ("/", "/events", "/audit"):
         page = browser.get(path, expect=503)
-        assert "The database does not answer" in page.text
+        assert "The database is unavailable" in page.text
         assert "refused" not in page.text
     assert "refused" in caplog.text
 
