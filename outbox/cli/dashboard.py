@@ -40,7 +40,7 @@ def dashboard(host: str | None, port: int | None, read_only: bool) -> None:
     Ctrl-C or SIGTERM.
     """
     if find_spec("uvicorn") is None:
-        raise SettingsError("The dashboard needs uvicorn, which is not installed: pip install 'dramatiq-outbox[ui]'")
+        raise SettingsError("The dashboard needs uvicorn, not installed here: pip install 'dramatiq-outbox[ui]'")
     import uvicorn
 
     from outbox.admin.web.app import make_app

@@ -238,7 +238,7 @@ def test_a_unix_socket_and_another_machine_are_refused_with_the_secret_too(
     elsewhere.cookies = signed_in.cookies
     answer = elsewhere.get("/")
     assert answer.status_code == 403
-    assert "on this machine only" in answer.text
+    assert "from this machine only" in answer.text
 
 
 @pytest.mark.parametrize(
