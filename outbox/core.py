@@ -38,8 +38,11 @@ from outbox.operations import actions
 from outbox.settings import Settings
 from outbox.storage import retention, schema
 from outbox.storage.connect import open_database
-from outbox.storage.dialect import CONNECTION_ERRORS, Dialect, behind_proxy, dialect_of, is_private_to_a_thread
+from outbox.storage.connection_errors import CONNECTION_ERRORS
+from outbox.storage.dialect import Dialect
+from outbox.storage.dialects import dialect_of
 from outbox.storage.models import OutboxEvent
+from outbox.storage.peewee_database import behind_proxy, is_private_to_a_thread
 from outbox.telemetry.counters import Counters
 from outbox.telemetry.process_reports import ProcessReporter
 from outbox.throttle.gates import Gates

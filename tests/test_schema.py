@@ -18,7 +18,8 @@ from outbox.delivery.claim import claim
 from outbox.settings import Settings
 from outbox.storage import schema
 from outbox.storage.connect import open_database
-from outbox.storage.dialect import Postgres, place_of
+from outbox.storage.peewee_database import place_of
+from outbox.storage.postgres import Postgres
 from outbox.storage.schema import VERSIONS, Version
 from tests.crowd import at_once, processes_at_once
 from tests.program import BIN, run

@@ -17,7 +17,7 @@ from outbox.admin.overview import Overview, overview
 from outbox.admin.queries import COUNT_CAP
 from outbox.destinations.recorded_destinations import RecordedDestination, read_recorded
 from outbox.errors import SchemaError, SettingsError
-from outbox.storage.dialect import CONNECTION_ERRORS
+from outbox.storage.connection_errors import CONNECTION_ERRORS
 from outbox.storage.models import FAILED, PENDING, SENDING
 from outbox.storage.records import Process, Total
 from outbox.telemetry.counters import BUCKETS, Labels

@@ -25,7 +25,7 @@ from outbox.cli.up import up
 from outbox.cli.version import version_
 from outbox.cli.worker import worker
 from outbox.errors import OutboxError
-from outbox.storage.dialect import CONNECTION_ERRORS
+from outbox.storage.connection_errors import CONNECTION_ERRORS
 from outbox.version import __version__
 
 

@@ -20,7 +20,7 @@ from outbox.current_outbox import current
 from outbox.destinations.handler import Handler
 from outbox.destinations.registry import Registry
 from outbox.errors import RegistrationError, SettingsError, Unavailable
-from outbox.storage.dialect import CONNECTION_ERRORS
+from outbox.storage.connection_errors import CONNECTION_ERRORS
 
 logger = logging.getLogger("outbox")
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import peewee
 from playhouse import pool
 
-from outbox.storage.dialect import CONNECTION_ERRORS
+from outbox.storage.connection_errors import CONNECTION_ERRORS
 
 if TYPE_CHECKING:
     from outbox.core import Outbox

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from outbox.storage.dialect import CONNECTION_ERRORS, Dialect
+from outbox.storage.connection_errors import CONNECTION_ERRORS
+from outbox.storage.dialect import Dialect
 
 # idle_in_transaction_session_timeout and transaction_timeout.
 TIMEOUTS = frozenset({"25P03", "25P04"})

@@ -56,7 +56,11 @@ def _lease(box: Outbox, size: int, lease_id: UUID, *, include_expired_leases: bo
         include_expired_leases = include_expired_leases and not rows  # a suspect is alone
     began_at = time.monotonic()
     rows += box.dialect.claim(
-        size - len(rows), lease_id, seconds, since=box.dialect.beginning, include_expired_leases=include_expired_leases
+        size - len(rows),
+        lease_id,
+        seconds,
+        since=box.dialect.earliest_time,
+        include_expired_leases=include_expired_leases,
     )
     box.scan_position.full_scan_took(time.monotonic() - began_at, include_expired_leases=include_expired_leases)
     return rows

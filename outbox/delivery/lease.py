@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING
 
 from outbox.delivery.batch import Batch
 from outbox.delivery.settle import close
-from outbox.storage.dialect import is_private_to_a_thread
 from outbox.storage.ids import as_uuid
+from outbox.storage.peewee_database import is_private_to_a_thread
 from outbox.storage.private_connection import can_have_one, private_connection
 
 if TYPE_CHECKING:

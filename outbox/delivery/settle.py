@@ -18,7 +18,7 @@ from outbox.delivery import retry
 from outbox.delivery.batch import Batch, Delivery
 from outbox.events.event import Event
 from outbox.storage import timestamp
-from outbox.storage.dialect import CONNECTION_ERRORS
+from outbox.storage.connection_errors import CONNECTION_ERRORS
 from outbox.storage.models import DELIVERED, FAILED, PENDING
 from outbox.storage.progress import PLACEHOLDERS, RETIRED, encode
 from outbox.telemetry import logs

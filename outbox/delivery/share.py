@@ -24,7 +24,7 @@ from outbox.destinations.outcome import Delivered, Outcome, Retry
 from outbox.destinations.protocol import Destination, Lease
 from outbox.errors import Unavailable, describe
 from outbox.events.event import Event
-from outbox.storage.dialect import CONNECTION_ERRORS
+from outbox.storage.connection_errors import CONNECTION_ERRORS
 from outbox.storage.progress import ProgressEntry, delivered
 from outbox.telemetry import tracing
 from outbox.telemetry.counters import Labels

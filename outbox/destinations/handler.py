@@ -17,7 +17,7 @@ from outbox.destinations.protocol import Lease
 from outbox.errors import RegistrationError, Reject, RetryLater, Unavailable, describe
 from outbox.events.context import context
 from outbox.events.event import Event
-from outbox.storage.pool_exhausted import is_exhausted
+from outbox.storage.connection_errors import is_pool_exhausted
 from outbox.telemetry import tracing
 
 logger = logging.getLogger("outbox")
@@ -92,7 +92,7 @@ class Handler:
                 return Retry(str(error), error.after)
             case Unavailable():
                 return error
-        if is_exhausted(error):
+        if is_pool_exhausted(error):
             return Unavailable(POOL_EXHAUSTED, not_before=POOL_EXHAUSTED_WAIT)
         self._log(event, error)
         return Retry(describe(error))
@@ -101,7 +101,7 @@ class Handler:
         try:
             self.call(event)
         except CALL_ERRORS as error:
-            if not again and is_exhausted(error) and lease.wait_for_connection():
+            if not again and is_pool_exhausted(error) and lease.wait_for_connection():
                 return self._call(event, lease, again=True)
             return self.outcome_of(event, error)
         return DELIVERED_OUTCOME

@@ -128,7 +128,7 @@ def read_recorded(dialect: Dialect) -> tuple[int, dict[str, RecordedDestination]
 @contextmanager
 def change_recorded(dialect: Dialect) -> Iterator[dict[str, RecordedDestination]]:
     """Open the transaction in which a process changes the table, alone; yield what the table holds at its start."""
-    with dialect.connection(), dialect.all_or_nothing():
+    with dialect.connection(), dialect.atomic():
         if dialect.name == "postgres":
             # A process that freezes in mid-transaction must not keep the lock for long.
             for timeout in ("lock_timeout", "idle_in_transaction_session_timeout"):

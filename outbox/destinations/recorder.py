@@ -24,7 +24,8 @@ from outbox.destinations.recorded_destinations import (
 )
 from outbox.destinations.registry import Registry, names_replaced
 from outbox.destinations.retirement import BY_DECLARATION, BY_SUCCESSOR, RETIRED_BY_SYSTEM, mark_retired
-from outbox.storage.dialect import CONNECTION_ERRORS, Dialect
+from outbox.storage.connection_errors import CONNECTION_ERRORS
+from outbox.storage.dialect import Dialect
 
 logger = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ from outbox.dramatiq import wakeup
 from outbox.dramatiq.actor_names import CLEANUP, DELIVER
 from outbox.settings import Settings
 from outbox.storage import retention
-from outbox.storage.dialect import CONNECTION_ERRORS
+from outbox.storage.connection_errors import CONNECTION_ERRORS
 
 logger = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from outbox.dramatiq.actor_names import DELIVER
 from outbox.dramatiq.fallback_poller import FallbackPoller
 from outbox.errors import OutboxError
 from outbox.inbox.inbox import MARK, SKIPPED
-from outbox.storage.dialect import CONNECTION_ERRORS
+from outbox.storage.connection_errors import CONNECTION_ERRORS
 from outbox.telemetry import logs
 from outbox.telemetry.process_reports import WORKER
 

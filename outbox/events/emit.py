@@ -128,7 +128,7 @@ def emit_many(box: Outbox, events: Iterable[NewEvent], on_duplicate: OnDuplicate
     if on_duplicate == "raise":
         _refuse_doubles(drafts)
     _check_transaction(box)
-    with box.dialect.all_or_nothing():
+    with box.dialect.atomic():
         rows = box.dialect.insert_many(drafts)
         stored = [_found(box, draft, on_duplicate, row) for draft, row in zip(drafts, rows, strict=True)]
         box.notifier.notify_after_commit(box.dialect)

@@ -78,7 +78,7 @@ class Inbox:
         try:
             with self.dialect.connection():
                 nested = self.dialect.in_transaction
-                with self.dialect.all_or_nothing():
+                with self.dialect.atomic():
                     version = self._insert(key)
                     if version is None:
                         self.counters.add(skipped=1)

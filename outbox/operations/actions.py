@@ -67,7 +67,7 @@ def apply(
         while last is not None and (limit is None or done < limit):
             size = _size(limit, done, per_second)
             began_at = time.monotonic()
-            with box.dialect.all_or_nothing():
+            with box.dialect.atomic():
                 rows = _choose(box, [*which.conditions(box.database), *action.state()], after, last, size)
                 hit = action.run(box, rows) if rows else 0
                 entry.add(hit)

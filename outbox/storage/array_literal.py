@@ -22,7 +22,7 @@ def array_of_numbers(values: Items) -> str:
     return _array(values, str)
 
 
-def array_of_moments(values: Items) -> str:
+def array_of_timestamps(values: Items) -> str:
     return _array(values, lambda text: f'"{text}"')
 
 

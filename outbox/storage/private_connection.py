@@ -13,7 +13,7 @@ from typing import Any
 import peewee
 from playhouse.pool import PooledDatabase
 
-from outbox.storage.dialect import is_absent, is_private_to_a_thread
+from outbox.storage.peewee_database import is_missing_file, is_private_to_a_thread
 
 
 def can_have_one(database: Any) -> bool:
@@ -46,5 +46,5 @@ def new_connection(database: Any) -> Any:
 
 def _refuse_to_make_a_file(database: peewee.Database) -> None:
     """SQLite makes a file that it does not find, and the application may have removed its own."""
-    if is_absent(database):
+    if is_missing_file(database):
         raise peewee.OperationalError(f"{database.database} is gone")

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 import peewee
 
 from outbox.errors import SchemaError
-from outbox.storage.dialect import Dialect, place_of
+from outbox.storage.dialect import Dialect
+from outbox.storage.peewee_database import place_of
 from outbox.table_names import Tables
 
 logger = logging.getLogger("outbox")
@@ -352,7 +353,7 @@ def check(dialect: Dialect) -> None:
         dialect.check_encoding()
         applied = _applied(dialect)
     if applied == 0:
-        raise dialect.no_tables()
+        raise dialect.missing_tables_error()
     if applied < _needed():
         raise SchemaError(
             f"The outbox's tables are at version {applied}, and this library needs {_needed()}: run `outbox init`."
@@ -403,7 +404,7 @@ def explaining(dialect: Dialect) -> Iterator[None]:
 
 
 def _says_no_inbox(dialect: Dialect, error: peewee.PeeweeException) -> bool:
-    return dialect.says_no_table(error) or f"no such table: {dialect.tables.inbox}" in str(error)
+    return dialect.is_missing_table(error) or f"no such table: {dialect.tables.inbox}" in str(error)
 
 
 def _has_inbox(dialect: Dialect) -> bool:

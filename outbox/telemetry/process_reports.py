@@ -29,7 +29,7 @@ from outbox.delivery.pool_size import PoolSize
 from outbox.destinations.description import description
 from outbox.destinations.registry import Registry
 from outbox.settings import Settings
-from outbox.storage.dialect import CONNECTION_ERRORS
+from outbox.storage.connection_errors import CONNECTION_ERRORS
 from outbox.storage.private_connection import can_have_one, private_connection
 from outbox.telemetry.counters import Labels, Series
 from outbox.text import clean_json, clean_label
@@ -161,7 +161,7 @@ class ProcessReporter:
         self._unsure = parcel
         dialect = self._dialect
         recent = {series: count for series, count in parcel.counts.items() if series.name in BY_THE_MINUTE}
-        with dialect.all_or_nothing():
+        with dialect.atomic():
             if dialect.name == "postgres":
                 dialect.run("SELECT set_config('lock_timeout', %s, true)", (f"{LOCK_SECONDS:g}s",))
             row = (*who, json.dumps(clean_json(details) | {"parcel": parcel.number}), parcel.number)

@@ -12,7 +12,7 @@ from outbox.consumer.handler_session import DatabaseServer, HandlerSession
 from outbox.core import Outbox
 from outbox.events.event import Event
 from outbox.storage.connect import open_database
-from outbox.storage.dialect import dialect_of
+from outbox.storage.dialects import dialect_of
 from outbox.table_names import Tables
 from tests.consumer.streams import MakeConsumer, Stream, consume, dealt_with, note, notes
 from tests.servers import PostgresServer

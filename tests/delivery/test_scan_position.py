@@ -167,7 +167,7 @@ class TestOnPostgres:
             claimed(box, 100)
         box.database.execute_sql("VACUUM ANALYZE outbox_event")
         far, near = (
-            rows_read(box, box.dialect.beginning),
+            rows_read(box, box.dialect.earliest_time),
             rows_read(box, box.scan_position.resume_from(include_expired_leases=True)),
         )
         assert far > 4_000

@@ -22,7 +22,7 @@ from outbox.core import Outbox
 from outbox.notify.notifier import Notifier
 from outbox.settings import Settings
 from outbox.storage.connect import open_database
-from outbox.storage.dialect import place_of
+from outbox.storage.peewee_database import place_of
 from tests.conftest import Configure, Note
 from tests.crowd import elsewhere
 

@@ -14,7 +14,7 @@ from outbox.inbox.inbox import SKIPPED
 from outbox.settings import Settings
 from outbox.storage import schema
 from outbox.storage.connect import open_database
-from outbox.storage.dialect import place_of
+from outbox.storage.peewee_database import place_of
 from tests.conftest import Configure, Note, is_postgres
 from tests.crowd import at_once
 from tests.inbox.traces import note_taker, notes, remembered

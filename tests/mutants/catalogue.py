@@ -158,7 +158,7 @@ MUTANTS = [
     ),
     Mutant(
         "expired-leases-with-others-on-sqlite",
-        "outbox/storage/dialect.py",
+        "outbox/storage/sqlite.py",
         "chosen = expired_ids[:1] if expired_ids else [id for id, _ in due]",
         "chosen = [id for id, _ in due]",
         (f"{CLAIM}::TestSuspects", MODEL),
@@ -361,7 +361,7 @@ MUTANTS = [
     Mutant(
         "inbox-without-its-transaction",
         "outbox/inbox/inbox.py",
-        "                with self.dialect.all_or_nothing():",
+        "                with self.dialect.atomic():",
         "                with self.dialect.connection():",
         ("tests/inbox/test_transactions.py",),
     ),
@@ -687,14 +687,14 @@ MUTANTS = [
     Mutant(
         "a-small-pool-costs-attempts",
         "outbox/destinations/handler.py",
-        "        if is_exhausted(error):\n",
+        "        if is_pool_exhausted(error):\n",
         "        if False:\n",
         ("tests/delivery/test_pool.py",),
     ),
     Mutant(
         "a-small-pool-is-not-waited-for",
         "outbox/destinations/handler.py",
-        "if not again and is_exhausted(error) and lease.wait_for_connection():",
+        "if not again and is_pool_exhausted(error) and lease.wait_for_connection():",
         "if False:",
         ("tests/delivery/test_pool.py",),
     ),
@@ -788,14 +788,14 @@ MUTANTS = [
     # Between the library and PostgreSQL
     Mutant(
         "claims-in-any-encoding",
-        "outbox/storage/dialect.py",
-        "        self.check_encoding()  # what can't be settled must not be sent: it would be sent again and again\n",
+        "outbox/storage/postgres.py",
+        "        self.check_encoding()  # an outcome that can't be stored would mean sending again and again\n",
         "",
         (f"{ENCODING}::test_nothing_is_claimed_where_its_outcome_could_not_be_stored",),
     ),
     Mutant(
         "client-encoding-not-looked-at",
-        "outbox/storage/dialect.py",
+        "outbox/storage/postgres.py",
         "        if client != self.UTF8:",
         "        if client == '':",
         (f"{ENCODING}::test_a_connection_in_another_encoding_is_refused_wherever_it_is_used",),

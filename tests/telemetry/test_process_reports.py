@@ -92,7 +92,7 @@ class TestCounts:
         }
 
     def test_whose_commit_nobody_heard_of_are_counted_once(self, box: Outbox) -> None:
-        whole = box.dialect.all_or_nothing
+        whole = box.dialect.atomic
 
         @contextlib.contextmanager
         def unheard() -> Iterator[None]:
@@ -101,7 +101,7 @@ class TestCounts:
             raise peewee.OperationalError("server closed the connection unexpectedly")
 
         box.counters.add(delivered=1)
-        with mock.patch.object(box.dialect, "all_or_nothing", unheard), pytest.raises(peewee.OperationalError):
+        with mock.patch.object(box.dialect, "atomic", unheard), pytest.raises(peewee.OperationalError):
             box.reporter.report_now()
         assert totals(box) == {"delivered": 1}
         box.counters.add(delivered=10)
@@ -109,7 +109,7 @@ class TestCounts:
         assert totals(box) == {"delivered": 11}
 
     def test_that_could_not_be_written_come_along_the_next_time(self, box: Outbox) -> None:
-        whole = box.dialect.all_or_nothing
+        whole = box.dialect.atomic
 
         @contextlib.contextmanager
         def lost() -> Iterator[None]:
@@ -119,7 +119,7 @@ class TestCounts:
 
         for _ in range(3):
             box.counters.add(delivered=1)
-            with mock.patch.object(box.dialect, "all_or_nothing", lost), pytest.raises(peewee.OperationalError):
+            with mock.patch.object(box.dialect, "atomic", lost), pytest.raises(peewee.OperationalError):
                 box.reporter.report_now()
         assert totals(box) == {}
         box.reporter.report_now()

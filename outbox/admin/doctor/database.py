@@ -11,14 +11,14 @@ import peewee
 from outbox.admin.doctor.check import Context, Finding, ok, problem, warning
 from outbox.admin.overview import database_now
 from outbox.errors import SchemaError, describe
-from outbox.storage.dialect import is_absent, place_of
+from outbox.storage.peewee_database import is_missing_file, place_of
 from outbox.text import one_line
 
 
 def reached(context: Context) -> Iterator[Finding]:
     box = context.box
     place = place_of(box.database)
-    if is_absent(box.database):  # looking would make it
+    if is_missing_file(box.database):  # looking would make it
         yield problem(
             f"There is no file for {place}.",
             "Set OUTBOX_DATABASE_URL to the one that the application uses, or run `outbox init` to make it.",

@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterator
 
 from outbox.admin.doctor.check import Context, Finding, ok, problem, warning
-from outbox.storage.dialect import Dialect, place_of
+from outbox.storage.dialect import Dialect
 from outbox.storage.models import OutboxEvent
+from outbox.storage.peewee_database import place_of
 from outbox.storage.schema import INBOX, VERSIONS, _applied, _needed
 
 _TABLE = re.compile(r'CREATE TABLE (?:IF NOT EXISTS )?((?:"\w+"\.)?\w+)')

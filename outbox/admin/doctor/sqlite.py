@@ -10,7 +10,7 @@ from pathlib import Path
 import peewee
 
 from outbox.admin.doctor.check import Context, Finding, note, ok, problem, warning
-from outbox.storage.dialect import is_private_to_a_thread, place_of
+from outbox.storage.peewee_database import is_private_to_a_thread, place_of
 
 MOST_TOLD = 5
 

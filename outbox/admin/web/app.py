@@ -26,7 +26,7 @@ from outbox.core import Outbox
 from outbox.current_outbox import loaded_settings
 from outbox.errors import SchemaError, SettingsError
 from outbox.settings import Settings
-from outbox.storage.dialect import CONNECTION_ERRORS
+from outbox.storage.connection_errors import CONNECTION_ERRORS
 
 logger = logging.getLogger(__name__)
 

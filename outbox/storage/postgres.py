@@ -1,0 +1,169 @@
+"""The dialect of PostgreSQL, with psycopg 3."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from operator import itemgetter
+from typing import Any
+from uuid import UUID
+
+import peewee
+
+from outbox.errors import NotPermitted, SchemaError
+from outbox.storage import statements, timestamp
+from outbox.storage.array_literal import array_of_ids, array_of_numbers, array_of_texts, array_of_timestamps
+from outbox.storage.cached_cursor import CachedCursor, can_bypass_peewee
+from outbox.storage.dialect import Dialect, Row
+from outbox.storage.peewee_database import place_of
+from outbox.table_names import Tables
+
+
+class Postgres(Dialect):
+    name = "postgres"
+    earliest_time = "-infinity"
+
+    # The key of the advisory lock, which all programs on the database share: "outbox" in ASCII.
+    SCHEMA_LOCK_KEY = 0x6F7574626F78
+    SCHEMA_LOCK_SECONDS = 10.0
+    UTF8 = "UTF8"
+    ENCODINGS = (b"server_encoding", b"client_encoding")
+    # libpq's transaction states ACTIVE, INTRANS and INERROR; IDLE is 0, and 4 means that the connection is lost.
+    OPEN = (1, 2, 3)
+    # Those in which no statement has failed.
+    COMMITTABLE = (1, 2)
+    # Rows per bulk insert: so many that the round trip hardly counts, so few that the statement stays short.
+    ROWS_PER_INSERT = 1_000
+    # How the columns of INSERT_MANY are encoded.
+    ARRAYS = (
+        array_of_numbers,
+        array_of_ids,
+        *[array_of_texts] * 8,
+        array_of_numbers,
+        array_of_timestamps,
+        array_of_numbers,
+    )
+
+    def __init__(self, database: peewee.Database, tables: Tables) -> None:
+        super().__init__(database, tables)
+        self.statements = statements.postgres(tables)
+        self._cached_cursor = CachedCursor()
+
+    @property
+    def can_commit(self) -> bool:
+        return self.database.connection().pgconn.transaction_status in self.COMMITTABLE
+
+    def _driver_in_transaction(self, connection: Any) -> bool:
+        return connection.pgconn.transaction_status in self.OPEN
+
+    def create_schema(self) -> None:
+        schema = self.tables.schema
+        # IF NOT EXISTS alone would need the right to create a schema, even where it exists.
+        if schema is None or self.run("SELECT FROM pg_namespace WHERE nspname = %s", (schema,)).fetchone() is not None:
+            return
+        try:
+            self.run(f'CREATE SCHEMA IF NOT EXISTS "{schema}"')
+        except peewee.ProgrammingError as error:
+            raise SchemaError(
+                f"The schema {schema} (OUTBOX_SCHEMA) does not exist in {place_of(self.database)}, and could not be "
+                f'created: {error}. Run `CREATE SCHEMA "{schema}" AUTHORIZATION …` with the role that runs '
+                "`outbox init`, as a role that may create schemas."
+            ) from error
+
+    def check_encoding(self) -> None:
+        # The server reports both settings when the connection is made, and every change: this only reads from libpq.
+        connection = self.database.connection().pgconn
+        server, client = ((connection.parameter_status(name) or b"UTF8").decode() for name in self.ENCODINGS)
+        if server != self.UTF8:
+            raise SchemaError(
+                f"The encoding of {place_of(self.database)} is {server}, and the outbox needs UTF8: it could not store "
+                "every event and every outcome. Make a database with `CREATE DATABASE … TEMPLATE template0 ENCODING "
+                "'UTF8'`, and move the tables there."
+            )
+        if client != self.UTF8:
+            raise SchemaError(
+                f"The connection to {place_of(self.database)} uses the encoding {client}, and the outbox needs UTF8: "
+                "it could not read every event. Set client_encoding to UTF8: in the database's URL, as an argument of "
+                "PostgresqlDatabase(…), and in PGCLIENTENCODING if that is set."
+            )
+
+    def has_table(self, name: str) -> bool:
+        # Look where the search path finds it, as every other statement does; Peewee looks in its first schema only.
+        return bool(self.run("SELECT to_regclass(%s) IS NOT NULL", (name,)).fetchone()[0])
+
+    def columns_of(self, table: str) -> set[str]:
+        statement = "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0"
+        return {name for (name,) in self.run(statement, (table,)).fetchall()}
+
+    def id(self, value: UUID) -> object:
+        return value
+
+    def row_ids(self, values: Sequence[str]) -> object:
+        # An array literal, made at once: psycopg would look at each id in Python (see `array_literal.py`).
+        return f"{{{','.join(values)}}}"
+
+    def seconds(self, value: float) -> object:
+        return float(value)
+
+    def first_row(self, statement: str, parameters: Sequence[object]) -> Row | None:
+        if not can_bypass_peewee(self.database):
+            return super().first_row(statement, parameters)
+        try:
+            return self._cached_cursor.first_row(self.database.connection(), statement, parameters)
+        except (peewee.OperationalError, peewee.ProgrammingError) as error:
+            if self.is_missing_table(error):
+                raise self.missing_tables_error() from None
+            raise
+
+    def insert_many(self, rows: Sequence[Row]) -> list[Row | None]:
+        numbers = self._draw_numbers(len(rows))
+        numbered = [(number, *row) for number, row in zip(numbers, rows, strict=True)]
+        numbered.sort(key=itemgetter(4, 9))  # by event type and idempotency key
+        stored: dict[int, Row] = {}
+        for start in range(0, len(numbered), self.ROWS_PER_INSERT):
+            columns = zip(*numbered[start : start + self.ROWS_PER_INSERT], strict=True)
+            arrays = [encode(column) for encode, column in zip(self.ARRAYS, columns, strict=True)]
+            for inserted, *times in self.run(self.statements.insert_many, arrays).fetchall():
+                created_at, next_attempt_at = map(timestamp.from_database, times)
+                stored |= {number: (number, created_at, next_attempt_at) for number in inserted}
+        return [stored.get(number) for number in numbers]
+
+    def _draw_numbers(self, count: int) -> list[int]:
+        try:
+            return [number for (number,) in self.run(self.statements.draw_numbers, (count,)).fetchall()]
+        except peewee.ProgrammingError as error:
+            if getattr(getattr(error, "orig", None), "sqlstate", None) != "42501":
+                raise
+            raise NotPermitted(
+                f"emit_many draws numbers from the sequence of {self.tables.event}, and this role may not: {error}. "
+                f"Run `GRANT USAGE ON SEQUENCE {self.tables.in_schema(self.tables.name('event') + '_seq_seq')} TO …`, "
+                "or call emit for each event, which needs no right on the sequence."
+            ) from error
+
+    def claim(
+        self, size: int, lease_id: UUID, lease_seconds: float, *, since: object, include_expired_leases: bool
+    ) -> list[Row]:
+        self.check_encoding()  # an outcome that can't be stored would mean sending again and again
+        parameters = (since, include_expired_leases, size, lease_id, float(lease_seconds))
+        rows: list[Row] = self.run(self.statements.claim, parameters).fetchall()
+        return rows
+
+    def settle_rows(self, rows: Sequence[Row]) -> int:
+        # psycopg sends them in one round trip and adds up the row counts.
+        with peewee.__exception_wrapper__:  # type: ignore[attr-defined]  # translates psycopg's errors
+            cursor = self.database.cursor()
+            cursor.executemany(self.statements.settled, rows)
+        return int(cursor.rowcount)
+
+    @contextmanager
+    def schema_lock(self) -> Iterator[None]:
+        # At a stricter isolation level the snapshot would be older than the lock, and miss what the last holder did.
+        with self.database.atomic("READ COMMITTED"):
+            self.run("SELECT pg_advisory_xact_lock(%s)", (self.SCHEMA_LOCK_KEY,))
+            for statement in self.schema_timeout():
+                self.run(statement)
+            yield
+
+    def schema_timeout(self) -> list[str]:
+        # While an ALTER TABLE waits for its lock, every other statement on the table waits behind it.
+        return [f"SET LOCAL lock_timeout = '{self.SCHEMA_LOCK_SECONDS:g}s'"]
