@@ -33,7 +33,7 @@ BROWSER = "--browser"
 OLDEST = "--oldest"
 # What touches each dependency: a part of the suite that takes a minute or two.
 OLDEST_TESTS = (
-    "tests/events/test_emit.py", "tests/test_metrics.py", "tests/telemetry/test_tracing.py",
+    "tests/events/test_emit.py", "tests/admin/test_metrics.py", "tests/telemetry/test_tracing.py",
     "tests/consumer/test_effects.py",
     "tests/delivery/test_deliver.py", "tests/webhooks/test_request_builder.py", "tests/destinations/test_stream.py",
     "tests/gates/test_store.py", "tests/inbox/test_once.py", "tests/jobs/test_broker.py",

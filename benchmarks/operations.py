@@ -72,7 +72,7 @@ def measure(name: str, url: str, events: int) -> None:
 
 def questions(box: Outbox) -> dict[str, Callable[[], object]]:
     now = datetime.now(UTC)
-    newest = queries.page(box, Filter()).events[0]
+    newest = queries.page(box.dialect, Filter()).events[0]
     filters = {
         "all": Filter(),
         "failed": Filter(status="failed"),
@@ -87,12 +87,12 @@ def questions(box: Outbox) -> dict[str, Callable[[], object]]:
         "an error's text": Filter(error="HTTP 500"),
     }
     pages: dict[str, Callable[[], object]] = {
-        f"list: {name}": partial(queries.page, box, which) for name, which in filters.items()
+        f"list: {name}": partial(queries.page, box.dialect, which) for name, which in filters.items()
     }
     return {
-        "overview": lambda: overview.overview(box),
-        "one event": lambda: queries.find(box, newest.id),
-        "search": lambda: queries.search(box, f"{newest.aggregate_type}:{newest.aggregate_id}"),
+        "overview": lambda: overview.overview(box.dialect),
+        "one event": lambda: queries.find(box.dialect, newest.id),
+        "search": lambda: queries.search(box.dialect, f"{newest.aggregate_type}:{newest.aggregate_id}"),
         **pages,
     }
 

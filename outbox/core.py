@@ -34,7 +34,7 @@ from outbox.events.emit import NewEvent, OnDuplicate, Unique, as_new_event, emit
 from outbox.inbox.inbox import Inbox
 from outbox.notify.after_commit import AfterCommit
 from outbox.notify.notifier import Notifier
-from outbox.operations import actions
+from outbox.operations import apply_action
 from outbox.settings import Settings
 from outbox.storage import retention, schema
 from outbox.storage.connect import open_database
@@ -210,8 +210,9 @@ class Outbox:
         limit: int | None = None,
     ) -> int:
         """Put failed events back, all or those that match; answers how many. Attempts start again from 0."""
-        return actions.retry_failed_events(
-            self,
+        return apply_action.retry_failed_events(
+            self.dialect,
+            self.notifier.notify_after_commit,
             ids=ids,
             event_type=event_type,
             aggregate_type=aggregate_type,

@@ -14,7 +14,7 @@ from outbox.core import Outbox
 from outbox.settings import Settings
 from outbox.storage.connect import open_database
 from outbox.storage.postgres import Postgres as PostgresDialect
-from tests.doctor.consultation import advice_of, finding_of
+from tests.admin.doctor.findings import advice_of, finding_of
 from tests.program import BIN, run
 from tests.servers import Postgres, Redis
 

@@ -15,7 +15,7 @@ from psycopg.sql import SQL, Identifier
 import outbox
 from outbox import OutboxEvent
 from outbox.admin import queries
-from outbox.admin.doctor.examine import examine
+from outbox.admin.doctor.run_checks import run_checks
 from outbox.admin.metrics import families
 from outbox.admin.overview import overview
 from outbox.core import Outbox
@@ -26,6 +26,7 @@ from outbox.operations.filters import Filter
 from outbox.settings import Settings
 from outbox.storage.connect import open_database
 from outbox.storage.retention import forget_records
+from tests.operations.changing import change_all
 from tests.program import BIN, ROOT, run
 
 PAGE = (ROOT / "docs" / "permissions.md").read_text()
@@ -192,11 +193,11 @@ def test_a_worker_does_all_its_work_with_the_rights_of_the_page(owner: psycopg.C
     box.become_worker()
     assert box.drain() + box.drain() == 3
     box.reporter.report_now()
-    assert max(actions.apply(box, actions.replaying(box), Filter(event_type="order.sent"), who="ada")) == 1
-    assert max(actions.apply(box, actions.failing("why not"), Filter(), who="ada")) == 1
+    assert change_all(box, actions.REPLAY, Filter(event_type="order.sent"), who="ada") == 1
+    assert change_all(box, actions.fail_with("why not"), Filter(), who="ada") == 1
     assert box.retry_failed_events() == 1
     assert box.drain() == 1
-    assert max(actions.apply(box, actions.DELETE, Filter(event_type="order.sent"), who="ada")) == 1
+    assert change_all(box, actions.DELETE, Filter(event_type="order.sent"), who="ada") == 1
     retire(box.dialect, "book", retired_by="ada", force=True)
     forget_records(box)
     assert box.inbox.cleanup(0)["deleted"] == 1
@@ -220,12 +221,12 @@ def test_a_viewer_sees_all_and_changes_nothing(owner: psycopg.Connection[Any], b
     grant(owner, GRANTS)
     event = box_as("app").emit("Order", 1, "order.placed")
     box = box_as("viewer")
-    assert overview(box).counts["pending"].number == 1
-    assert queries.find(box, event.id) is not None
-    assert queries.event_types(box) == ["order.placed"]
-    assert [each.id for each in queries.page(box, Filter()).events] == [event.id]
+    assert overview(box.dialect).counts["pending"].number == 1
+    assert queries.find(box.dialect, event.id) is not None
+    assert queries.event_types(box.dialect) == ["order.placed"]
+    assert [each.id for each in queries.page(box.dialect, Filter()).events] == [event.id]
     assert any(family.name == "outbox_up" for family in families(box))
-    looked = {finding.check: finding.level for finding in examine(box)}
+    looked = {finding.check: finding.level for finding in run_checks(box)}
     assert {looked[name] for name in ("schema", "inbox", "indexes", "vacuum")} == {"ok"}
     for command in (["status"], ["list"], ["show", str(event.id)]):
         done = run(BIN / "outbox", *command, database_url=as_role(postgres_url, "viewer"))
@@ -235,7 +236,7 @@ def test_a_viewer_sees_all_and_changes_nothing(owner: psycopg.Connection[Any], b
         lambda: box.emit_many([("Order", 2, "order.placed")]),
         box.process_pending_events,
         lambda: box.cleanup_delivered_events(0),
-        lambda: list(actions.apply(box, actions.RETRY, Filter(), who="ada")),
+        lambda: change_all(box, actions.RETRY, who="ada"),
         box.reporter.report_now,
         lambda: box.inbox.cleanup(0),
     ):

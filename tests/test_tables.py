@@ -15,7 +15,7 @@ import pytest
 import outbox
 from outbox import InboxMessage, OutboxEvent, current_outbox
 from outbox.admin import queries
-from outbox.admin.doctor.examine import examine
+from outbox.admin.doctor.run_checks import run_checks
 from outbox.admin.metrics import families
 from outbox.admin.overview import overview
 from outbox.core import Outbox
@@ -30,6 +30,7 @@ from outbox.storage.connect import open_database
 from outbox.storage.retention import forget_records
 from outbox.storage.schema import VERSIONS
 from outbox.table_names import KINDS, PREFIX_LENGTH, Tables
+from tests.operations.changing import change_all, count_all
 from tests.program import BIN, ROOT, run
 from tests.table import becomes_true, on_postgres
 
@@ -97,7 +98,7 @@ def close(box: Outbox) -> None:
 def assert_the_doctor_accepts(box: Outbox) -> None:
     """The checks that look at the tables find nothing wrong."""
     names = ["schema", "inbox", "indexes", *(["vacuum"] if box.dialect.name == "postgres" else [])]
-    found = {name: [finding for finding in examine(box) if finding.check == name] for name in names}
+    found = {name: [finding for finding in run_checks(box) if finding.check == name] for name in names}
     assert {name: [finding.level for finding in findings] for name, findings in found.items()} == {
         name: ["ok"] for name in names
     }, found
@@ -135,29 +136,29 @@ def test_all_that_an_outbox_does_is_done_in_tables_of_other_names(
     assert box.emit("Order", 1, "order.placed", on_duplicate="ignore").id == first.id
     _, lost = box.emit_many([("Order", 2, "order.placed"), ("Order", 3, "order.lost")])
     assert box.process_pending_events() == {"processed": 3, "remaining": 0}
-    failed = queries.find(box, lost.id)
+    failed = queries.find(box.dialect, lost.id)
     assert failed is not None
     assert failed.status == "failed"
     fails = False
     assert box.retry_failed_events() == 1
     assert box.drain() == 1
-    assert max(actions.apply(box, actions.replaying(box), Filter(ids=(first.id,)), who="ada")) == 1
-    assert max(actions.apply(box, actions.failing("why not"), Filter(), who="ada")) == 1
-    assert actions.total(box, actions.DELETE, Filter(event_type="order.lost")) == 1
-    assert max(actions.apply(box, actions.DELETE, Filter(event_type="order.lost"), who="ada")) == 1
-    assert [entry.action for entry in audit.latest(box)] == ["delete", "fail", "replay"]
-    assert queries.event_types(box) == ["order.placed"]
-    (name,) = queries.destination_names(box)
-    (listed,) = queries.page(box, Filter(status="delivered")).events
-    delivered = queries.find(box, listed.id)
+    assert change_all(box, actions.REPLAY, Filter(ids=(first.id,)), who="ada") == 1
+    assert change_all(box, actions.fail_with("why not"), Filter(), who="ada") == 1
+    assert count_all(box, actions.DELETE, Filter(event_type="order.lost")) == 1
+    assert change_all(box, actions.DELETE, Filter(event_type="order.lost"), who="ada") == 1
+    assert [entry.action for entry in audit.latest(box.dialect)] == ["delete", "fail", "replay"]
+    assert queries.event_types(box.dialect) == ["order.placed"]
+    (name,) = queries.destination_names(box.dialect, box.registry)
+    (listed,) = queries.page(box.dialect, Filter(status="delivered")).events
+    delivered = queries.find(box.dialect, listed.id)
     assert delivered is not None
-    assert queries.had_by(box, delivered) == (name,)
+    assert queries.delivered_to(box.dialect, delivered) == (name,)
     retire(box.dialect, name, retired_by="ada", force=True)
-    assert audit.latest(box)[0].action == "retire"
-    assert len(queries.search(box, "Order:1")) == 1
+    assert audit.latest(box.dialect)[0].action == "retire"
+    assert len(queries.search(box.dialect, "Order:1")) == 1
     box.reporter.report_now()
-    assert overview(box).counts["delivered"].number == 1
-    assert [process.id for process in overview(box).processes] == [box.reporter.id]
+    assert overview(box.dialect).counts["delivered"].number == 1
+    assert [process.id for process in overview(box.dialect).processes] == [box.reporter.id]
     assert any(family.name == "outbox_emitted" for family in families(box))
     forget_records(box)
     with box.inbox.claim("7", "ledger") as new:
@@ -197,7 +198,7 @@ def test_what_the_doctor_advises_mends_tables_of_other_names(
     box = make(**names)
     index = "{index_prefix}pending_next".format_map(box.dialect.tables.placeholders)
     box.dialect.run(f"DROP INDEX {box.dialect.tables.in_schema(index)}")
-    (found,) = [finding for finding in examine(box) if finding.check == "indexes"]
+    (found,) = [finding for finding in run_checks(box) if finding.check == "indexes"]
     assert found.what.startswith(f"The index {index} of {box.dialect.tables.event} is missing: every claim reads")
     assert found.advice is not None
     box.dialect.run(found.advice.split("`")[1])
@@ -210,9 +211,9 @@ def test_two_outboxes_share_a_schema_and_nothing_else(make: Callable[..., Outbox
     event = other.emit("Order", 1, "order.placed")
     for box in (one, other):
         assert box.emit("Order", 1, "order.placed", on_duplicate="ignore").created_at is not None
-        assert queries.count(box, Filter()).number == 1
-    assert queries.find(one, event.id) is None
-    assert queries.count(plain, Filter()).number == 0
+        assert queries.count(box.dialect, Filter()).number == 1
+    assert queries.find(one.dialect, event.id) is None
+    assert queries.count(plain.dialect, Filter()).number == 0
     assert plain.process_pending_events()["processed"] == 0
     with one.inbox.claim("7", "ledger") as first, other.inbox.claim("7", "ledger") as also_first:
         assert first

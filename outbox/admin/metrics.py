@@ -14,9 +14,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from outbox.admin.overview import Overview, overview
-from outbox.admin.queries import COUNT_CAP
 from outbox.destinations.recorded_destinations import RecordedDestination, read_recorded
 from outbox.errors import SchemaError, SettingsError
+from outbox.operations.count import COUNT_CAP
 from outbox.storage.connection_errors import CONNECTION_ERRORS
 from outbox.storage.models import FAILED, PENDING, SENDING
 from outbox.storage.records import Process, Total
@@ -106,7 +106,7 @@ def families(box: Outbox) -> Iterator[Metric]:
     totals: Totals = defaultdict(dict)
     with box.dialect.connection():
         box.check_schema()
-        view = overview(box)
+        view = overview(box.dialect)
         recorded = read_recorded(box.dialect)[1]
         for row in box.dialect.select(Total.select()):
             totals[row.name][labels_from_text(row.labels)] = row.value

@@ -8,22 +8,21 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from outbox.admin.queries import COUNT_CAP, Count, count
-from outbox.admin.story import duration
+from outbox.admin.durations import format_duration
+from outbox.admin.queries import count
 from outbox.destinations.recorded_destinations import absent_names, read_recorded
+from outbox.operations.count import COUNT_CAP, Count
 from outbox.operations.filters import Filter
 from outbox.storage import progress, timestamp
+from outbox.storage.dialect import Dialect
 from outbox.storage.models import DELIVERED, FAILED, PENDING, SENDING, OutboxEvent
 from outbox.storage.progress import ProgressEntry
 from outbox.storage.records import Minute, Process
 from outbox.telemetry.counters import BOUNDS, BUCKETS
 from outbox.telemetry.process_reports import MISSED_TURNS, SCHEDULER, UP, WORKER, labels_from_text
 from outbox.text import shorten
-
-if TYPE_CHECKING:
-    from outbox.core import Outbox
 
 # Failures are told by the newest of them.
 FAILURES_LOOKED_AT = 1_000
@@ -83,7 +82,7 @@ class Stuck:
     @property
     def sentence(self) -> str:
         calls = "1 call" if self.calls == 1 else f"{self.calls} calls"
-        since = duration(timedelta(seconds=self.seconds))
+        since = format_duration(timedelta(seconds=self.seconds))
         have = "has" if self.calls == 1 else "have"
         return (
             f"{calls} of {self.destination} on {self.process.host}:{self.process.pid} {have} not returned for {since}"
@@ -134,15 +133,15 @@ class Overview:
         return bool(self.now - process.seen_at > timedelta(seconds=MISSED_TURNS * every + 1))
 
 
-def overview(box: Outbox) -> Overview:
+def overview(dialect: Dialect) -> Overview:
     """Everything at once, by the database's clock."""
-    with box.dialect.connection():
-        now = database_now(box)
-        waiting = backlog(box, now)
-        failed = count(box, Filter(status=FAILED))
-        looked_at, failures = failures_by_cause(box)
-        seen = processes(box)
-        minutes = list(_minutes(box, now))
+    with dialect.connection():
+        now = database_now(dialect)
+        waiting = backlog(dialect, now)
+        failed = count(dialect, Filter(status=FAILED))
+        looked_at, failures = failures_by_cause(dialect)
+        seen = processes(dialect)
+        minutes = list(_minutes(dialect, now))
         return Overview(
             now=now,
             counts={
@@ -150,7 +149,7 @@ def overview(box: Outbox) -> Overview:
                     max(0, waiting.unfinished.number - waiting.in_flight.number), waiting.unfinished.at_least
                 ),
                 SENDING: waiting.in_flight,
-                DELIVERED: count(box, Filter(status=DELIVERED)),
+                DELIVERED: count(dialect, Filter(status=DELIVERED)),
                 FAILED: failed,
             },
             backlog=waiting,
@@ -160,15 +159,15 @@ def overview(box: Outbox) -> Overview:
             latency=_quantiles(minutes),
             breakers=breakers(seen),
             processes=seen,
-            absent=absent_names(read_recorded(box.dialect)[1], ()),
+            absent=absent_names(read_recorded(dialect)[1], ()),
         )
 
 
-def database_now(box: Outbox) -> datetime:
-    return timestamp.from_database(box.dialect.run(box.dialect.statements.now).fetchone()[0])
+def database_now(dialect: Dialect) -> datetime:
+    return timestamp.from_database(dialect.run(dialect.statements.now).fetchone()[0])
 
 
-def backlog(box: Outbox, now: datetime) -> Backlog:
+def backlog(dialect: Dialect, now: datetime) -> Backlog:
     """By the pending index, earliest first, up to a cap."""
     event = OutboxEvent
     query = (
@@ -177,10 +176,10 @@ def backlog(box: Outbox, now: datetime) -> Backlog:
         .order_by(event.next_attempt_at)
         .limit(COUNT_CAP + 1)
     )
-    with box.dialect.connection():
+    with dialect.connection():
         rows = [
             tuple(None if moment is None else timestamp.from_database(moment) for moment in row)
-            for row in box.dialect.select(query.tuples())
+            for row in dialect.select(query.tuples())
         ]
     more = len(rows) > COUNT_CAP
     live = [row for row in rows if row[1] is not None and row[1] > now]
@@ -197,7 +196,7 @@ def backlog(box: Outbox, now: datetime) -> Backlog:
     )
 
 
-def failures_by_cause(box: Outbox) -> tuple[Count, list[Failure]]:
+def failures_by_cause(dialect: Dialect) -> tuple[Count, list[Failure]]:
     """The newest failed events by destination and error, the most frequent first; and how many were looked at."""
     event = OutboxEvent
     query = (
@@ -206,8 +205,8 @@ def failures_by_cause(box: Outbox) -> tuple[Count, list[Failure]]:
         .order_by(event.id.desc())
         .limit(FAILURES_LOOKED_AT + 1)
     )
-    with box.dialect.connection():
-        rows = box.dialect.select(query)
+    with dialect.connection():
+        rows = dialect.select(query)
     causes: Counter[tuple[str, str]] = Counter()
     for row in rows[:FAILURES_LOOKED_AT]:
         causes.update(_causes(progress.failed(row.progress), row.error_message))
@@ -228,10 +227,10 @@ def _alike(error: str) -> str:
     return shorten(text, ERROR_LENGTH)
 
 
-def processes(box: Outbox) -> list[Process]:
+def processes(dialect: Dialect) -> list[Process]:
     """Those that were there lately; workers first."""
-    with box.dialect.connection():
-        found: list[Process] = box.dialect.select(Process.select())
+    with dialect.connection():
+        found: list[Process] = dialect.select(Process.select())
     order = {UP: 0, WORKER: 1, SCHEDULER: 2}
     return sorted(found, key=lambda each: (order.get(each.kind, 3), each.kind, each.host, each.pid))
 
@@ -247,9 +246,9 @@ def breakers(seen: Iterable[Process]) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _minutes(box: Outbox, now: datetime) -> Iterable[Minute]:
+def _minutes(dialect: Dialect, now: datetime) -> Iterable[Minute]:
     query = Minute.select().where(Minute.minute > now - timedelta(minutes=MINUTES))
-    return box.dialect.select(query)
+    return dialect.select(query)
 
 
 def _activity(rows: Iterable[Minute], now: datetime) -> list[Activity]:

@@ -8,25 +8,24 @@ window of the newest is looked through, and the answer says how far back it went
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
 from outbox.delivery.audience import names_of
 from outbox.destinations.recorded_destinations import read_recorded
+from outbox.destinations.registry import Registry
+from outbox.operations.count import COUNT_CAP, Count
 from outbox.operations.filters import Condition, Filter
+from outbox.storage.dialect import Dialect
 from outbox.storage.ids import as_uuid
 from outbox.storage.models import DELIVERED, FAILED, OutboxEvent
 from outbox.text import is_storable
-
-if TYPE_CHECKING:
-    from outbox.core import Outbox
 
 PAGE = 50
 # So many events of a kind are few: they are sorted as a whole.
 FEW = 5_000
 # So many rows are looked through for what no index knows.
 WINDOW = 20_000
-COUNT_CAP = 10_000
 
 LISTED = (
     OutboxEvent.id,
@@ -61,63 +60,54 @@ class Page:
     looked_back_to: OutboxEvent | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Count:
-    """How many, up to a cap: `at_least` says that there may be more."""
-
-    number: int
-    at_least: bool = False
-
-    def __str__(self) -> str:
-        return f"{self.number:,}{'+' if self.at_least else ''}"
-
-
-def find(box: Outbox, id: UUID) -> OutboxEvent | None:
+def find(dialect: Dialect, id: UUID) -> OutboxEvent | None:
     """One event, with everything."""
-    with box.dialect.connection():
-        found: list[OutboxEvent] = box.dialect.select(OutboxEvent.select().where(OutboxEvent.id == id))
+    with dialect.connection():
+        found: list[OutboxEvent] = dialect.select(OutboxEvent.select().where(OutboxEvent.id == id))
     return found[0] if found else None
 
 
-def page(box: Outbox, which: Filter, *, after: UUID | None = None, size: int = PAGE) -> Page:
+def page(dialect: Dialect, filter: Filter, *, after: UUID | None = None, size: int = PAGE) -> Page:
     """The newest events that match, older than `after`."""
-    with box.dialect.connection():
-        return _page(box, which, _narrow(box, which), after, size)
+    with dialect.connection():
+        return _page(dialect, filter, _narrow(dialect, filter), after, size)
 
 
-def count(box: Outbox, which: Filter, cap: int = COUNT_CAP) -> Count:
+def count(dialect: Dialect, filter: Filter, cap: int = COUNT_CAP) -> Count:
     """How many match, looked at no further than a window reaches."""
-    with box.dialect.connection():
-        return _count(box, which, _narrow(box, which), cap)
+    with dialect.connection():
+        return _count(dialect, filter, _narrow(dialect, filter), cap)
 
 
-def page_and_count(box: Outbox, which: Filter, *, after: UUID | None = None, size: int = PAGE) -> tuple[Page, Count]:
+def page_and_count(
+    dialect: Dialect, filter: Filter, *, after: UUID | None = None, size: int = PAGE
+) -> tuple[Page, Count]:
     """Both, for less than the two apart."""
-    with box.dialect.connection():
-        narrow = _narrow(box, which)
-        return _page(box, which, narrow, after, size), _count(box, which, narrow, COUNT_CAP)
+    with dialect.connection():
+        narrow = _narrow(dialect, filter)
+        return _page(dialect, filter, narrow, after, size), _count(dialect, filter, narrow, COUNT_CAP)
 
 
-def event_types(box: Outbox) -> list[str]:
+def event_types(dialect: Dialect) -> list[str]:
     """Every type there is, found by stepping from one to the next in the unique index."""
-    with box.dialect.connection():
-        return [type for (type,) in box.dialect.run(box.dialect.statements.event_types).fetchall()]
+    with dialect.connection():
+        return [type for (type,) in dialect.run(dialect.statements.event_types).fetchall()]
 
 
-def search(box: Outbox, text: str, size: int = PAGE) -> list[OutboxEvent]:
+def search(dialect: Dialect, text: str, size: int = PAGE) -> list[OutboxEvent]:
     """What an operator has at hand: an id, a key, or the id of what the event is about, `Order:7` or `7`."""
     text = text.strip()
     if not text or not is_storable(text):
         return []
     id = _id_in(text)
-    found = None if id is None else find(box, id)
+    found = None if id is None else find(dialect, id)
     if found is not None:
         return [found]
     kind, _, identity = text.partition(":")
     looks = [Filter(idempotency_key=text), Filter(aggregate_id=text)]
     if identity:
         looks.append(Filter(aggregate_type=kind, aggregate_id=identity))
-    events = {event.id: event for look in looks for event in page(box, look, size=size).events}
+    events = {event.id: event for look in looks for event in page(dialect, look, size=size).events}
     return [events[id] for id in sorted(events, reverse=True)][:size]
 
 
@@ -128,103 +118,103 @@ def _id_in(text: str) -> UUID | None:
         return None
 
 
-def _page(box: Outbox, which: Filter, narrow: list[UUID] | None, after: UUID | None, size: int) -> Page:
+def _page(dialect: Dialect, filter: Filter, narrow: list[UUID] | None, after: UUID | None, size: int) -> Page:
     older = [] if after is None else [OutboxEvent.id < after]
     if narrow is None:
-        return _look_through(box, which, older, after, size)
-    conditions = [*which.conditions(box.database), *older]
-    events = _newest(box, OutboxEvent.select(*LISTED).where(OutboxEvent.id.in_(narrow), *conditions), size)
+        return _look_through(dialect, filter, older, after, size)
+    conditions = [*filter.conditions(dialect.database), *older]
+    events = _newest(dialect, OutboxEvent.select(*LISTED).where(OutboxEvent.id.in_(narrow), *conditions), size)
     return Page(events[:size], events[size - 1].id if len(events) > size else None)
 
 
-def _count(box: Outbox, which: Filter, narrow: list[UUID] | None, cap: int) -> Count:
+def _count(dialect: Dialect, filter: Filter, narrow: list[UUID] | None, cap: int) -> Count:
     if narrow is not None:
-        conditions = which.conditions(box.database)
+        conditions = filter.conditions(dialect.database)
         query = OutboxEvent.select(OutboxEvent.id).where(OutboxEvent.id.in_(narrow), *conditions)
-        return Count(_counted(box, query.limit(FEW + 1)))
-    conditions = which.conditions(box.database, in_window=True)
-    end = _end_of_window(box, which, None)
+        return Count(_counted(dialect, query.limit(FEW + 1)))
+    conditions = filter.conditions(dialect.database, in_window=True)
+    end = _end_of_window(dialect, filter, None)
     if end is not None:
         conditions.append(OutboxEvent.id >= end)
     query = OutboxEvent.select(OutboxEvent.id)
     if conditions:
         query = query.where(*conditions)
-    number = _counted(box, query.limit(cap + 1))
+    number = _counted(dialect, query.limit(cap + 1))
     return Count(min(number, cap), at_least=number > cap or end is not None)
 
 
-def _narrow(box: Outbox, which: Filter) -> list[UUID] | None:
+def _narrow(dialect: Dialect, filter: Filter) -> list[UUID] | None:
     """The ids of the few that an index knows, if there are few; the most telling index comes first."""
     event = OutboxEvent
-    if which.ids is not None:
-        return list(which.ids)
-    if which.idempotency_key is not None:
-        return _ids_of_key(box, which)
+    if filter.ids is not None:
+        return list(filter.ids)
+    if filter.idempotency_key is not None:
+        return _ids_of_key(dialect, filter)
     choices: list[list[Condition]] = []
-    if which.aggregate_id is not None:
-        choices.append([event.aggregate_id == which.aggregate_id])
-    if which.status is not None and which.status not in (DELIVERED, FAILED):
+    if filter.aggregate_id is not None:
+        choices.append([event.aggregate_id == filter.aggregate_id])
+    if filter.status is not None and filter.status not in (DELIVERED, FAILED):
         choices.append([event.next_attempt_at.is_null(False)])
-    if which.event_type is not None:
-        choices.append([event.event_type == which.event_type])
+    if filter.event_type is not None:
+        choices.append([event.event_type == filter.event_type])
     for choice in choices:
         query = event.select(event.id).where(*choice).limit(FEW + 1)
-        ids = [as_uuid(id) for (id,) in box.dialect.select(query.tuples())]
+        ids = [as_uuid(id) for (id,) in dialect.select(query.tuples())]
         if len(ids) <= FEW:
             return ids
     return None
 
 
-def _ids_of_key(box: Outbox, which: Filter) -> list[UUID]:
+def _ids_of_key(dialect: Dialect, filter: Filter) -> list[UUID]:
     """A key is unique within a type, and known by its type only: there are few types."""
-    types = event_types(box) if which.event_type is None else [which.event_type]
+    types = event_types(dialect) if filter.event_type is None else [filter.event_type]
     event = OutboxEvent
-    query = event.select(event.id).where(event.event_type.in_(types), event.idempotency_key == which.idempotency_key)
-    return [as_uuid(id) for (id,) in box.dialect.select(query.tuples())]
+    query = event.select(event.id).where(event.event_type.in_(types), event.idempotency_key == filter.idempotency_key)
+    return [as_uuid(id) for (id,) in dialect.select(query.tuples())]
 
 
-def _look_through(box: Outbox, which: Filter, older: list[Condition], after: UUID | None, size: int) -> Page:
-    conditions = [*which.conditions(box.database, in_window=True), *older]
-    end = _end_of_window(box, which, after)
+def _look_through(dialect: Dialect, filter: Filter, older: list[Condition], after: UUID | None, size: int) -> Page:
+    conditions = [*filter.conditions(dialect.database, in_window=True), *older]
+    end = _end_of_window(dialect, filter, after)
     if end is not None:
         conditions.append(OutboxEvent.id >= end)
     query = OutboxEvent.select(*LISTED)
-    events = _newest(box, query.where(*conditions) if conditions else query, size)
+    events = _newest(dialect, query.where(*conditions) if conditions else query, size)
     if len(events) > size:
         return Page(events[:size], events[size - 1].id)
-    return Page(events, end, None if end is None else find(box, end))
+    return Page(events, end, None if end is None else find(dialect, end))
 
 
-def _end_of_window(box: Outbox, which: Filter, after: UUID | None) -> UUID | None:
+def _end_of_window(dialect: Dialect, filter: Filter, after: UUID | None) -> UUID | None:
     """The oldest id that is looked at; None if all are. Failed events have an index of their own."""
     event = OutboxEvent
-    within = Filter(status=FAILED if which.status == FAILED else None, since=which.since, until=which.until)
-    conditions = within.conditions(box.database)
+    within = Filter(status=FAILED if filter.status == FAILED else None, since=filter.since, until=filter.until)
+    conditions = within.conditions(dialect.database)
     if after is not None:
         conditions.append(event.id < after)
     query = event.select(event.id).order_by(event.id.desc()).offset(WINDOW - 1).limit(1)
     if conditions:
         query = query.where(*conditions)
-    found = box.dialect.select(query.tuples())
+    found = dialect.select(query.tuples())
     return as_uuid(found[0][0]) if found else None
 
 
-def _newest(box: Outbox, query: Any, size: int) -> list[OutboxEvent]:
-    return box.dialect.select(query.order_by(OutboxEvent.id.desc()).limit(size + 1))
+def _newest(dialect: Dialect, query: Any, size: int) -> list[OutboxEvent]:
+    return dialect.select(query.order_by(OutboxEvent.id.desc()).limit(size + 1))
 
 
-def _counted(box: Outbox, query: Any) -> int:
-    return box.dialect.count(query)
+def _counted(dialect: Dialect, query: Any) -> int:
+    return dialect.count(query)
 
 
-def had_by(box: Outbox, event: OutboxEvent) -> tuple[str, ...]:
+def delivered_to(dialect: Dialect, event: OutboxEvent) -> tuple[str, ...]:
     """Return the names of the destinations that a delivered event reached, as far as that was recorded."""
     if event.audience is None:
         return ()
-    return names_of(box.dialect, [event.audience]).get(event.audience, ())
+    return names_of(dialect, [event.audience]).get(event.audience, ())
 
 
-def destination_names(box: Outbox) -> list[str]:
+def destination_names(dialect: Dialect, registry: Registry) -> list[str]:
     """Return the destinations of the deployment: those that workers have recorded, and those registered here."""
-    recorded = read_recorded(box.dialect)[1]
-    return sorted({*(name for name, each in recorded.items() if not each.retired), *box.registry.destinations})
+    recorded = read_recorded(dialect)[1]
+    return sorted({*(name for name, each in recorded.items() if not each.retired), *registry.destinations})

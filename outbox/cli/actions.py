@@ -19,7 +19,7 @@ def retry(**choice: Any) -> None:
 
     Destinations that have an event already don't get it again.
     """
-    bulk.run(actions.RETRY, "put back", **choice)
+    bulk.run(actions.RETRY, **choice)
 
 
 @click.command(short_help="Give up on events that are waiting.")
@@ -30,7 +30,7 @@ def fail(reason: str, **choice: Any) -> None:
 
     What a worker is delivering right now is left alone.
     """
-    bulk.run(actions.failing(reason), "marked failed", **choice)
+    bulk.run(actions.fail_with(reason), **choice)
 
 
 @click.command(short_help="Delete events that have ended.")
@@ -41,7 +41,7 @@ def delete(**choice: Any) -> None:
     An event that is still to be delivered can't be deleted: fail it first. With an event its idempotency key goes, too,
     and may be emitted again.
     """
-    bulk.run(actions.DELETE, "deleted", **choice)
+    bulk.run(actions.DELETE, **choice)
 
 
 @click.command(short_help="Deliver events again.")
@@ -54,5 +54,6 @@ def replay(to: str | None, **choice: Any) -> None:
 
     Failed events are retried instead: outbox retry.
     """
-    action = actions.replaying(current(), to)
-    bulk.run(action, f"put back{f' for {to}' if to else ''}", **choice)
+    box = current()
+    action = actions.REPLAY if to is None else actions.replay_to(box.dialect, box.registry, to)
+    bulk.run(action, **choice)

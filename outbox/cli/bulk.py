@@ -14,7 +14,7 @@ import click
 from outbox.cli.options import event_id, filter_options, modules_option
 from outbox.current_outbox import current
 from outbox.errors import SettingsError
-from outbox.operations import actions
+from outbox.operations import apply_action
 from outbox.operations.actions import Action
 from outbox.operations.filters import Filter
 
@@ -42,7 +42,6 @@ def bulk_options(command: F) -> F:
 
 def run(
     action: Action,
-    done: str,
     *,
     ids: tuple[UUID, ...],
     which: Filter,
@@ -52,27 +51,35 @@ def run(
     limit: int | None,
     per_second: float | None,
 ) -> None:
-    """`done` is the action as a participle: `put back`."""
+    """Count the events, ask for a confirmation, run the action, and print how many events it has changed."""
     if ids:
         which = which.with_(ids=ids)
     if which.is_empty and not everything:
         raise click.UsageError("Which events? Give ids or filters, or --all.")
     box = current()
     box.check_schema()
-    matching = actions.total(box, action, which)
+    matching = apply_action.count_all(box.dialect, action, which)
     matching = matching if limit is None else min(limit, matching)
     if dry_run:
-        click.echo(f"{_events(matching)} would be {done}.")
+        click.echo(f"{_events(matching)} would be {action.done}.")
         return
     if matching == 0:
-        click.echo(f"No events to be {done} match.")
+        click.echo(f"No events to be {action.done} match.")
         sys.exit(1)
     if not yes:
-        click.confirm(f"{_events(matching)} will be {done}. Go on?", abort=True, err=True)
-    work = actions.apply(box, action, which, who=operator(), limit=limit, per_second=per_second)
+        click.confirm(f"{_events(matching)} will be {action.done}. Go on?", abort=True, err=True)
+    work = apply_action.apply(
+        box.dialect,
+        box.notifier.notify_after_commit,
+        action,
+        which,
+        who=operator(),
+        limit=limit,
+        per_second=per_second,
+    )
     count = _go(work, matching, action.name)
     box.notifier.flush()
-    click.echo(f"{_events(count)} {'was' if count == 1 else 'were'} {done}.")
+    click.echo(f"{_events(count)} {'was' if count == 1 else 'were'} {action.done}.")
 
 
 def _go(work: Iterator[int], matching: int, name: str) -> int:

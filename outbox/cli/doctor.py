@@ -12,7 +12,7 @@ from dataclasses import asdict
 import click
 
 from outbox.admin.doctor.check import LEVELS, NOTE, OK, PROBLEM, WARNING, Finding
-from outbox.admin.doctor.examine import CHECKS, examine, worst
+from outbox.admin.doctor.run_checks import CHECKS, run_checks, worst
 from outbox.cli.options import json_option, modules_option
 from outbox.cli.table import echo_json, one_line
 from outbox.current_outbox import current
@@ -37,7 +37,7 @@ def doctor(thorough: bool, as_json: bool) -> None:
     from outbox.dramatiq.sweep_check import SWEEP
 
     checks = (*CHECKS, SWEEP)
-    findings = examine(current(), thorough=thorough, checks=checks, has_own_broker=is_set())
+    findings = run_checks(current(), thorough=thorough, checks=checks, has_own_broker=is_set())
     if as_json:
         echo_json({"level": worst(findings), "findings": [asdict(each) for each in findings]})
     else:

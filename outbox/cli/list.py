@@ -24,7 +24,7 @@ def list_(which: Filter, after: UUID | None, limit: int, as_json: bool) -> None:
     """List events, newest first: all, or those that match every filter."""
     box = current()
     box.check_schema()
-    page = queries.page(box, which, after=after, size=limit)
+    page = queries.page(box.dialect, which, after=after, size=limit)
     if as_json:
         fields = [field.name for field in queries.LISTED]
         echo_json(

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import click
 
-from outbox.admin import queries, story
+from outbox.admin import event_state, queries
 from outbox.admin.overview import database_now
 from outbox.cli.options import event_id, json_option, modules_option
 from outbox.cli.table import echo_json, echo_table, event_as_json, one_line
@@ -27,31 +27,31 @@ def show(id: UUID, as_json: bool) -> None:
     """Show everything about one event: its state, its destinations, headers and payload, and what happens next."""
     box = current()
     box.check_schema()
-    event = queries.find(box, id)
+    event = queries.find(box.dialect, id)
     if event is None:
         click.echo(f"There is no event {id}. It may have been deleted after its retention.", err=True)
         sys.exit(NOT_FOUND)
     with box.dialect.connection():
-        next_step = story.next_step(event, database_now(box), box.settings)
-        had_by = queries.had_by(box, event)
+        next_step = event_state.next_step(event, database_now(box.dialect), box.settings)
+        delivered_to = queries.delivered_to(box.dialect, event)
     if as_json:
-        audience = None if event.audience is None else list(had_by)
+        audience = None if event.audience is None else list(delivered_to)
         echo_json(event_as_json(event) | {"audience": audience, "next": next_step})
         return
-    _echo(event, next_step, had_by)
+    _echo(event, next_step, delivered_to)
 
 
-def _echo(event: OutboxEvent, next_step: str, had_by: Sequence[str]) -> None:
+def _echo(event: OutboxEvent, next_step: str, delivered_to: Sequence[str]) -> None:
     for name, value in event_as_json(event).items():
         if value is not None and name not in ("payload", "headers", "progress", "audience"):
             echo_pair(name, value)
     echo_pair("next", next_step)
-    stops = story.stops(event, had_by)
-    if stops:
+    states = event_state.destination_states(event, delivered_to)
+    if states:
         click.echo()
         echo_table(
             ("destination", "state", "tries", "not before", "error"),
-            [(stop.destination, stop.state, stop.attempts, stop.not_before, stop.error) for stop in stops],
+            [(state.destination, state.state, state.attempts, state.not_before, state.error) for state in states],
         )
     for name in ("headers", "payload"):
         click.echo(f"\n{name}:")

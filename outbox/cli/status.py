@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
+from outbox.admin.durations import format_duration
 from outbox.admin.overview import Overview, overview
-from outbox.admin.story import duration
 from outbox.cli.options import json_option, modules_option
 from outbox.cli.table import echo_json, echo_table, one_line
 from outbox.current_outbox import current
@@ -24,7 +24,7 @@ def status(as_json: bool) -> None:
     """Tell how things stand: what waits, what failed and why, how fast it goes, and who is at work."""
     box = current()
     box.check_schema()
-    view = overview(box)
+    view = overview(box.dialect)
     if as_json:
         echo_json(as_data(view))
         return
@@ -77,9 +77,9 @@ def _echo_counts(view: Overview) -> None:
     if backlog.expired.number:
         line += f", of leases that ran out {backlog.expired}"
     if backlog.oldest_created_at is not None:
-        line += f"; the oldest unfinished is {duration(view.now - backlog.oldest_created_at)} old"
+        line += f"; the oldest unfinished is {format_duration(view.now - backlog.oldest_created_at)} old"
     if backlog.oldest_due_at is not None:
-        line += f", the longest due {duration(view.now - backlog.oldest_due_at)}"
+        line += f", the longest due {format_duration(view.now - backlog.oldest_due_at)}"
     click.echo(line)
 
 
@@ -136,7 +136,7 @@ def _echo_processes(view: Overview) -> None:
                 process.kind,
                 process.host,
                 process.pid,
-                f"{duration(view.now - process.seen_at)} ago{' (silent)' if view.is_silent(process) else ''}",
+                f"{format_duration(view.now - process.seen_at)} ago{' (silent)' if view.is_silent(process) else ''}",
                 ", ".join(sorted(process.details.get("destinations", {}))),
             )
             for process in view.processes

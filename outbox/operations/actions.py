@@ -1,209 +1,66 @@
-"""Changes that an operator makes to events: retry, fail, delete, replay.
+"""The actions of operators: retry, replay, fail and delete.
 
-Each works on the events that match a filter and are in the state that it is for, in batches of a transaction each: it
-can be interrupted and run again, and an event that has moved on meanwhile is left alone. What was done is written down
-in the same transactions.
+An `Action` holds all that the command line and the dashboard need: its name, the words that describe it, which events
+it applies to, and the function that changes a batch of them. `apply_action.py` runs it.
 """
 
 from __future__ import annotations
 
 import functools
 import operator
-import time
-from collections.abc import Callable, Generator, Iterable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-from uuid import UUID
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import peewee
 
-from outbox.admin.queries import COUNT_CAP, Count
 from outbox.delivery.audience import names_of
 from outbox.destinations.event_filter import Pattern
 from outbox.destinations.recorded_destinations import read_recorded
+from outbox.destinations.registry import Registry
 from outbox.errors import RegistrationError
-from outbox.operations import audit
-from outbox.operations.filters import Condition, Filter
+from outbox.operations.filters import Condition
 from outbox.storage import progress
-from outbox.storage.ids import as_uuid
-from outbox.storage.models import OutboxEvent
+from outbox.storage.dialect import Dialect
+from outbox.storage.models import DELIVERED, FAILED, PENDING, SENDING, OutboxEvent
 from outbox.text import clean_error
-
-if TYPE_CHECKING:
-    from outbox.core import Outbox
-
-BATCH = 500
 
 Rows = Sequence[OutboxEvent]
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What is done, to events in which state, and whether somebody should look at the table afterwards."""
+    """One kind of change: how it is described, which events it applies to, and what it does to a batch of them."""
 
+    # As commands, addresses and the audit log have it: "retry".
     name: str
-    state: Callable[[], list[Condition]]
-    run: Callable[[Outbox, Rows], int]
-    notifies: bool = False
-
-
-def apply(
-    box: Outbox,
-    action: Action,
-    which: Filter,
-    *,
-    who: str | None = None,
-    limit: int | None = None,
-    per_second: float | None = None,
-) -> Generator[int]:
-    """Do it to all that match now, oldest first; yields after each batch how many that were so far.
-
-    `who` is written down, with the filter and the number; None for what the application does itself.
-    """
-    done = 0
-    with box.dialect.connection(), audit.record(box, who, action.name, which) as entry:
-        last = _newest(box)
-        after = UUID(int=0)
-        while last is not None and (limit is None or done < limit):
-            size = _size(limit, done, per_second)
-            began_at = time.monotonic()
-            with box.dialect.atomic():
-                rows = _choose(box, [*which.conditions(box.database), *action.state()], after, last, size)
-                hit = action.run(box, rows) if rows else 0
-                entry.add(hit)
-                if action.notifies and hit:
-                    box.notifier.notify_after_commit(box.dialect)
-            done += hit
-            yield done
-            if len(rows) < size:
-                break
-            after = rows[-1].id
-            if per_second is not None:
-                time.sleep(max(0.0, hit / per_second - (time.monotonic() - began_at)))
-
-
-def total(box: Outbox, action: Action, which: Filter) -> int:
-    """How many it would be, counted to the last: it may take a while."""
-    query = OutboxEvent.select(OutboxEvent.id).where(*which.conditions(box.database), *action.state())
-    with box.dialect.connection():
-        return box.dialect.count(query)
-
-
-def count(box: Outbox, action: Action, which: Filter, cap: int = COUNT_CAP) -> Count:
-    """The same up to a cap, for those who can't wait."""
-    query = OutboxEvent.select(OutboxEvent.id).where(*which.conditions(box.database), *action.state())
-    with box.dialect.connection():
-        number = box.dialect.count(query.limit(cap + 1))
-    return Count(min(number, cap), at_least=number > cap)
-
-
-def retry_failed_events(
-    box: Outbox,
-    *,
-    ids: Iterable[UUID | str] | None = None,
-    event_type: str | None = None,
-    aggregate_type: str | None = None,
-    aggregate_id: str | None = None,
-    tenant_id: str | None = None,
-    limit: int | None = None,
-) -> int:
-    """Put failed events back, due now, their attempts counted from 0; answers how many.
-
-    Destinations that have the event already don't get it again.
-    """
-    which = Filter(
-        ids=None if ids is None else tuple(UUID(str(id)) for id in ids),
-        event_type=event_type,
-        aggregate_type=aggregate_type,
-        aggregate_id=aggregate_id,
-        tenant_id=tenant_id,
-    )
-    return max(apply(box, RETRY, which, limit=limit), default=0)
-
-
-# What is done to a batch
-
-
-def _retry(box: Outbox, rows: Rows) -> int:
-    put_back = box.dialect.statements.put_back
-    return sum(
-        int(box.dialect.run(put_back, (progress.started_again(row.progress), box.dialect.id(row.id))).rowcount)
-        for row in rows
-    )
-
-
-def _delete(box: Outbox, rows: Rows) -> int:
-    return _run(box, box.dialect.statements.delete_by_hand, rows)
-
-
-def failing(reason: str) -> Action:
-    """Give up on events that are waiting; one that is being delivered right now is left alone."""
-    text = clean_error(f"given up by hand: {reason}" if reason else "given up by hand")
-    return Action(
-        "fail", _is_waiting, lambda box, rows: _run(box, box.dialect.statements.fail_by_hand, rows, before=(text,))
-    )
-
-
-def replaying(box: Outbox, destination: str | None = None) -> Action:
-    """Deliver again what was delivered: to all destinations, or to one and only the events that it wants."""
-    if destination is None:
-        return Action("replay", _is_delivered, _replay, notifies=True)
-    wanted = _wanted_by(box, destination)
-    return Action(
-        "replay",
-        lambda: [*_is_delivered(), wanted],
-        lambda box, rows: _replay_to(box, rows, destination),
-        notifies=True,
-    )
-
-
-def _replay(box: Outbox, rows: Rows) -> int:
-    return _run(box, box.dialect.statements.replay, rows, before=(None,))
-
-
-def _replay_to(box: Outbox, rows: Rows, destination: str) -> int:
-    """The others keep having it: those that had it by name, and whichever is registered by the time."""
-    audiences = names_of(box.dialect, [row.audience for row in rows if row.audience is not None])
-    groups: dict[int | None, list[OutboxEvent]] = {}
-    for row in rows:
-        groups.setdefault(row.audience, []).append(row)
-    hit = 0
-    for number, group in groups.items():
-        had_it = audiences.get(number, ()) if number is not None else ()
-        text = progress.replayed_to(destination, had_it)
-        hit += _run(box, box.dialect.statements.replay, group, before=(text,))
-    return hit
-
-
-def _wanted_by(box: Outbox, destination: str) -> Condition:
-    """The events that a destination wants: one that a worker has recorded, or that is registered here."""
-    with box.dialect.connection():
-        recorded = read_recorded(box.dialect)[1]
-    known = {name: list(each.patterns) for name, each in recorded.items() if not each.retired}
-    known |= {name: list(each.events) for name, each in box.registry.destinations.items()}
-    if destination not in known:
-        names = f"Known are: {', '.join(sorted(known))}." if known else "No worker has recorded any yet."
-        raise RegistrationError(f"There is no destination called {destination!r}. {names}")
-    conditions = [_matching(Pattern(text)) for text in known[destination]]
-    return functools.reduce(operator.or_, conditions)
-
-
-def _matching(pattern: Pattern) -> Condition:
-    column = OutboxEvent.event_type
-    if pattern.prefix is None:
-        return column == pattern.text
-    return peewee.fn.substr(column, 1, len(pattern.prefix)) == pattern.prefix
-
-
-def _is_delivered() -> list[Condition]:
-    return [OutboxEvent.delivered_at.is_null(False)]
+    # On buttons and in headings: "Retry".
+    label: str
+    # The rest of "Only events that …": "have failed".
+    applies_to: str
+    # The rest of "3 events were …": "queued for retry".
+    done: str
+    # What happens to the events, a sentence each: shown before the operator confirms.
+    consequences: tuple[str, ...]
+    # Events with one of these statuses can be changed; `conditions` says the same in SQL, and may narrow it.
+    statuses: tuple[str, ...]
+    conditions: Callable[[], list[Condition]]
+    # Change the events of a batch that are still in that state; return how many those are.
+    run: Callable[[Dialect, Rows], int]
+    # Whether the events are due afterwards, so that a worker should be notified.
+    makes_due: bool = False
+    # Whether the dashboard's button warns: events end, or are gone.
+    is_dangerous: bool = False
 
 
 def _is_failed() -> list[Condition]:
     return [OutboxEvent.next_attempt_at.is_null(), OutboxEvent.delivered_at.is_null()]
 
 
-def _is_waiting() -> list[Condition]:
+def _is_delivered() -> list[Condition]:
+    return [OutboxEvent.delivered_at.is_null(False)]
+
+
+def _is_unfinished() -> list[Condition]:
     return [OutboxEvent.next_attempt_at.is_null(False)]
 
 
@@ -211,37 +68,178 @@ def _has_ended() -> list[Condition]:
     return [OutboxEvent.next_attempt_at.is_null()]
 
 
-RETRY = Action("retry", _is_failed, _retry, notifies=True)
-DELETE = Action("delete", _has_ended, _delete)
+# Retry
 
 
-# How a batch is chosen
-
-
-def _run(box: Outbox, statement: str, rows: Rows, *, before: tuple[object, ...] = ()) -> int:
-    return int(box.dialect.run(statement, (*before, box.dialect.ids([row.id for row in rows]))).rowcount)
-
-
-def _choose(box: Outbox, conditions: list[Condition], after: UUID, last: UUID, size: int) -> list[OutboxEvent]:
-    event = OutboxEvent
-    query = (
-        event.select(event.id, event.progress, event.audience)
-        .where(event.id > after, event.id <= last, *conditions)
-        .order_by(event.id)
-        .limit(size)
+def _retry(dialect: Dialect, rows: Rows) -> int:
+    retry = dialect.statements.put_back
+    return sum(
+        int(dialect.run(retry, (progress.started_again(row.progress), dialect.id(row.id))).rowcount) for row in rows
     )
-    if isinstance(box.database, peewee.PostgresqlDatabase):
-        query = query.for_update(skip_locked=True)  # who else has them is doing something with them
-    return box.dialect.select(query)
 
 
-def _newest(box: Outbox) -> UUID | None:
-    """What is emitted from now on is not meant."""
-    query = OutboxEvent.select(OutboxEvent.id).order_by(OutboxEvent.id.desc()).limit(1)
-    found = box.dialect.select(query.tuples())
-    return as_uuid(found[0][0]) if found else None
+RETRY = Action(
+    name="retry",
+    label="Retry",
+    applies_to="have failed",
+    done="queued for retry",
+    consequences=(
+        "Each event is due at once, and its attempts are counted from 0.",
+        "Destinations that have the event already don't get it again.",
+        "Fix the cause first: otherwise the event fails again.",
+    ),
+    statuses=(FAILED,),
+    conditions=_is_failed,
+    run=_retry,
+    makes_due=True,
+)
 
 
-def _size(limit: int | None, done: int, per_second: float | None) -> int:
-    size = BATCH if limit is None else min(BATCH, limit - done)
-    return size if per_second is None else max(1, min(size, int(per_second)))
+# Replay
+
+
+def _replay(dialect: Dialect, rows: Rows) -> int:
+    return _run(dialect, dialect.statements.replay, rows, before=(None,))
+
+
+REPLAY = Action(
+    name="replay",
+    label="Replay",
+    applies_to="are delivered",
+    done="queued for replay",
+    consequences=(
+        "Each event is delivered again, with the same id and the same content.",
+        "A consumer that remembers ids (an inbox) skips it; any other consumer processes it once more.",
+    ),
+    statuses=(DELIVERED,),
+    conditions=_is_delivered,
+    run=_replay,
+    makes_due=True,
+)
+
+
+def replay_to(dialect: Dialect, registry: Registry, destination: str) -> Action:
+    """Return the action that delivers events again to one destination: only those of types that it wants.
+
+    Raises RegistrationError if no worker has recorded the destination and it is not registered here.
+    """
+    wanted = _wanted_by(dialect, registry, destination)
+    return replace(
+        REPLAY,
+        done=f"{REPLAY.done} to {destination}",
+        conditions=lambda: [*_is_delivered(), wanted],
+        run=lambda dialect, rows: _replay_to(dialect, rows, destination),
+    )
+
+
+def _replay_to(dialect: Dialect, rows: Rows, destination: str) -> int:
+    """Replay to one destination; in `progress` all others count as delivered.
+
+    Those that the event was delivered to stand there by name. An entry for all others covers destinations that are
+    registered by the time of the replay.
+    """
+    audiences = names_of(dialect, [row.audience for row in rows if row.audience is not None])
+    groups: dict[int | None, list[OutboxEvent]] = {}
+    for row in rows:
+        groups.setdefault(row.audience, []).append(row)
+    changed = 0
+    for number, group in groups.items():
+        delivered_to = audiences.get(number, ()) if number is not None else ()
+        text = progress.replayed_to(destination, delivered_to)
+        changed += _run(dialect, dialect.statements.replay, group, before=(text,))
+    return changed
+
+
+def _wanted_by(dialect: Dialect, registry: Registry, destination: str) -> Condition:
+    """Return the condition for the event types that a recorded or registered destination wants."""
+    with dialect.connection():
+        recorded = read_recorded(dialect)[1]
+    known = {name: list(each.patterns) for name, each in recorded.items() if not each.retired}
+    known |= {name: list(each.events) for name, each in registry.destinations.items()}
+    if destination not in known:
+        names = f"Known are: {', '.join(sorted(known))}." if known else "No worker has recorded any yet."
+        raise RegistrationError(f"There is no destination called {destination!r}. {names}")
+    return functools.reduce(operator.or_, [_matches(Pattern(text)) for text in known[destination]])
+
+
+def _matches(pattern: Pattern) -> Condition:
+    column = OutboxEvent.event_type
+    if pattern.prefix is None:
+        return column == pattern.text
+    return peewee.fn.substr(column, 1, len(pattern.prefix)) == pattern.prefix
+
+
+# Fail
+
+
+def _fail(reason: str) -> Callable[[Dialect, Rows], int]:
+    text = clean_error(f"failed by an operator: {reason}" if reason else "failed by an operator")
+    return lambda dialect, rows: _run(dialect, dialect.statements.fail_by_hand, rows, before=(text,))
+
+
+FAIL = Action(
+    name="fail",
+    label="Fail",
+    applies_to="are waiting",
+    done="marked failed",
+    consequences=(
+        "Each event ends as failed. It is not tried again, unless an operator retries it.",
+        "An event that a worker is delivering right now is not changed.",
+    ),
+    statuses=(PENDING, SENDING),
+    conditions=_is_unfinished,
+    run=_fail(""),
+    is_dangerous=True,
+)
+
+
+def fail_with(reason: str) -> Action:
+    """Return the action that marks events as failed and stores this reason with them."""
+    return replace(FAIL, run=_fail(reason))
+
+
+# Delete
+
+
+def _delete(dialect: Dialect, rows: Rows) -> int:
+    return _run(dialect, dialect.statements.delete_by_hand, rows)
+
+
+DELETE = Action(
+    name="delete",
+    label="Delete",
+    applies_to="have ended",
+    done="deleted",
+    consequences=(
+        "Each event is gone for good, with its content. This can't be undone.",
+        "Its idempotency key is free again: the same event can be emitted a second time.",
+    ),
+    statuses=(DELIVERED, FAILED),
+    conditions=_has_ended,
+    run=_delete,
+    is_dangerous=True,
+)
+
+
+ACTIONS = {action.name: action for action in (RETRY, REPLAY, FAIL, DELETE)}
+
+
+def actions_for(status: str | None) -> list[Action]:
+    """Return the actions that apply to events with this status; all, if it is None."""
+    return [action for action in ACTIONS.values() if status is None or status in action.statuses]
+
+
+def with_parameters(
+    action: Action, dialect: Dialect, registry: Registry, *, reason: str = "", destination: str | None = None
+) -> Action:
+    """Return the action with what the operator has entered: a reason to fail, or the destination of a replay."""
+    if action.name == FAIL.name:
+        return fail_with(reason)
+    if action.name == REPLAY.name and destination is not None:
+        return replay_to(dialect, registry, destination)
+    return action
+
+
+def _run(dialect: Dialect, statement: str, rows: Rows, *, before: tuple[object, ...] = ()) -> int:
+    """Run a statement for all rows; return how many it has changed. `before` are the parameters before the ids."""
+    return int(dialect.run(statement, (*before, dialect.ids([row.id for row in rows]))).rowcount)

@@ -1,52 +1,58 @@
-"""Who did what: an entry for each change that an operator makes."""
+"""The audit log: an entry for each change that an operator makes to events, with the operator's name.
+
+Every action writes its entry through here; the dashboard's audit page reads them.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from outbox.operations.filters import Filter
+from outbox.storage.dialect import Dialect
 from outbox.storage.ids import uuid7
 from outbox.storage.records import Audit
-
-if TYPE_CHECKING:
-    from outbox.core import Outbox
 
 LISTED = 50
 WHO_LENGTH = 255
 
 
 class Entry:
-    """One change under way."""
+    """The audit entry of one action that is running; without an id, nothing is written."""
 
-    def __init__(self, box: Outbox, id: UUID | None) -> None:
-        self._box = box
+    def __init__(self, dialect: Dialect, id: UUID | None) -> None:
+        self._dialect = dialect
         self._id = id
 
     def add(self, affected: int) -> None:
-        """In the transaction of what was done: the number is right, whatever interrupts it."""
+        """Add the events of one batch.
+
+        Call it in the transaction that changed them: then the number is right even if the action is interrupted.
+        """
         if self._id is not None and affected:
-            self._box.dialect.run(self._box.dialect.statements.audit_add, (affected, self._box.dialect.id(self._id)))
+            self._dialect.run(self._dialect.statements.audit_add, (affected, self._dialect.id(self._id)))
 
 
 @contextmanager
-def record(box: Outbox, who: str | None, action: str, which: Filter) -> Iterator[Entry]:
-    """An entry from before the first change on; it says when it ended, unless it was cut off."""
+def record(dialect: Dialect, who: str | None, action: str, filter: Filter) -> Iterator[Entry]:
+    """Write an entry before the first change, and its end time after the last one.
+
+    An entry without an end time belongs to an action that is still running, or that was interrupted. Without `who`,
+    when the application itself makes the change, nothing is written.
+    """
     if who is None:
-        yield Entry(box, None)
+        yield Entry(dialect, None)
         return
     id = uuid7()
-    key = box.dialect.id(id)
-    statements = box.dialect.statements
-    box.dialect.run(statements.audit_begin, (key, who[:WHO_LENGTH], action, json.dumps(which.to_json())))
-    yield Entry(box, id)
-    box.dialect.run(statements.audit_end, (key,))
+    key = dialect.id(id)
+    dialect.run(dialect.statements.audit_begin, (key, who[:WHO_LENGTH], action, json.dumps(filter.to_json())))
+    yield Entry(dialect, id)
+    dialect.run(dialect.statements.audit_end, (key,))
 
 
-def latest(box: Outbox, size: int = LISTED) -> list[Audit]:
-    """Newest first."""
-    with box.dialect.connection():
-        return box.dialect.select(Audit.select().order_by(Audit.id.desc()).limit(size))
+def latest(dialect: Dialect, size: int = LISTED) -> list[Audit]:
+    """Return the latest entries, newest first."""
+    with dialect.connection():
+        return dialect.select(Audit.select().order_by(Audit.id.desc()).limit(size))

@@ -1,4 +1,4 @@
-"""Which events are meant: the one way in which commands and pages choose them."""
+"""The filter by which commands, pages and actions select events, and its translation to SQL conditions."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from outbox.storage.ids import first_uuid7_of
 from outbox.storage.models import DELIVERED, FAILED, PENDING, SENDING, STATUSES, OutboxEvent
 from outbox.text import is_storable
 
-# Ids are made by the emitters' clocks, and times of creation by the database's: so far may they be apart. (Further, and
-# a filter by time misses the event; nothing else does.)
+# An event's id holds the time of the emitter's clock; created_at is the time of the database's clock. A filter by time
+# allows for this difference between them. If it is larger, the filter misses the event; nothing else is affected.
 CLOCK_LEEWAY = timedelta(hours=1)
 
 Condition = Any
@@ -24,7 +24,10 @@ Condition = Any
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Every field narrows it; without any, all events are meant. `since` and `until` are times of creation."""
+    """Events that match every field that is not None; without any, all events.
+
+    `since` (inclusive) and `until` (exclusive) are compared with the time of creation.
+    """
 
     ids: tuple[UUID, ...] | None = None
     status: str | None = None
@@ -53,17 +56,19 @@ class Filter:
 
     @property
     def is_empty(self) -> bool:
+        """Whether no field is set: the filter matches every event."""
         return all(getattr(self, field.name) is None for field in fields(self))
 
     def to_json(self) -> dict[str, Any]:
-        """What was asked for, as the audit keeps it."""
+        """Return the fields that are set, as the audit log stores them."""
         found = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: _plain(value) for name, value in found.items() if value is not None}
 
     def conditions(self, database: peewee.Database, *, in_window: bool = False) -> list[Condition]:
-        """As Peewee expressions, all of which must hold.
+        """Return Peewee expressions, all of which must hold.
 
-        Within a window of ids no other index must be used: it would fetch every event of a type, and sort them.
+        `in_window` is for queries over a window of ids. They must use the index of the ids: by another index the
+        database would fetch every event of, say, a type, and sort them. `column || ''` keeps it from that.
         """
         event = OutboxEvent
         found: list[Condition] = []
@@ -87,11 +92,12 @@ class Filter:
         return found
 
     def with_(self, **changes: Any) -> Self:
+        """Return a copy with these fields changed."""
         return type(self)(**{field.name: getattr(self, field.name) for field in fields(self)} | changes)
 
 
 def _moved(moment: datetime, by: timedelta) -> datetime:
-    """At either end of the calendar it stays where it is: no event was emitted there."""
+    """Return the time moved by this much; unchanged at either end of the calendar, where no event was emitted."""
     try:
         return moment + by
     except OverflowError:
@@ -99,7 +105,7 @@ def _moved(moment: datetime, by: timedelta) -> datetime:
 
 
 def status_is(status: str) -> list[Condition]:
-    """In words that the indexes know: none of them mentions the status."""
+    """Return the conditions for a status, in terms of columns that have indexes: `status` has none."""
     event = OutboxEvent
     match status:
         case "delivered":
@@ -111,6 +117,7 @@ def status_is(status: str) -> list[Condition]:
 
 
 def _plain(value: Any) -> Any:
+    """Return the value as JSON can hold it."""
     if isinstance(value, datetime):
         return timestamp.to_text(value)
     return [str(each) for each in value] if isinstance(value, tuple) else value

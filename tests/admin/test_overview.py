@@ -8,15 +8,15 @@ import pytest
 import outbox
 from outbox.admin import overview as overviews
 from outbox.admin.overview import Activity, Failure, overview
-from outbox.admin.queries import Count
 from outbox.core import Outbox
+from outbox.operations.count import Count
 from outbox.storage.records import Minute, Process
 from outbox.telemetry.process_reports import WORKER
 from tests.table import another, change, claimed, emit, emit_one, expire_leases, let_pass
 
 
 def test_an_empty_outbox_has_nothing_to_tell(box: Outbox) -> None:
-    view = overview(box)
+    view = overview(box.dialect)
     assert {status: str(count) for status, count in view.counts.items()} == {
         "pending": "0",
         "sending": "0",
@@ -40,7 +40,7 @@ def test_counts_events_by_their_state(box: Outbox) -> None:
     emit(4, "unknown")
     claimed(box)
     emit(1, "unknown")
-    view = overview(box)
+    view = overview(box.dialect)
     assert {status: count.number for status, count in view.counts.items()} == {
         "pending": 1,
         "sending": 4,
@@ -58,7 +58,7 @@ class TestTheBacklog:
         expire_leases(lost)
         emit(2)
         emit(3, deliver_after=timedelta(hours=1))
-        backlog = overview(box).backlog
+        backlog = overview(box.dialect).backlog
         assert (backlog.unfinished, backlog.due, backlog.in_flight, backlog.expired) == (
             Count(7),
             Count(3),
@@ -71,7 +71,7 @@ class TestTheBacklog:
         emit_one()
         let_pass(hours=2)
         emit_one()
-        view = overview(box)
+        view = overview(box.dialect)
         assert view.backlog.oldest_created_at is not None
         assert view.backlog.oldest_due_at is not None
         for moment in (view.backlog.oldest_created_at, view.backlog.oldest_due_at):
@@ -80,7 +80,7 @@ class TestTheBacklog:
     def test_is_counted_up_to_a_cap(self, box: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(overviews, "COUNT_CAP", 3)
         emit(5)
-        backlog = overview(box).backlog
+        backlog = overview(box.dialect).backlog
         assert (str(backlog.unfinished), str(backlog.due)) == ("3+", "3+")
 
 
@@ -99,7 +99,7 @@ class TestFailures:
         emit(1, "a.c")
         emit(2, "x")
         box.process_pending_events()
-        view = overview(box)
+        view = overview(box.dialect)
         assert view.failures_looked_at == Count(5)
         assert view.failures == [
             Failure("two", "Reject: closed", 4),
@@ -108,8 +108,8 @@ class TestFailures:
 
     def test_without_a_destination_are_told_all_the_same(self, box: Outbox) -> None:
         event = emit_one()
-        change(event, next_attempt_at=None, status="failed", error_message="given up by hand")
-        assert overview(box).failures == [Failure("", "given up by hand", 1)]
+        change(event, next_attempt_at=None, status="failed", error_message="failed by an operator")
+        assert overview(box.dialect).failures == [Failure("", "failed by an operator", 1)]
 
 
 class TestActivity:
@@ -122,24 +122,24 @@ class TestActivity:
         outbox.emit("Order", "x", "order.placed", idempotency_key="x")
         second.process_pending_events()
         second.reporter.report_now()
-        view = overview(box)
+        view = overview(box.dialect)
         assert sum(minute.delivered for minute in view.activity) == 4
         assert len(view.activity) == 60
         assert view.activity[0].minute == view.activity[-1].minute - timedelta(minutes=59)
 
     def test_older_minutes_are_left_out(self, box: Outbox) -> None:
-        now = overview(box).now.replace(second=0, microsecond=0)
+        now = overview(box.dialect).now.replace(second=0, microsecond=0)
         for minutes in (1, 61):
             row = {"minute": now - timedelta(minutes=minutes), "name": "delivered", "labels": "", "value": 5}
             Minute.insert(**row).execute(box.database)
-        assert [minute for minute in overview(box).activity if minute.delivered] == [
+        assert [minute for minute in overview(box.dialect).activity if minute.delivered] == [
             Activity(now - timedelta(minutes=1), delivered=5)
         ]
 
     def test_latency_is_read_from_the_buckets(self, box: Outbox) -> None:
         box.counters.observe("latency", [0.003] * 98 + [0.2] * 2)
         box.reporter.report_now()
-        latency = overview(box).latency
+        latency = overview(box.dialect).latency
         assert 0 < latency[0.5] <= 0.005
         assert 0.1 < latency[0.99] <= 0.25
 
@@ -149,15 +149,15 @@ class TestProcesses:
         box.reporter.kind = WORKER
         box.reporter.report_now()
         Process.update(details={"publish_seconds": 10}).execute(box.database)
-        assert len(overview(box).workers) == 1
-        seen_at = overview(box).now
+        assert len(overview(box.dialect).workers) == 1
+        seen_at = overview(box.dialect).now
         for seconds, alive in ((28, 1), (35, 0)):
             Process.update(seen_at=seen_at - timedelta(seconds=seconds)).execute(box.database)
-            assert len(overview(box).workers) == alive
-        assert len(overview(box).processes) == 1
+            assert len(overview(box.dialect).workers) == alive
+        assert len(overview(box.dialect).processes) == 1
 
     def test_breakers_are_what_the_latest_word_of_a_worker_says(self, box: Outbox) -> None:
-        now = overview(box).now
+        now = overview(box.dialect).now
 
         def tell(id: str, seconds_ago: float, **breakers: Any) -> None:
             details = {"destinations": {"runner": {}, "bus": {}}, "breakers": breakers}
@@ -166,4 +166,4 @@ class TestProcesses:
 
         tell("old", 5, runner={"open": True, "seconds": 3, "error": "refused"}, bus={"open": True})
         tell("new", 1, runner={"open": False, "seconds": 0, "error": ""})
-        assert overview(box).breakers == {"runner": {"open": False, "seconds": 0, "error": ""}}
+        assert overview(box.dialect).breakers == {"runner": {"open": False, "seconds": 0, "error": ""}}

@@ -9,9 +9,10 @@ import pytest
 
 import outbox
 from outbox.admin import queries
-from outbox.admin.queries import Count, Page, count, event_types, find, page, search
+from outbox.admin.queries import Page, count, event_types, find, page, search
 from outbox.core import Outbox
 from outbox.errors import SettingsError
+from outbox.operations.count import Count
 from outbox.operations.filters import Filter
 from outbox.storage.ids import uuid7
 from outbox.storage.models import OutboxEvent
@@ -21,7 +22,7 @@ DAY = timedelta(days=1)
 
 
 def found(box: Outbox, **filters: Any) -> list[UUID]:
-    return ids(page(box, Filter(**filters)).events)
+    return ids(page(box.dialect, Filter(**filters)).events)
 
 
 @pytest.fixture(params=["few", "many"])
@@ -56,7 +57,7 @@ class TestFilters:
     @pytest.mark.parametrize("status", ["pending", "sending", "delivered", "failed"])
     def test_by_status(self, box: Outbox, mixed: dict[str, OutboxEvent], status: str, size: str) -> None:
         assert found(box, status=status) == [mixed[status].id]
-        assert count(box, Filter(status=status)) == Count(1)
+        assert count(box.dialect, Filter(status=status)) == Count(1)
 
     @pytest.mark.parametrize(
         ("filters", "names"),
@@ -87,7 +88,7 @@ class TestFilters:
         self, box: Outbox, mixed: dict[str, OutboxEvent], filters: dict[str, Any], names: list[str], size: str
     ) -> None:
         assert found(box, **filters) == [mixed[name].id for name in names]
-        assert count(box, Filter(**filters)) == Count(len(names))
+        assert count(box.dialect, Filter(**filters)) == Count(len(names))
 
     def test_by_ids(self, box: Outbox, mixed: dict[str, OutboxEvent], size: str) -> None:
         wanted = (mixed["failed"].id, uuid7(), mixed["pending"].id)
@@ -136,10 +137,10 @@ class TestFilters:
 
 def pages(box: Outbox, which: Filter, size: int) -> Iterator[Page]:
     """One after the other, to the end."""
-    current = page(box, which, size=size)
+    current = page(box.dialect, which, size=size)
     yield current
     while current.after is not None:
-        current = page(box, which, after=current.after, size=size)
+        current = page(box.dialect, which, after=current.after, size=size)
         yield current
 
 
@@ -156,14 +157,14 @@ class TestPages:
     @pytest.mark.parametrize(("size_", "more"), [(4, True), (5, False), (6, False)])
     def test_say_whether_there_are_more(self, box: Outbox, size_: int, more: bool) -> None:
         emit(5)
-        first = page(box, Filter(), size=size_)
+        first = page(box.dialect, Filter(), size=size_)
         assert (len(first.events), first.after is not None) == (min(size_, 5), more)
 
     def test_what_is_emitted_meanwhile_does_not_shift_them(self, box: Outbox) -> None:
         before = emit(4)
-        first = page(box, Filter(), size=2)
+        first = page(box.dialect, Filter(), size=2)
         emit(3)
-        second = page(box, Filter(), after=first.after, size=2)
+        second = page(box.dialect, Filter(), after=first.after, size=2)
         assert ids(first.events) + ids(second.events) == sorted(ids(before), reverse=True)
 
 
@@ -176,22 +177,22 @@ class TestWindows:
     def test_end_and_say_where_and_go_on_from_there(self, box: Outbox, narrow: None) -> None:
         old = emit_one(tenant_id="acme")
         others = emit(15)
-        first = page(box, Filter(tenant_id="acme"))
+        first = page(box.dialect, Filter(tenant_id="acme"))
         assert first.events == []
         assert first.looked_back_to is not None
         assert first.looked_back_to.id == sorted(ids(others))[5]
-        second = page(box, Filter(tenant_id="acme"), after=first.after)
+        second = page(box.dialect, Filter(tenant_id="acme"), after=first.after)
         assert (ids(second.events), second.after, second.looked_back_to) == ([old.id], None, None)
 
     def test_a_page_that_is_full_before_has_nothing_to_say(self, box: Outbox, narrow: None) -> None:
         emit(15, tenant_id="acme")
-        first = page(box, Filter(tenant_id="acme"), size=3)
+        first = page(box.dialect, Filter(tenant_id="acme"), size=3)
         assert (len(first.events), first.looked_back_to) == (3, None)
 
     def test_counts_beyond_are_at_least(self, box: Outbox, narrow: None) -> None:
         emit(15, tenant_id="acme")
-        assert count(box, Filter(tenant_id="acme")) == Count(10, at_least=True)
-        assert str(count(box, Filter(tenant_id="acme"), cap=4)) == "4+"
+        assert count(box.dialect, Filter(tenant_id="acme")) == Count(10, at_least=True)
+        assert str(count(box.dialect, Filter(tenant_id="acme"), cap=4)) == "4+"
 
     def test_failed_events_have_a_window_of_their_own(self, box: Outbox, narrow: None) -> None:
         @outbox.handler("*", name="bad")
@@ -202,7 +203,7 @@ class TestWindows:
         box.process_pending_events()
         emit(15)
         assert sorted(found(box, status="failed")) == sorted(ids(failed))
-        assert count(box, Filter(status="failed")) == Count(3)
+        assert count(box.dialect, Filter(status="failed")) == Count(3)
 
 
 def test_counts_are_shown_with_a_plus_where_counting_stopped() -> None:
@@ -210,10 +211,10 @@ def test_counts_are_shown_with_a_plus_where_counting_stopped() -> None:
 
 
 def test_every_type_is_found_once_by_stepping_through_the_index(box: Outbox) -> None:
-    assert event_types(box) == []
+    assert event_types(box.dialect) == []
     for type in ("b", "a", "c", "b", "ä"):
         emit(2, type)
-    assert sorted(event_types(box)) == ["a", "b", "c", "ä"]
+    assert sorted(event_types(box.dialect)) == ["a", "b", "c", "ä"]
 
 
 class TestSearch:
@@ -222,21 +223,21 @@ class TestSearch:
         other = outbox.emit("Invoice", "4711", "invoice.sent")
         emit_one()
         for text in (str(event.id), event.id.hex, f"  {event.id} ", "the key", "Order:4711"):
-            assert ids(search(box, text)) == [event.id], text
-        assert ids(search(box, "4711")) == sorted([event.id, other.id], reverse=True)
+            assert ids(search(box.dialect, text)) == [event.id], text
+        assert ids(search(box.dialect, "4711")) == sorted([event.id, other.id], reverse=True)
 
     @pytest.mark.parametrize("text", ["", "   ", "nothing like it", ":", "Order:", "%", "'", "\ud800", "\x00"])
     def test_of_anything_else_finds_nothing(self, box: Outbox, text: str) -> None:
         emit_one()
-        assert search(box, text) == []
+        assert search(box.dialect, text) == []
 
 
 def test_one_event_is_found_with_its_payload_or_not_at_all(box: Outbox) -> None:
     event = emit_one(payload={"total": 3})
-    stored = find(box, event.id)
+    stored = find(box.dialect, event.id)
     assert stored is not None
     assert stored.payload == {"total": 3}
-    assert find(box, uuid7()) is None
+    assert find(box.dialect, uuid7()) is None
 
 
 @pytest.mark.parametrize(
@@ -253,7 +254,7 @@ def test_one_event_is_found_with_its_payload_or_not_at_all(box: Outbox) -> None:
 def test_a_page_takes_a_handful_of_statements_each_with_a_limit(box: Outbox, which: Filter) -> None:
     emit(5)
     with statements(box.database) as seen:
-        page(box, which)
+        page(box.dialect, which)
     assert len(seen) <= 3
     assert all(" LIMIT " in statement for statement in seen)
 

@@ -23,7 +23,7 @@ def test_a_failed_event_is_found_understood_retried_and_seen_delivered(stage: St
     page.get_by_role("button", name="Retry…").click()
     page.get_by_role("heading", name="Retry 1 event?").wait_for()
     page.get_by_role("button", name="Retry 1 event").click()
-    page.get_by_role("status").filter(has_text="1 event was put back.").wait_for()
+    page.get_by_role("status").filter(has_text="1 event was queued for retry.").wait_for()
     # By itself: nobody reloads the page.
     page.locator(".state .badge.delivered").wait_for()
     page.get_by_text("Delivered to every destination").wait_for()
@@ -45,7 +45,7 @@ def test_all_of_it_works_without_scripts(stage: Stage, dashboard: Dashboard) -> 
     gate.mend()
     page.get_by_role("button", name="Retry…").click()
     page.get_by_role("button", name="Retry 1 event").click()
-    page.locator(".notice", has_text="1 event was put back.").wait_for()
+    page.locator(".notice", has_text="1 event was queued for retry.").wait_for()
 
     stage.wait_until_all("delivered")
     page.goto(f"/events/{event}")
@@ -63,7 +63,7 @@ def test_those_that_match_are_ticked_at_once_and_retried(stage: Stage, dashboard
     second.mend()
     page.get_by_role("button", name="Retry…").click()
     page.get_by_role("button", name="Retry 2 events").click()
-    page.locator(".notice", has_text="2 events were put back.").wait_for()
+    page.locator(".notice", has_text="2 events were queued for retry.").wait_for()
     stage.wait_until_all("delivered")
 
 

@@ -17,9 +17,9 @@ from outbox.core import Outbox
 from outbox.operations import audit
 from outbox.storage.models import DELIVERED, FAILED, PENDING, OutboxEvent
 from outbox.telemetry.process_reports import WORKER
+from tests.admin.doctor.published_processes import publish_process
 from tests.cli.conftest import Outbox_
 from tests.conftest import Configure
-from tests.doctor.crew import appears
 from tests.processes import Program
 from tests.program import BIN, environment, run
 from tests.support.recorded_destinations import let_records_age
@@ -113,7 +113,7 @@ class TestShow:
         output = command("show", str(event.id)).output
         assert f"id:               {event.id}\n" in output
         assert "status:           failed\n" in output
-        assert f"mend the cause, then retry it (`outbox retry {event.id}`)" in output
+        assert f"fix the cause, then run `outbox retry {event.id}`." in output
         assert re.search(r"runner +failed +1 +Reject: HTTP 500", output)
         assert '"total": 12' in output
         assert '"trace": "abc"' in output
@@ -121,7 +121,7 @@ class TestShow:
     def test_is_json_for_programs(self, box: Outbox, command: Outbox_) -> None:
         event = emit_one(payload={"total": 12})
         shown = json.loads(command("show", "--json", str(event.id)).output)
-        assert (shown["id"], shown["payload"], shown["next"]) == (str(event.id), {"total": 12}, "It is due now.")
+        assert (shown["id"], shown["payload"], shown["next"]) == (str(event.id), {"total": 12}, "The event is due now.")
         assert set(shown) == {*OutboxEvent._meta.sorted_field_names, "next"}
 
     def test_of_an_event_that_is_not_there_ends_with_1(self, command: Outbox_) -> None:
@@ -135,44 +135,44 @@ class TestShow:
 
         event = emit_one()
         claimed(box)
-        assert next_of(event).startswith("A worker is delivering it now, and has it for another 29 s")
+        assert next_of(event).startswith("A worker is delivering the event; its lease ends in 29 s")
         let_pass(minutes=1)
-        assert "the lease ran out 30 s ago. The next sweep gives it to another." in next_of(event)
+        assert "its lease expired 30 s ago. The next sweep gives the event to another worker." in next_of(event)
         change(event, lease_until=None, lease_id=None, status=PENDING)
-        assert next_of(event).startswith("It has been due for 1 min")
+        assert next_of(event).startswith("The event has been due for 1 min")
         change(event, next_attempt_at=stored(event).updated_at.replace(year=2099))
-        assert re.search(r"It is due in \d+ d \(1 of 5 attempts used\)", next_of(event))
+        assert re.search(r"The next attempt is in \d+ d \(1 of 5 attempts used\)", next_of(event))
         change(event, next_attempt_at=None, delivered_at=stored(event).updated_at, status=DELIVERED)
-        assert next_of(event) == "It has ended, and is deleted in 6 d 23 h."
+        assert next_of(event) == "The event is delivered. It will be deleted in 6 d 23 h."
 
 
 class TestRetry:
     def test_puts_back_one_by_its_id(self, box: Outbox, command: Outbox_) -> None:
         first, second = fail_all(box, 2)
         result = command("retry", "--yes", str(first.id))
-        assert (result.exit_code, result.stdout) == (0, "1 event was put back.\n")
+        assert (result.exit_code, result.stdout) == (0, "1 event was queued for retry.\n")
         assert (stored(first).status, stored(second).status) == (PENDING, FAILED)
 
     def test_asks_first_and_changes_nothing_without_a_yes(self, box: Outbox, command: Outbox_) -> None:
         fail_all(box, 3)
         result = command("retry", "--all", input="n\n")
         assert result.exit_code == 1
-        assert "3 events will be put back. Go on? [y/N]" in result.output
+        assert "3 events will be queued for retry. Go on? [y/N]" in result.output
         assert statuses() == Counter({FAILED: 3})
-        assert audit.latest(box) == []
-        assert command("retry", "--all", input="y\n").stdout.endswith("3 events were put back.\n")
+        assert audit.latest(box.dialect) == []
+        assert command("retry", "--all", input="y\n").stdout.endswith("3 events were queued for retry.\n")
         assert statuses() == Counter({PENDING: 3})
 
     def test_says_how_many_it_would_be(self, box: Outbox, command: Outbox_) -> None:
         fail_all(box, 3)
         result = command("retry", "--all", "--dry-run")
-        assert (result.exit_code, result.stdout) == (0, "3 events would be put back.\n")
+        assert (result.exit_code, result.stdout) == (0, "3 events would be queued for retry.\n")
         assert statuses() == Counter({FAILED: 3})
 
     def test_takes_filters_and_a_limit(self, box: Outbox, command: Outbox_) -> None:
         fail_all(box, 3, tenant_id="acme")
         fail_all(box, 2, tenant_id="other")
-        assert command("retry", "-y", "--tenant", "acme", "--limit", "2").stdout == "2 events were put back.\n"
+        assert command("retry", "-y", "--tenant", "acme", "--limit", "2").stdout == "2 events were queued for retry.\n"
         assert statuses() == Counter({FAILED: 3, PENDING: 2})
 
     def test_wants_to_be_told_which(self, box: Outbox, command: Outbox_) -> None:
@@ -185,12 +185,12 @@ class TestRetry:
     def test_ends_with_1_when_nothing_matches(self, command: Outbox_) -> None:
         emit(2)
         result = command("retry", "--all")
-        assert (result.exit_code, result.stdout) == (1, "No events to be put back match.\n")
+        assert (result.exit_code, result.stdout) == (1, "No events to be queued for retry match.\n")
 
     def test_is_written_down_with_who_and_which(self, box: Outbox, command: Outbox_) -> None:
         fail_all(box, 2)
         command("retry", "-y", "--type", "order.placed", "--error", "500")
-        (entry,) = audit.latest(box)
+        (entry,) = audit.latest(box.dialect)
         assert entry.filters == {"event_type": "order.placed", "error": "500"}
         assert (entry.action, entry.affected) == ("retry", 2)
         assert "@" in entry.who
@@ -199,7 +199,7 @@ class TestRetry:
 def test_fail_gives_a_reason(box: Outbox, command: Outbox_) -> None:
     event = emit_one()
     assert command("fail", "-y", str(event.id), "--reason", "obsolete").stdout == "1 event was marked failed.\n"
-    assert stored(event).error_message == "given up by hand: obsolete"
+    assert stored(event).error_message == "failed by an operator: obsolete"
 
 
 def test_delete_deletes_what_has_ended(box: Outbox, command: Outbox_) -> None:
@@ -215,7 +215,7 @@ def test_replay_delivers_again_to_one(box: Outbox, command: Outbox_) -> None:
         outbox.handler("*", name=name)(lambda event, name=name: calls.append(name))
     event = emit_one()
     box.process_pending_events()
-    assert command("replay", "-y", str(event.id), "--to", "b").stdout == "1 event was put back for b.\n"
+    assert command("replay", "-y", str(event.id), "--to", "b").stdout == "1 event was queued for replay to b.\n"
     box.process_pending_events()
     assert sorted(calls) == ["a", "b", "b"]
 
@@ -281,7 +281,7 @@ class TestStatus:
 
     def test_tells_calls_that_have_not_returned(self, box: Outbox, command: Outbox_) -> None:
         stuck = {"billing": {"calls": 1, "seconds": 120.0, "all_places": True}}
-        appears(box, pid=7, stuck=stuck, ready=False)
+        publish_process(box, pid=7, stuck=stuck, ready=False)
         output = command("status").output
         assert "1 call of billing on alpha:7 has not returned for 2 min; nothing more is delivered to it" in output
         (process,) = json.loads(command("status", "--json").output)["processes"]
@@ -465,7 +465,7 @@ def test_a_long_change_that_is_interrupted_says_how_far_it_came(url: str, box: O
     failed = statuses()[FAILED]
     assert 2 <= failed < 20
     assert f"Interrupted after {failed} events; the same command does the rest." in program.said()
-    (entry,) = audit.latest(box)
+    (entry,) = audit.latest(box.dialect)
     assert (entry.affected, entry.ended_at) == (failed, None)
     done = run(BIN / "outbox", "fail", "--all", "--yes", database_url=url)
     assert done.stdout.splitlines()[-1] == f"{20 - failed} events were marked failed."

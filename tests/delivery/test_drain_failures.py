@@ -12,8 +12,8 @@ from outbox.core import Outbox
 from outbox.delivery.drain_failures import ERROR_LENGTH, DrainFailures
 from outbox.storage.records import Process
 from outbox.telemetry.process_reports import WORKER
+from tests.admin.doctor.findings import finding_of
 from tests.conftest import Configure
-from tests.doctor.consultation import finding_of
 from tests.table import emit, on_postgres
 
 

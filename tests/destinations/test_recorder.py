@@ -155,7 +155,7 @@ class TestAbsence:
         assert recorded(box)["crm"].retired
         assert not recorded(box)["mailer"].retired
         assert "The destination crm was retired by OUTBOX_MAX_AGE_HOURS" in caplog.text
-        assert [(entry.who, entry.action, entry.filters["destination"]) for entry in audit.latest(box)] == [
+        assert [(entry.who, entry.action, entry.filters["destination"]) for entry in audit.latest(box.dialect)] == [
             ("OUTBOX_MAX_AGE_HOURS", "retire", "crm")
         ]
 
@@ -202,7 +202,7 @@ class TestRetiring:
         other_worker(box, crm="*")
         let_records_age(box, minutes=4)
         retire(box.dialect, "crm", retired_by="ada")
-        (entry,) = audit.latest(box)
+        (entry,) = audit.latest(box.dialect)
         assert (entry.who, entry.action, entry.filters) == (
             "ada",
             "retire",

@@ -11,10 +11,10 @@ from outbox.admin import queries
 from outbox.core import Outbox
 from outbox.destinations.registry import Registry
 from outbox.destinations.retirement import retire, retire_absent
-from outbox.operations import actions
 from outbox.operations.filters import Filter
 from outbox.storage.models import DELIVERED, PENDING
 from tests.conftest import Configure
+from tests.operations.changing import change_all, replay_to
 from tests.support.recorded_destinations import let_records_age, recorded
 from tests.table import change, emit, emit_one, let_pass, statuses, stored
 
@@ -110,7 +110,7 @@ class TestAChainOfRenames:
         fleet.worker(a="order.*")
         emit_one()
         fleet.started(a="order.*")
-        assert max(actions.apply(box, actions.replaying(box, "a"), Filter())) == 1
+        assert change_all(box, replay_to(box, "a"), Filter()) == 1
         fleet.worker(b=("order.*", "a")).recorder.keep_current()
         fleet.started(c=("order.*", "b"))
         assert fleet.calls == ["a", "c"]
@@ -166,7 +166,7 @@ class TestARetiredName:
         let_pass(hours=2)
         fleet.started(crm="*", bus="*")
         assert sorted(fleet.calls) == ["bus", "crm"]
-        assert queries.had_by(box, stored(event)) == ("bus", "crm")
+        assert queries.delivered_to(box.dialect, stored(event)) == ("bus", "crm")
 
     def test_stays_away_while_its_worker_goes_on_if_an_operator_has_retired_it(self, box: Outbox, fleet: Fleet) -> None:
         crm = fleet.started(crm="*")

@@ -34,11 +34,12 @@ from outbox.delivery.dispatch import dispatch
 from outbox.delivery.scan_position import ScanPosition
 from outbox.delivery.settle import close, give_back
 from outbox.destinations.outcome import Delivered, Failed, Outcome, Retry
-from outbox.operations.actions import DELETE, RETRY, Action, apply, failing, replaying
+from outbox.operations.actions import DELETE, REPLAY, RETRY, Action, fail_with
 from outbox.operations.filters import Filter
 from outbox.storage import timestamp
 from outbox.storage.models import DELIVERED, FAILED, OutboxEvent
 from tests.model.life import BACKOFF, LEASE, MAX_AGE, RETENTION, Life, Place
+from tests.operations.changing import change_all, replay_to
 from tests.table import _earlier, let_pass
 
 SETTINGS = {
@@ -301,10 +302,11 @@ class Machine(RuleBasedStateMachine):
             case "retry":
                 self._do(RETRY, which, "retry", lambda life: life.retry(self.now))
             case "fail":
-                self._do(failing("tired"), which, "fail", lambda life: life.end(FAILED, self.now))
+                self._do(fail_with("tired"), which, "fail", lambda life: life.end(FAILED, self.now))
             case "replay" | "replay to one":
                 to = "one" if what == "replay to one" else None
-                self._do(replaying(self.box, to), which, "replay", lambda life: life.replay(to, self.now))
+                action = REPLAY if to is None else replay_to(self.box, to)
+                self._do(action, which, "replay", lambda life: life.replay(to, self.now))
             case "delete":
                 self._do(DELETE, which, "delete", self._forget)
             case "clean up":
@@ -322,7 +324,7 @@ class Machine(RuleBasedStateMachine):
     def _do(self, action: Action, which: int | None, what: str, becomes: Callable[[Life], None]) -> None:
         ids = self.emitted if which is None else self.emitted[which : which + 1]
         meant = [self.lives[id] for id in ids if id in self.lives and self.lives[id].may(what, self.now)]
-        done = max(apply(self.box, action, Filter(ids=tuple(ids)), who="operator"), default=0)
+        done = change_all(self.box, action, Filter(ids=tuple(ids)), who="operator")
         assert done == len(meant)
         for life in meant:
             becomes(life)

@@ -8,7 +8,7 @@ FENCE = "tests/invariants/test_i3_fence.py"
 CLAIM = "tests/delivery/test_claim.py"
 OWN_WORKER = "tests/jobs/test_own_broker.py::TestAWorkerThatOnlyEmits"
 SCAN_POSITION = "tests/delivery/test_scan_position.py"
-ACTIONS = "tests/admin/test_actions.py"
+ACTIONS = "tests/operations/test_actions.py"
 ENCODING = "tests/test_database_encoding.py"
 AUDIENCE = "tests/invariants/test_i8_audience.py"
 RECORD = "tests/destinations/test_recorder.py"
@@ -371,22 +371,22 @@ MUTANTS = [
         SQL,
         "WHERE id = ? AND {failed}",
         "WHERE id = ?",
-        ("tests/admin/test_states.py::test_retrying_touches_only_what_has_failed",),
+        ("tests/operations/test_action_states.py::test_retrying_touches_only_what_has_failed",),
     ),
     Mutant(
         "retry-of-anything",
         SQL,
         "WHERE id = ? AND {failed}",
         "WHERE id = ?",
-        ("tests/admin/test_retrying.py::test_only_failed_ones_are_touched", MODEL),
-        also=(("outbox/operations/actions.py", 'Action("retry", _is_failed,', 'Action("retry", list,'),),
+        ("tests/operations/test_retry_failed_events.py::test_only_failed_ones_are_touched", MODEL),
+        also=(("outbox/operations/actions.py", "conditions=_is_failed", "conditions=list"),),
     ),
     Mutant(
         "choice-of-what-is-retried",
         "outbox/operations/actions.py",
-        'RETRY = Action("retry", _is_failed, _retry, notifies=True)',
-        'RETRY = Action("retry", list, _retry, notifies=True)',
-        ("tests/admin/test_states.py::test_what_is_counted_beforehand_is_in_that_state",),
+        "conditions=_is_failed",
+        "conditions=list",
+        ("tests/operations/test_action_states.py::test_what_is_counted_beforehand_is_in_that_state",),
     ),
     Mutant(
         "failing-of-what-is-being-delivered",
@@ -400,21 +400,21 @@ MUTANTS = [
         SQL,
         "WHERE {ids} AND next_attempt_at IS NOT NULL AND (lease_until",
         "WHERE {ids} AND (lease_until",
-        ("tests/admin/test_states.py::test_failing_touches_only_what_waits",),
+        ("tests/operations/test_action_states.py::test_failing_touches_only_what_waits",),
     ),
     Mutant(
         "deleting-of-what-has-not-ended",
         SQL,
         '"DELETE FROM {event_table} WHERE {ids} AND next_attempt_at IS NULL"',
         '"DELETE FROM {event_table} WHERE {ids}"',
-        ("tests/admin/test_states.py::test_deleting_touches_only_what_has_ended",),
+        ("tests/operations/test_action_states.py::test_deleting_touches_only_what_has_ended",),
     ),
     Mutant(
         "replay-of-what-was-not-delivered",
         SQL,
         "WHERE {ids} AND delivered_at IS NOT NULL",
         "WHERE {ids}",
-        ("tests/admin/test_states.py::test_replaying_touches_only_what_was_delivered",),
+        ("tests/operations/test_action_states.py::test_replaying_touches_only_what_was_delivered",),
     ),
     Mutant(
         "clean-up-of-what-has-not-ended",
@@ -425,20 +425,20 @@ MUTANTS = [
     ),
     Mutant(
         "audit-outside-the-transaction",
-        "outbox/operations/actions.py",
-        """                hit = action.run(box, rows) if rows else 0
-                entry.add(hit)
-                if action.notifies and hit:
-                    box.notifier.notify_after_commit(box.dialect)
-            done += hit
+        "outbox/operations/apply_action.py",
+        """                changed = action.run(dialect, rows) if rows else 0
+                entry.add(changed)
+                if action.makes_due and changed:
+                    notify(dialect)
+            done += changed
 """,
-        """                hit = action.run(box, rows) if rows else 0
-                if action.notifies and hit:
-                    box.notifier.notify_after_commit(box.dialect)
-            entry.add(hit)
-            done += hit
+        """                changed = action.run(dialect, rows) if rows else 0
+                if action.makes_due and changed:
+                    notify(dialect)
+            entry.add(changed)
+            done += changed
 """,
-        ("tests/admin/test_states.py::test_a_change_that_can_not_be_written_down_is_not_made",),
+        ("tests/operations/test_action_states.py::test_a_change_that_can_not_be_written_down_is_not_made",),
     ),
     # Safety
     Mutant(

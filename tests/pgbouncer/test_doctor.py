@@ -7,10 +7,10 @@ import psycopg
 import pytest
 
 from outbox.admin.doctor.check import NOTE, OK, PROBLEM, Check, Context, Finding, ok
-from outbox.admin.doctor.examine import examine
+from outbox.admin.doctor.run_checks import run_checks
 from outbox.core import Outbox
 from outbox.settings import Settings
-from tests.doctor.consultation import advice_of, finding_of
+from tests.admin.doctor.findings import advice_of, finding_of
 from tests.pgbouncer.conftest import MakePooler
 
 
@@ -65,7 +65,7 @@ def test_the_time_limit_of_a_check_reaches_no_other_client(boxes: Boxes, pooled_
             seen.extend(other.execute("SHOW statement_timeout").fetchall())
         yield ok("looked")
 
-    examine(boxes(pooled_url, prepared_statements=False), checks=[Check("probe", look, ("database",))])
+    run_checks(boxes(pooled_url, prepared_statements=False), checks=[Check("probe", look, ("database",))])
     assert seen == [("10s",), ("0",)]
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import timedelta
 
-from outbox.admin.doctor.check import Context, Finding, lasting, ok, problem, warning
-from outbox.admin.queries import COUNT_CAP
+from outbox.admin.doctor.check import Context, Finding, ok, problem, warning
+from outbox.admin.durations import format_seconds
+from outbox.operations.count import COUNT_CAP
 from outbox.storage import timestamp
 from outbox.storage.models import FAILED, OutboxEvent
 
@@ -27,7 +28,7 @@ def leases(context: Context) -> Iterator[Finding]:
     if not lost:
         yield ok("No lease has run out without somebody noticing.")
         return
-    longest = lasting((now - min(lost)).total_seconds())
+    longest = format_seconds((now - min(lost)).total_seconds())
     yield problem(
         f"{len(lost):,}{'+' if len(lost) == COUNT_CAP else ''} events belong to workers that died, the first for "
         f"{longest}, and nobody has taken them over.",
@@ -44,10 +45,9 @@ def growing(context: Context) -> Iterator[Finding]:
     oldest = overview.backlog.oldest_due_at
     late = 0.0 if oldest is None else (overview.now - oldest).total_seconds()
     due = f"{overview.backlog.due.number:,}{'+' if overview.backlog.due.at_least else ''}"
+    since = format_seconds(late)
     if late < context.thresholds.late_seconds:
-        yield ok(
-            f"{due} events are due, the oldest since {lasting(late)}." if oldest is not None else "No event is due."
-        )
+        yield ok(f"{due} events are due, the oldest since {since}." if oldest is not None else "No event is due.")
         return
     pace = f"in the last {len(minutes)} minutes {emitted:,} were emitted, and {ended:,} delivered or failed"
     advice = (
@@ -55,9 +55,9 @@ def growing(context: Context) -> Iterator[Finding]:
         "(`outbox worker your.module`), on more hosts."
     )
     if emitted > ended or not ended:
-        yield problem(f"{due} events are due, the oldest since {lasting(late)}, and the backlog grows: {pace}.", advice)
+        yield problem(f"{due} events are due, the oldest since {since}, and the backlog grows: {pace}.", advice)
     else:
-        yield warning(f"{due} events are due, the oldest since {lasting(late)}, but it gets less: {pace}.", advice)
+        yield warning(f"{due} events are due, the oldest since {since}, but it gets less: {pace}.", advice)
 
 
 def breakers(context: Context) -> Iterator[Finding]:

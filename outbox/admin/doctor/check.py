@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from outbox.admin.overview import Overview, overview
-from outbox.admin.story import duration
 
 if TYPE_CHECKING:
     from outbox.core import Outbox
@@ -46,11 +44,6 @@ def warning(what: str, advice: str) -> Finding:
 
 def problem(what: str, advice: str) -> Finding:
     return Finding(PROBLEM, what, advice)
-
-
-def lasting(seconds: float) -> str:
-    """`5 min 20 s`"""
-    return duration(timedelta(seconds=seconds))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +83,7 @@ class Context:
     @cached_property
     def overview(self) -> Overview:
         """How things stand, asked once for all checks."""
-        return overview(self.box)
+        return overview(self.box.dialect)
 
     @cached_property
     def redis(self) -> Any:

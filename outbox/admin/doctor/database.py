@@ -51,7 +51,7 @@ def reached(context: Context) -> Iterator[Finding]:
 
 def clock(context: Context) -> Iterator[Finding]:
     before = datetime.now(UTC)
-    theirs = database_now(context.box)
+    theirs = database_now(context.box.dialect)
     after = datetime.now(UTC)
     # Somewhere between the two of ours it was asked; the difference is what no such moment explains.
     ahead = max(0.0, (theirs - after).total_seconds())

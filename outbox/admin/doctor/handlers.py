@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from outbox.admin.doctor.check import Context, Finding, note, ok, problem
-from outbox.admin.queries import COUNT_CAP
 from outbox.destinations.event_filter import Pattern
 from outbox.destinations.recorded_destinations import absent_names, read_recorded
+from outbox.operations.count import COUNT_CAP
 from outbox.storage.models import OutboxEvent
 from outbox.storage.progress import NOBODY, NOT_REGISTERED, parse
 

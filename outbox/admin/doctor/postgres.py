@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from outbox.admin.doctor.check import Context, Finding, lasting, note, ok, problem, warning
+from outbox.admin.doctor.check import Context, Finding, note, ok, problem, warning
+from outbox.admin.durations import format_seconds
 
 MOST_TOLD = 10
 FILLFACTOR = "fillfactor=50"
@@ -58,7 +59,7 @@ def transactions(context: Context) -> Iterator[Finding]:
             f'To see them, run `GRANT pg_read_all_stats TO "{role}"` as an administrator.',
         )
     if not troubles:
-        yield ok(f"No transaction has been open for more than {lasting(context.thresholds.open_seconds)}.")
+        yield ok(f"No transaction has been open for more than {format_seconds(context.thresholds.open_seconds)}.")
 
 
 def vacuum(context: Context) -> Iterator[Finding]:
@@ -78,7 +79,7 @@ def _open(context: Context) -> Iterator[Finding]:
         effect = "vacuum can't clean up what has changed since" if holds else "whatever it has locked stays locked"
         kind = problem if seconds >= thresholds.open_too_long_seconds else warning
         yield kind(
-            f"A transaction of {who} has been open for {lasting(seconds)}: {effect}.",
+            f"A transaction of {who} has been open for {format_seconds(seconds)}: {effect}.",
             f"End it with `SELECT pg_terminate_backend({pid})`, and let such ones end by themselves: "
             "`ALTER DATABASE … SET idle_in_transaction_session_timeout = '5min'`.",
         )
@@ -87,8 +88,8 @@ def _open(context: Context) -> Iterator[Finding]:
 def _prepared(context: Context) -> Iterator[Finding]:
     for gid, seconds in context.rows(_PREPARED, context.thresholds.open_seconds, MOST_TOLD):
         yield problem(
-            f"The prepared transaction {gid!r} has been left open for {lasting(seconds)}: vacuum can't clean up what "
-            "has changed since, and its locks are held, across restarts.",
+            f"The prepared transaction {gid!r} has been left open for {format_seconds(seconds)}: vacuum can't clean "
+            "up what has changed since, and its locks are held, across restarts.",
             f"Run `COMMIT PREPARED '{gid}'` or `ROLLBACK PREPARED '{gid}'`, whichever its transaction manager decided.",
         )
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from outbox.admin.doctor.check import Context, Finding, lasting, note, ok, problem, warning
+from outbox.admin.doctor.check import Context, Finding, note, ok, problem, warning
+from outbox.admin.durations import format_seconds
 from outbox.core import INLINE
 from outbox.delivery.pool_size import PoolSize, advice
 from outbox.storage.records import Process
@@ -72,8 +73,8 @@ def silent(context: Context) -> Iterator[Finding]:
     for process in lost[:MOST_TOLD]:
         seconds = (overview.now - process.seen_at).total_seconds()
         yield warning(
-            f"{process.kind} {name_of(process)} was last heard of {lasting(seconds)} ago, and did not say that it "
-            "would end: it was killed, hangs, or can't reach the database.",
+            f"{process.kind} {name_of(process)} was last heard of {format_seconds(seconds)} ago, and did not say that "
+            "it would end: it was killed, hangs, or can't reach the database.",
             f"See on {process.host} what became of it (`ps -p {process.pid}` and its log), and start it again; its "
             "events have been taken over when their leases ran out.",
         )
@@ -102,7 +103,7 @@ def drains(context: Context) -> Iterator[Finding]:
     troubles = [
         problem(
             f"On {name_of(process)} the last {failures['in_a_row']:,} drains have failed, for "
-            f"{lasting(failures['seconds'])}: it delivers nothing. The last error: {failures['error']}",
+            f"{format_seconds(failures['seconds'])}: it delivers nothing. The last error: {failures['error']}",
             "See to that error; if the connection pool is exhausted, the checks `pool` and `calls` say why.",
         )
         for process in context.overview.alive

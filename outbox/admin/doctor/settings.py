@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from outbox.admin.doctor.check import Context, Finding, lasting, note, ok, problem, warning
+from outbox.admin.doctor.check import Context, Finding, note, ok, problem, warning
+from outbox.admin.durations import format_seconds
 from outbox.delivery.retry import JITTER
 from outbox.destinations.description import description
 from outbox.settings import Settings
@@ -29,7 +30,7 @@ def deadlines(context: Context) -> Iterator[Finding]:
     known = {(name, each["seconds"], run) for name, each, run in _known(context) if each.get("seconds") is not None}
     troubles = [
         problem(
-            f"A delivery to {name} may take {lasting(seconds)}, but no lease is renewed for longer than "
+            f"A delivery to {name} may take {format_seconds(seconds)}, but no lease is renewed for longer than "
             f"OUTBOX_MAX_RUN_SECONDS ({run:g}): it is cut short, and tried again in vain.",
             f"Set OUTBOX_MAX_RUN_SECONDS to {seconds:.0f} or more, or give {name} a shorter `timeout`.",
         )
@@ -116,7 +117,7 @@ def _attempts(context: Context) -> Iterator[Finding]:
         )
     if settings.max_age_hours < SHORTEST_OUTAGE:
         yield warning(
-            f"An outage of {lasting(settings.max_age_hours * 3600)} of a destination fails its events "
+            f"An outage of {format_seconds(settings.max_age_hours * 3600)} of a destination fails its events "
             f"(OUTBOX_MAX_AGE_HOURS={settings.max_age_hours:g}).",
             "Set OUTBOX_MAX_AGE_HOURS to 72.",
         )

@@ -17,15 +17,14 @@ from starlette.responses import RedirectResponse, Response
 from outbox.admin import queries
 from outbox.admin.overview import database_now
 from outbox.admin.web import csrf, parameters
-from outbox.admin.web.action_texts import DEEDS, Deed
 from outbox.admin.web.authentication import WHO
 from outbox.admin.web.dashboard import dashboard_of
 from outbox.admin.web.http_errors import HTTPError
 from outbox.admin.web.render import render
 from outbox.core import Outbox
 from outbox.errors import RegistrationError
-from outbox.operations import actions
-from outbox.operations.actions import Action
+from outbox.operations import apply_action
+from outbox.operations.actions import ACTIONS, Action, with_parameters
 from outbox.operations.filters import Filter
 
 logger = logging.getLogger("outbox")
@@ -41,7 +40,7 @@ FORM_BYTES = 1024 * 1024
 class Wish:
     """What somebody wants to be done, to which events, and where they came from."""
 
-    deed: Deed
+    action: Action
     which: Filter
     ids: tuple[str, ...]
     reason: str
@@ -49,9 +48,10 @@ class Wish:
     parameters: dict[str, str]
     from_event: bool
 
-    def action(self, box: Outbox) -> Action:
+    def complete_action(self, box: Outbox) -> Action:
+        """Return the action with the reason or the destination that was entered."""
         try:
-            return self.deed.make(box, self.reason, self.to)
+            return with_parameters(self.action, box.dialect, box.registry, reason=self.reason, destination=self.to)
         except RegistrationError as error:
             raise HTTPError(400, "Where to?", str(error)) from None
 
@@ -59,7 +59,7 @@ class Wish:
     def fields(self) -> list[tuple[str, str]]:
         """As hidden fields of the form that does it."""
         return [
-            ("action", self.deed.name),
+            ("action", self.action.name),
             ("scope", "selected" if self.ids else "all"),
             *(("id", id) for id in self.ids),
             *self.parameters.items(),
@@ -76,10 +76,10 @@ async def confirm(request: Request) -> Response:
     def look() -> dict[str, Any]:
         with box.dialect.connection():
             return {
-                "now": database_now(box),
-                "count": actions.count(box, wish.action(box), wish.which),
-                "sample": queries.page(box, wish.which, size=SAMPLE).events if wish.ids else [],
-                "targets": queries.destination_names(box),
+                "now": database_now(box.dialect),
+                "count": apply_action.count(box.dialect, wish.complete_action(box), wish.which),
+                "sample": queries.page(box.dialect, wish.which, size=SAMPLE).events if wish.ids else [],
+                "targets": queries.destination_names(box.dialect, box.registry),
             }
 
     found = await run_in_threadpool(look)
@@ -92,27 +92,27 @@ async def act(request: Request) -> Response:
     csrf.check(request, form)
     wish = wish_of(form)
     dashboard = dashboard_of(request)
-    action = await run_in_threadpool(wish.action, dashboard.box)
+    action = await run_in_threadpool(wish.complete_action, dashboard.box)
     done = await run_in_threadpool(undertake, dashboard.box, action, wish.which, request.scope[WHO])
     if done is None:
-        return RedirectResponse(dashboard.path(request, "audit") + f"?did={wish.deed.name}", 303)
+        return RedirectResponse(dashboard.path(request, "audit") + f"?did={wish.action.name}", 303)
     back = _back(request, wish)
-    if wish.from_event and wish.deed.name == "delete":
+    if wish.from_event and wish.action.name == "delete":
         back = dashboard.path(request, "events")
-    return RedirectResponse(f"{back}{'&' if '?' in back else '?'}did={wish.deed.name}&number={done}", 303)
+    return RedirectResponse(f"{back}{'&' if '?' in back else '?'}did={wish.action.name}&number={done}", 303)
 
 
 def wish_of(given: QueryParams) -> Wish:
-    deed = DEEDS.get(parameters.text(given, "action"))
-    if deed is None:
-        raise HTTPError(400, "What should be done?", f"“action” must be one of {', '.join(DEEDS)}.")
+    action = ACTIONS.get(parameters.text(given, "action"))
+    if action is None:
+        raise HTTPError(400, "What should be done?", f"“action” must be one of {', '.join(ACTIONS)}.")
     which = _before(parameters.filter_of(given), parameters.moment(given, "before"))
     ids = parameters.ids_of(given.getlist("id"))
     scope = parameters.text(given, "scope")
     if scope not in ("all", "selected") or (scope == "selected" and not ids):
         raise HTTPError(400, "Which events?", "Go back and tick some, or choose all that match.")
     return Wish(
-        deed=deed,
+        action=action,
         which=which if scope == "all" else Filter(ids=ids),
         ids=tuple(map(str, ids)) if scope == "selected" else (),
         reason=parameters.text(given, "reason"),
@@ -139,7 +139,7 @@ def undertake(box: Outbox, action: Action, which: Filter, who: str) -> int | Non
 
     def run() -> None:
         try:
-            for so_far in actions.apply(box, action, which, who=who):
+            for so_far in apply_action.apply(box.dialect, box.notifier.notify_after_commit, action, which, who=who):
                 done[0] = so_far
         except Exception as error:
             errors.append(error)

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from outbox.admin.durations import format_duration
 from outbox.admin.overview import Overview
-from outbox.admin.story import duration
 from outbox.telemetry.process_reports import UP, WORKER
 
 BAD, WARN = "bad", "warn"
@@ -82,7 +82,7 @@ def _late(view: Overview) -> Iterator[Alert]:
     if since is not None and view.workers and view.now - since > LATE:
         yield Alert(
             WARN,
-            f"Events have been due for {duration(view.now - since)}",
+            f"Events have been due for {format_duration(view.now - since)}",
             "The workers don't keep up, or are held up by a slow destination: see their log, or start more.",
             events={"status": "pending"},
         )

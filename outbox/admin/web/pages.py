@@ -12,12 +12,11 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from outbox.admin import queries, story
+from outbox.admin import event_state, queries
 from outbox.admin.overview import Overview, database_now
 from outbox.admin.overview import overview as look_over
-from outbox.admin.queries import Count, Page
+from outbox.admin.queries import Page
 from outbox.admin.web import parameters
-from outbox.admin.web.action_texts import DEEDS, deeds_for, told
 from outbox.admin.web.alerts import alerts
 from outbox.admin.web.chart import chart
 from outbox.admin.web.dashboard import dashboard_of
@@ -26,12 +25,14 @@ from outbox.admin.web.render import render
 from outbox.admin.web.timeline import timeline
 from outbox.core import Outbox
 from outbox.operations import audit as audits
+from outbox.operations.actions import ACTIONS, Action, actions_for
+from outbox.operations.count import Count
 from outbox.storage.models import OutboxEvent
 from outbox.storage.records import Audit
 
 
 async def overview(request: Request) -> Response:
-    view = await run_in_threadpool(look_over, dashboard_of(request).box)
+    view = await run_in_threadpool(look_over, dashboard_of(request).box.dialect)
     return render(
         request,
         "overview.html",
@@ -90,11 +91,11 @@ async def events(request: Request) -> Response:
 
     def look() -> Listing:
         with box.dialect.connection():
-            now = database_now(box)
-            types = queries.event_types(box)
+            now = database_now(box.dialect)
+            types = queries.event_types(box.dialect)
             if search:
-                return Listing(now, Page(queries.search(box, search)), None, types)
-            return Listing(now, *queries.page_and_count(box, which, after=after), types)
+                return Listing(now, Page(queries.search(box.dialect, search)), None, types)
+            return Listing(now, *queries.page_and_count(box.dialect, which, after=after), types)
 
     listing = await run_in_threadpool(look)
     if search and len(listing.page.events) == 1 and _is_id(search):
@@ -110,7 +111,7 @@ async def events(request: Request) -> Response:
         fields=dict.fromkeys(parameters.NAMES, "") | parameters.parameters_of(given),
         search=search,
         after=after,
-        deeds=deeds_for(which.status),
+        actions=actions_for(which.status),
         notice=notice(request),
     )
 
@@ -120,13 +121,21 @@ async def event(request: Request) -> Response:
     dashboard = dashboard_of(request)
     box = dashboard.box
 
-    def look() -> tuple[OutboxEvent | None, list[story.Stop], datetime, list[Audit], list[str]]:
+    def look() -> tuple[OutboxEvent | None, list[event_state.DestinationState], datetime, list[Audit], list[str]]:
         with box.dialect.connection():
-            event = queries.find(box, id)
-            stops = [] if event is None else story.stops(event, queries.had_by(box, event))
-            return event, stops, database_now(box), _about(box, id), queries.destination_names(box)
+            event = queries.find(box.dialect, id)
+            states = (
+                [] if event is None else event_state.destination_states(event, queries.delivered_to(box.dialect, event))
+            )
+            return (
+                event,
+                states,
+                database_now(box.dialect),
+                _about(box, id),
+                queries.destination_names(box.dialect, box.registry),
+            )
 
-    found, stops, now, done, known = await run_in_threadpool(look)
+    found, states, now, done, known = await run_in_threadpool(look)
     if found is None:
         raise HTTPError(404, "There is no such event", f"{id} does not exist, or was deleted after its retention.")
     return render(
@@ -134,13 +143,13 @@ async def event(request: Request) -> Response:
         "event.html",
         event=found,
         now=now,
-        next_step=story.next_step(found, now, box.settings),
-        stops=stops,
-        had_by_none=found.audience is not None,
+        next_step=event_state.next_step(found, now, box.settings),
+        states=states,
+        reached_none=found.audience is not None,
         timeline=timeline(found, now, done),
         payload=dashboard.masking.masked(found.payload),
         headers=dashboard.masking.masked(found.headers),
-        deeds=deeds_for(found.status),
+        actions=actions_for(found.status),
         targets=known,
         notice=notice(request),
     )
@@ -151,7 +160,7 @@ async def audit(request: Request) -> Response:
 
     def look() -> tuple[datetime, list[Audit]]:
         with box.dialect.connection():
-            return database_now(box), audits.latest(box)
+            return database_now(box.dialect), audits.latest(box.dialect)
 
     now, entries = await run_in_threadpool(look)
     return render(request, "audit.html", now=now, entries=entries, notice=notice(request))
@@ -159,17 +168,24 @@ async def audit(request: Request) -> Response:
 
 def notice(request: Request) -> str | None:
     """What has just been done, as the address says: an action's name and a number, nothing else."""
-    deed, number = DEEDS.get(request.query_params.get("did", "")), request.query_params.get("number", "")
-    if deed is None:
+    action, number = ACTIONS.get(request.query_params.get("did", "")), request.query_params.get("number", "")
+    if action is None:
         return None
     if number.isascii() and number.isdecimal() and len(number) < len(str(10**12)):
-        return told(deed, int(number))
-    return f"{deed.verb} is still under way. It goes on by itself, and is listed here until it has ended."
+        return _result(action, int(number))
+    return f"{action.label} is still under way. It goes on by itself, and is listed here until it has ended."
+
+
+def _result(action: Action, number: int) -> str:
+    """Return what an action has done, as a sentence."""
+    if number == 0:
+        return f"Nothing was {action.done}: only events that {action.applies_to} can be."
+    return f"{number:,} {'event was' if number == 1 else 'events were'} {action.done}."
 
 
 def _about(box: Outbox, id: UUID) -> list[Audit]:
     """What was done lately to this event by name."""
-    return [entry for entry in audits.latest(box) if str(id) in entry.filters.get("ids", ())]
+    return [entry for entry in audits.latest(box.dialect) if str(id) in entry.filters.get("ids", ())]
 
 
 def _is_id(text: str) -> bool:

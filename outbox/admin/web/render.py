@@ -13,7 +13,7 @@ from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
-from outbox.admin.story import duration
+from outbox.admin.durations import format_duration
 from outbox.admin.web import csrf
 from outbox.admin.web.authentication import WHO
 from outbox.admin.web.dashboard import dashboard_of
@@ -38,7 +38,7 @@ def ago(moment: datetime, now: datetime) -> str:
 
 def _roughly(span: timedelta) -> str:
     """The largest unit alone."""
-    return " ".join(duration(span).split()[:2])
+    return " ".join(format_duration(span).split()[:2])
 
 
 def utc(moment: datetime) -> str:
@@ -77,7 +77,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for each in (ago, utc, in_code, short_id, seconds, pretty, duration):
+    for each in (ago, utc, in_code, short_id, seconds, pretty, format_duration):
         made.filters[each.__name__] = each
     made.globals |= {
         "query": query_of,

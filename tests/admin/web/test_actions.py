@@ -9,7 +9,7 @@ import outbox
 from outbox.admin.web import actions as web_actions
 from outbox.admin.web import make_app
 from outbox.core import Outbox
-from outbox.operations import actions, audit
+from outbox.operations import apply_action, audit
 from outbox.storage.models import OutboxEvent
 from tests.admin.web.browser import Browser, Document, form_to
 from tests.admin.web.client import Client, anybody
@@ -40,7 +40,7 @@ def go(browser: Browser, confirmation: Document, *added: tuple[str, str]) -> Doc
 
 
 def last(box: Outbox) -> Any:
-    return audit.latest(box)[0]
+    return audit.latest(box.dialect)[0]
 
 
 # The story
@@ -49,9 +49,9 @@ def last(box: Outbox) -> Any:
 @pytest.mark.parametrize(
     ("action", "question", "result", "status"),
     [
-        ("retry", "Retry 1 event?", "1 event was put back.", "pending"),
-        ("replay", "Replay 1 event?", "1 event was put back.", "pending"),
-        ("fail", "Give up 1 event?", "1 event was given up.", "failed"),
+        ("retry", "Retry 1 event?", "1 event was queued for retry.", "pending"),
+        ("replay", "Replay 1 event?", "1 event was queued for replay.", "pending"),
+        ("fail", "Fail 1 event?", "1 event was marked failed.", "failed"),
     ],
 )
 def test_an_event_is_changed_from_its_page(
@@ -90,7 +90,7 @@ def test_those_that_were_ticked_are_meant_and_no_others(box: Outbox, browser: Br
     one, two, three = failed(), failed(), failed()
     confirmation = selected(browser, "retry", one, three)
     assert "Retry 2 events?" in confirmation.text
-    assert "2 events were put back." in go(browser, confirmation).text
+    assert "2 events were queued for retry." in go(browser, confirmation).text
     assert [stored(event).status for event in (one, two, three)] == ["pending", "failed", "pending"]
     assert set(last(box).filters["ids"]) == {str(one.id), str(three.id)}
 
@@ -110,7 +110,7 @@ def test_all_that_match_are_meant_beyond_the_page(box: Outbox, browser: Browser)
 
 
 def test_the_count_says_when_it_stopped_counting(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(actions.count, "__defaults__", (5,))
+    monkeypatch.setattr(apply_action.count, "__defaults__", (5,))
     many_delivered(6)
     assert "Delete 5+ events?" in everything(browser, "delete").text
 
@@ -119,7 +119,7 @@ def test_what_is_emitted_while_somebody_reads_is_not_meant(browser: Browser) -> 
     failed()
     confirmation = everything(browser, "retry")
     late = failed()
-    assert "1 event was put back." in go(browser, confirmation).text
+    assert "1 event was queued for retry." in go(browser, confirmation).text
     assert stored(late).status == "failed"
 
 
@@ -127,9 +127,9 @@ def test_what_has_moved_on_while_somebody_reads_is_left_alone(browser: Browser) 
     event, other = failed(), failed()
     confirmation = selected(browser, "retry", event, other)
     outbox.retry_failed_events(ids=[event.id])
-    assert "1 event was put back." in go(browser, confirmation).text
+    assert "1 event was queued for retry." in go(browser, confirmation).text
     page = go(browser, confirmation)
-    assert "Nothing was put back: only events that are failed can be." in page.text
+    assert "Nothing was queued for retry: only events that have failed can be." in page.text
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_an_action_that_is_not_for_this_state_is_not_offered_and_not_done(
 def test_one_that_is_being_delivered_is_not_given_up(browser: Browser) -> None:
     event = sending()
     page = go(browser, selected(browser, "fail", event))
-    assert "Nothing was given up" in page.text
+    assert "Nothing was marked failed" in page.text
     assert stored(event).status == "sending"
 
 
@@ -169,7 +169,7 @@ def test_a_retry_starts_again_where_it_failed_and_nowhere_else(browser: Browser)
 def test_giving_up_keeps_the_reason(browser: Browser) -> None:
     event = waiting()
     go(browser, selected(browser, "fail", event), ("reason", "the customer <left>"))
-    assert error_of(event).startswith("given up by hand: the customer <left>")
+    assert error_of(event).startswith("failed by an operator: the customer <left>")
 
 
 def test_a_replay_may_be_to_one_destination(box: Outbox, browser: Browser) -> None:
@@ -297,11 +297,11 @@ def test_what_takes_long_goes_on_and_the_audit_tells(
         assert gate.wait(20)
         yield from apply(*args, **kwargs)
 
-    apply = actions.apply
+    apply = apply_action.apply
     event = failed()
     confirmation = selected(browser, "retry", event)
     monkeypatch.setattr(web_actions, "PATIENCE_SECONDS", 0.01)
-    monkeypatch.setattr(actions, "apply", slowly)
+    monkeypatch.setattr(apply_action, "apply", slowly)
     page = go(browser, confirmation)
     assert "Retry is still under way." in page.text
     assert arrived.wait(20)
@@ -318,7 +318,7 @@ def test_an_error_while_it_is_done_is_told(browser: Browser, monkeypatch: pytest
         raise outbox.SchemaError("gone: run `outbox init`")
 
     confirmation = selected(browser, "retry", failed())
-    monkeypatch.setattr(actions, "apply", break_down)
+    monkeypatch.setattr(apply_action, "apply", break_down)
     assert "gone" in browser.submit(form_to(confirmation, "/act"), expect=503).text
 
 

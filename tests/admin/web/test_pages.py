@@ -265,7 +265,7 @@ def test_an_event_tells_its_story(browser: Browser) -> None:
     event = failed("runner: HTTP 500", tenant_id="acme", correlation_id="c-1", payload={"total": 42})
     page = browser.get(f"/events/{event.id}")
     for told in (
-        "It is not tried again by itself",
+        "is not tried again by itself",
         "Why runner: HTTP 500",
         "Emitted",
         "Failed, after 5 of 5 attempts",
@@ -284,7 +284,7 @@ def test_an_event_tells_its_story(browser: Browser) -> None:
     [
         (delivered, "All of them took it at once."),
         (waiting, "search waiting refused 2 in "),
-        (sending, "A worker is delivering it now"),
+        (sending, "A worker is delivering the event"),
         (emit_one, "None has been tried yet."),
     ],
 )

@@ -11,9 +11,9 @@ from outbox.admin.overview import database_now
 from outbox.core import Outbox
 from outbox.storage.records import Minute
 from outbox.telemetry.process_reports import WORKER
+from tests.admin.doctor.findings import advice_of, finding_of
+from tests.admin.doctor.published_processes import publish_process
 from tests.conftest import Configure
-from tests.doctor.consultation import advice_of, finding_of
-from tests.doctor.crew import appears
 from tests.table import change, claimed, emit, let_pass
 
 
@@ -53,7 +53,7 @@ def test_where_leases_are_long_the_doctor_has_patience(configure: Configure, sec
 
 def count(box: Outbox, minutes_ago: int, **counts: int) -> None:
     with box.dialect.connection():
-        minute = database_now(box).replace(second=0, microsecond=0) - timedelta(minutes=minutes_ago)
+        minute = database_now(box.dialect).replace(second=0, microsecond=0) - timedelta(minutes=minutes_ago)
         for name, value in counts.items():
             Minute.insert(minute=minute, name=name, labels="", value=value).execute(box.database)
 
@@ -99,7 +99,7 @@ def test_events_that_wait_for_their_time_are_not_late(box: Outbox) -> None:
 
 def test_a_destination_that_is_left_alone_is_a_warning_with_its_reason(box: Outbox) -> None:
     breaker = {"open": True, "trips": 3, "seconds": 12.5, "error": "ConnectError: refused"}
-    appears(box, destinations={"billing": {"kind": "Webhook"}}, breakers={"billing": breaker})
+    publish_process(box, destinations={"billing": {"kind": "Webhook"}}, breakers={"billing": breaker})
     found = finding_of(box, "breakers")
     assert (found.level, "billing can't be reached" in found.what) == (WARNING, True)
     assert "ConnectError: refused" in found.what

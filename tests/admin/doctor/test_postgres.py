@@ -15,7 +15,7 @@ from outbox.admin.doctor.check import NOTE, OK, PROBLEM, WARNING
 from outbox.core import Outbox
 from outbox.settings import Settings
 from outbox.storage.connect import open_database
-from tests.doctor.consultation import advice_of, commands_in, finding_of, findings_of
+from tests.admin.doctor.findings import advice_of, commands_in, finding_of, findings_of
 from tests.servers import PostgresServer
 from tests.table import becomes_true, emit, on_postgres
 

@@ -7,11 +7,11 @@ import peewee
 import pytest
 
 from outbox.admin.doctor.check import NOTE, OK, PROBLEM, WARNING
-from outbox.admin.doctor.examine import examine
+from outbox.admin.doctor.run_checks import run_checks
 from outbox.core import Outbox
 from outbox.settings import Settings
 from outbox.storage.connect import open_database
-from tests.doctor.consultation import advice_of, commands_in, finding_of
+from tests.admin.doctor.findings import advice_of, commands_in, finding_of
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_a_damaged_file_is_a_problem(box: Outbox, path: Path) -> None:
 
 def test_a_file_that_is_no_database_is_a_problem_not_a_traceback(path: Path) -> None:
     path.write_bytes(b"no database at all" * 1000)
-    found = examine(Outbox(Settings(dispatch="off"), database=open_database(f"sqlite:///{path}")))
+    found = run_checks(Outbox(Settings(dispatch="off"), database=open_database(f"sqlite:///{path}")))
     assert next(each for each in found if each.check == "database").level == PROBLEM
 
 

@@ -17,9 +17,9 @@ from ruamel.yaml import YAML
 
 import outbox
 from outbox.admin.metrics import COUNTERS, Collector, exposition
-from outbox.admin.queries import COUNT_CAP
 from outbox.core import Outbox
 from outbox.delivery.settle import give_back
+from outbox.operations.count import COUNT_CAP
 from outbox.storage.dialect import Dialect
 from outbox.telemetry.counters import BUCKETS
 from outbox.telemetry.process_reports import SCHEDULER, WORKER

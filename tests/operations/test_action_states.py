@@ -1,4 +1,4 @@
-"""Each action is for events in one state, and says so twice: when it chooses them, and in what it writes."""
+"""Each action applies to events in certain states, and checks that twice: when it selects them, and in its UPDATE."""
 
 from collections import Counter
 from typing import Any
@@ -8,17 +8,15 @@ import pytest
 import outbox
 from outbox.core import Outbox
 from outbox.operations import audit
-from outbox.operations.actions import DELETE, RETRY, Action, apply, failing, replaying, total
-from outbox.operations.filters import Filter
+from outbox.operations.actions import ACTIONS, DELETE, FAIL, REPLAY, RETRY, Action
 from outbox.storage.models import DELIVERED, FAILED, PENDING, SENDING, OutboxEvent
+from tests.operations.changing import change_all, count_all
 from tests.table import claimed, emit_one, statuses
-
-FAILING = failing("enough")
 
 
 @pytest.fixture
 def events(box: Outbox) -> dict[str, OutboxEvent]:
-    """One in each state."""
+    """Return one event in each state."""
     outbox.handler("good", name="good")(lambda _: None)
     outbox.handler("bad", name="bad")(lambda _: 1 / 0)
     found = {DELIVERED: emit_one("good"), FAILED: emit_one("bad", max_attempts=1)}
@@ -30,14 +28,10 @@ def events(box: Outbox) -> dict[str, OutboxEvent]:
     return found
 
 
-def actions_of(box: Outbox) -> dict[str, Action]:
-    return {action.name: action for action in (RETRY, FAILING, DELETE, replaying(box))}
-
-
 def touched(box: Outbox, action: Action, events: dict[str, OutboxEvent]) -> set[str]:
-    """The states of those that an action changes, when it is handed all of them: they have moved on since."""
+    """Return the states of the events that an action changes when it is given one event of each state."""
     before = {state: snapshot(event) for state, event in events.items()}
-    hit = action.run(box, list(events.values()))
+    hit = action.run(box.dialect, list(events.values()))
     changed = {state for state, event in events.items() if snapshot(event) != before[state]}
     assert hit == len(changed)
     return changed
@@ -53,7 +47,7 @@ def test_retrying_touches_only_what_has_failed(box: Outbox, events: dict[str, Ou
 
 
 def test_failing_touches_only_what_waits(box: Outbox, events: dict[str, OutboxEvent]) -> None:
-    assert touched(box, FAILING, events) == {PENDING}
+    assert touched(box, FAIL, events) == {PENDING}
 
 
 def test_deleting_touches_only_what_has_ended(box: Outbox, events: dict[str, OutboxEvent]) -> None:
@@ -61,7 +55,7 @@ def test_deleting_touches_only_what_has_ended(box: Outbox, events: dict[str, Out
 
 
 def test_replaying_touches_only_what_was_delivered(box: Outbox, events: dict[str, OutboxEvent]) -> None:
-    assert touched(box, replaying(box), events) == {DELIVERED}
+    assert touched(box, REPLAY, events) == {DELIVERED}
 
 
 @pytest.mark.usefixtures("events")
@@ -70,7 +64,7 @@ def test_replaying_touches_only_what_was_delivered(box: Outbox, events: dict[str
     [("retry", 1), ("fail", 2), ("delete", 2), ("replay", 1)],
 )
 def test_what_is_counted_beforehand_is_in_that_state(box: Outbox, action: str, meant: int) -> None:
-    assert total(box, actions_of(box)[action], Filter()) == meant
+    assert count_all(box, ACTIONS[action]) == meant
 
 
 @pytest.mark.usefixtures("events")
@@ -85,5 +79,5 @@ def test_a_change_that_can_not_be_written_down_is_not_made(
 
     monkeypatch.setattr(audit.Entry, "add", fail)
     with pytest.raises(RuntimeError, match="disk"):
-        list(apply(box, actions_of(box)[action], Filter(), who="ada"))
+        change_all(box, ACTIONS[action], who="ada")
     assert list(OutboxEvent.select().order_by(OutboxEvent.id).dicts()) == before

@@ -3,14 +3,14 @@
 from typing import Any
 
 from outbox.admin.doctor.check import LEVELS, Finding, Thresholds
-from outbox.admin.doctor.examine import CHECKS, examine
+from outbox.admin.doctor.run_checks import CHECKS, run_checks
 from outbox.core import Outbox
 
 
 def findings_of(box: Outbox, check: str, *, thorough: bool = False, **thresholds: Any) -> list[Finding]:
     """What one check finds, the worst first; without its neighbours."""
     (chosen,) = [each for each in CHECKS if each.name == check]
-    found = examine(box, thorough=thorough, thresholds=Thresholds(**thresholds), checks=[chosen])
+    found = run_checks(box, thorough=thorough, thresholds=Thresholds(**thresholds), checks=[chosen])
     assert found
     return sorted(found, key=lambda each: LEVELS.index(each.level), reverse=True)
 

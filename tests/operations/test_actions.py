@@ -10,10 +10,11 @@ import pytest
 import outbox
 from outbox.admin import queries
 from outbox.core import Outbox
-from outbox.operations import actions, audit
-from outbox.operations.actions import DELETE, RETRY, Action, apply, failing, replaying, total
+from outbox.operations import apply_action, audit
+from outbox.operations.actions import DELETE, REPLAY, RETRY, fail_with
 from outbox.operations.filters import Filter
 from outbox.storage.models import DELIVERED, FAILED, PENDING, SENDING, OutboxEvent
+from tests.operations.changing import apply, change_all, count_all, replay_to
 from tests.table import (
     LONG_AGO,
     change,
@@ -30,10 +31,6 @@ from tests.table import (
     statuses,
     stored,
 )
-
-
-def do(box: Outbox, action: Action, which: Filter | None = None, **how: Any) -> int:
-    return max(apply(box, action, Filter() if which is None else which, **how), default=0)
 
 
 @pytest.fixture
@@ -58,41 +55,41 @@ class TestFailing:
     def test_gives_up_on_what_waits_and_keeps_the_reason_and_the_last_error(self, box: Outbox) -> None:
         new, tried = emit(2)
         change(tried, error_message="handler: no", next_attempt_at=LONG_AGO + timedelta(days=100_000))
-        assert do(box, failing("the customer is gone")) == 2
+        assert change_all(box, fail_with("the customer is gone")) == 2
         assert statuses() == Counter({FAILED: 2})
-        assert stored(new).error_message == "given up by hand: the customer is gone"
-        assert stored(tried).error_message == "given up by hand: the customer is gone; handler: no"
+        assert stored(new).error_message == "failed by an operator: the customer is gone"
+        assert stored(tried).error_message == "failed by an operator: the customer is gone; handler: no"
         assert stored(new).next_attempt_at is None
 
     def test_leaves_alone_what_a_worker_is_delivering(self, box: Outbox) -> None:
         event = emit_one()
         batch = claimed(box)
-        assert do(box, failing("")) == 0
+        assert change_all(box, fail_with("")) == 0
         assert (stored(event).status, stored(event).lease_id) == (SENDING, batch.lease_id)
 
     def test_takes_what_a_worker_has_lost(self, box: Outbox) -> None:
         event = emit_one()
         claimed(box)
         expire_leases(event)
-        assert do(box, failing("")) == 1
+        assert change_all(box, fail_with("")) == 1
         row = stored(event)
         assert (row.status, row.lease_id, row.lease_until) == (FAILED, None, None)
 
     def test_what_has_ended_stays_as_it_is(self, box: Outbox, delivered: OutboxEvent) -> None:
-        assert do(box, failing("")) == 0
+        assert change_all(box, fail_with("")) == 0
         assert stored(delivered).status == DELIVERED
 
     def test_can_be_taken_back(self, box: Outbox) -> None:
         event = emit_one()
-        do(box, failing("too early"))
-        assert do(box, RETRY) == 1
+        change_all(box, fail_with("too early"))
+        assert change_all(box, RETRY) == 1
         outbox.handler("order.*", name="handler")(lambda event: None)
         box.process_pending_events()
         assert stored(event).status == DELIVERED
 
     def test_a_long_reason_is_cut_and_a_strange_one_is_cleaned(self, box: Outbox) -> None:
         event = emit_one()
-        do(box, failing("a\x00b\ud800" + "c" * 10_000))
+        change_all(box, fail_with("a\x00b\ud800" + "c" * 10_000))
         assert len(str(stored(event).error_message)) <= 2_000
 
 
@@ -100,20 +97,20 @@ class TestDeleting:
     def test_takes_what_has_ended_and_nothing_else(self, box: Outbox, delivered: OutboxEvent) -> None:
         waiting = emit_one("other")
         failed = emit_one("third")
-        do(box, failing(""), Filter(ids=(failed.id,)))
-        assert do(box, DELETE) == 2
+        change_all(box, fail_with(""), Filter(ids=(failed.id,)))
+        assert change_all(box, DELETE) == 2
         assert ids(list(OutboxEvent.select())) == [waiting.id]
 
     def test_frees_the_key(self, box: Outbox, delivered: OutboxEvent) -> None:
         outbox.emit("Order", 1, "order.placed")
-        do(box, failing(""))
-        do(box, DELETE)
+        change_all(box, fail_with(""))
+        change_all(box, DELETE)
         assert outbox.emit("Order", 1, "order.placed").status == PENDING
 
 
 class TestReplaying:
     def test_delivers_again_to_all(self, box: Outbox, delivered: OutboxEvent, calls: list[tuple[str, str]]) -> None:
-        assert do(box, replaying(box)) == 1
+        assert change_all(box, REPLAY) == 1
         row = stored(delivered)
         assert (row.status, row.attempts, row.delivered_at, row.progress) == (PENDING, 0, None, None)
         box.process_pending_events()
@@ -123,7 +120,7 @@ class TestReplaying:
     def test_delivers_again_to_one_alone(
         self, box: Outbox, delivered: OutboxEvent, calls: list[tuple[str, str]]
     ) -> None:
-        do(box, replaying(box, "second"))
+        change_all(box, replay_to(box, "second"))
         box.process_pending_events()
         assert calls == [("second", str(delivered.id))]
         assert (stored(delivered).status, stored(delivered).progress) == (DELIVERED, None)
@@ -142,17 +139,17 @@ class TestReplaying:
         event = emit_one()
         box.process_pending_events()
         calls.clear()
-        do(box, replaying(box, "moody"))
+        change_all(box, replay_to(box, "moody"))
         box.process_pending_events()
         assert stored(event).status == FAILED
-        do(box, RETRY)
+        change_all(box, RETRY)
         box.process_pending_events()
         assert calls == [("moody", str(event.id))] * 2
         assert stored(event).status == DELIVERED
 
     def test_to_one_that_is_not_here_waits_for_a_worker_that_has_it(self, box: Outbox, delivered: OutboxEvent) -> None:
         other_worker(box, elsewhere="order.*")
-        assert do(box, replaying(box, "elsewhere")) == 1
+        assert change_all(box, replay_to(box, "elsewhere")) == 1
         box.process_pending_events()
         assert (stored(delivered).status, stored(delivered).error_message) == (
             PENDING,
@@ -161,57 +158,57 @@ class TestReplaying:
 
     def test_to_one_leaves_alone_what_it_does_not_want(self, box: Outbox, delivered: OutboxEvent) -> None:
         other_worker(box, elsewhere="order.cancelled")
-        assert total(box, replaying(box, "elsewhere"), Filter()) == 0
-        assert do(box, replaying(box, "elsewhere")) == 0
+        assert count_all(box, replay_to(box, "elsewhere"), Filter()) == 0
+        assert change_all(box, replay_to(box, "elsewhere")) == 0
         assert stored(delivered).status == DELIVERED
 
     def test_to_one_that_does_not_exist_is_refused_and_says_which_do(self, box: Outbox, delivered: OutboxEvent) -> None:
         other_worker(box, elsewhere="order.*")
         with pytest.raises(outbox.RegistrationError, match=r"no destination called 'typo'.*elsewhere, first, second"):
-            replaying(box, "typo")
+            replay_to(box, "typo")
         assert stored(delivered).status == DELIVERED
 
     def test_to_one_adds_it_to_those_who_had_the_event(self, box: Outbox, delivered: OutboxEvent) -> None:
         outbox.handler("order.*", name="third")(lambda _: None)
-        do(box, replaying(box, "third"))
+        change_all(box, replay_to(box, "third"))
         box.process_pending_events()
-        assert queries.had_by(box, stored(delivered)) == ("first", "second", "third")
+        assert queries.delivered_to(box.dialect, stored(delivered)) == ("first", "second", "third")
 
     def test_leaves_alone_what_failed_or_waits(self, box: Outbox) -> None:
         waiting = emit_one()
-        assert do(box, replaying(box)) == 0
+        assert change_all(box, REPLAY) == 0
         assert stored(waiting).status == PENDING
 
 
 class TestInBatches:
     @pytest.fixture(autouse=True)
     def _small(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(actions, "BATCH", 3)
+        monkeypatch.setattr(apply_action, "BATCH", 3)
 
     def test_it_tells_how_far_it_is(self, box: Outbox) -> None:
         emit(7)
-        assert total(box, failing(""), Filter()) == 7
-        assert list(apply(box, failing(""), Filter())) == [3, 6, 7]
+        assert count_all(box, fail_with(""), Filter()) == 7
+        assert list(apply(box, fail_with(""), Filter())) == [3, 6, 7]
         assert statuses() == Counter({FAILED: 7})
 
     def test_it_stops_at_the_limit(self, box: Outbox) -> None:
         events = emit(7)
-        assert do(box, failing(""), limit=4) == 4
+        assert change_all(box, fail_with(""), limit=4) == 4
         assert [stored(event).status for event in events] == [FAILED] * 4 + [PENDING] * 3
 
     def test_it_can_be_interrupted_and_run_again(self, box: Outbox) -> None:
         emit(7)
-        work = apply(box, failing(""), Filter(), who="ada")
+        work = apply(box, fail_with(""), Filter(), who="ada")
         next(work)
         work.close()
         assert statuses() == Counter({FAILED: 3, PENDING: 4})
-        assert do(box, failing(""), who="ada") == 4
-        entries = audit.latest(box)
+        assert change_all(box, fail_with(""), who="ada") == 4
+        entries = audit.latest(box.dialect)
         assert [(entry.affected, entry.ended_at is None) for entry in entries] == [(4, False), (3, True)]
 
     def test_what_is_emitted_meanwhile_is_not_meant(self, box: Outbox) -> None:
         emit(4)
-        work = apply(box, failing(""), Filter())
+        work = apply(box, fail_with(""), Filter())
         next(work)
         late = emit_one()
         assert list(work) == [4]
@@ -219,7 +216,7 @@ class TestInBatches:
 
     def test_what_moves_on_meanwhile_is_left_alone(self, box: Outbox) -> None:
         emit(6)
-        work = apply(box, failing(""), Filter())
+        work = apply(box, fail_with(""), Filter())
         next(work)
         batch = claimed(box)
         assert set(work) == {3}
@@ -227,9 +224,9 @@ class TestInBatches:
 
     def test_a_rate_is_kept_by_small_batches_and_pauses(self, box: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
         slept: list[float] = []
-        monkeypatch.setattr("outbox.operations.actions.time.sleep", slept.append)
+        monkeypatch.setattr("outbox.operations.apply_action.time.sleep", slept.append)
         emit(5)
-        assert list(apply(box, failing(""), Filter(), per_second=2.5)) == [2, 4, 5]
+        assert list(apply(box, fail_with(""), Filter(), per_second=2.5)) == [2, 4, 5]
         assert len(slept) == 2
         assert all(0 < seconds <= 0.8 for seconds in slept)
 
@@ -237,7 +234,7 @@ class TestInBatches:
     def test_a_row_that_somebody_has_locked_is_passed_over(self, box: Outbox, postgres_url: str) -> None:
         first, second = emit(2)
         with locking(postgres_url, first.id), impatient(box):
-            assert do(box, failing("")) == 1
+            assert change_all(box, fail_with("")) == 1
         assert (stored(first).status, stored(second).status) == (PENDING, FAILED)
 
 
@@ -245,16 +242,16 @@ class TestTheAudit:
     def test_says_who_did_what_to_which_and_how_many(self, box: Outbox) -> None:
         emit(3, tenant_id="acme")
         emit(2)
-        do(box, failing("x"), Filter(tenant_id="acme"), who="ada")
-        (entry,) = audit.latest(box)
+        change_all(box, fail_with("x"), Filter(tenant_id="acme"), who="ada")
+        (entry,) = audit.latest(box.dialect)
         assert (entry.who, entry.action, entry.filters, entry.affected) == ("ada", "fail", {"tenant_id": "acme"}, 3)
         assert entry.at <= entry.ended_at
 
     def test_is_not_written_for_what_the_application_does_itself(self, box: Outbox) -> None:
         emit(1)
-        do(box, failing(""))
+        change_all(box, fail_with(""))
         outbox.retry_failed_events()
-        assert audit.latest(box) == []
+        assert audit.latest(box.dialect) == []
 
     def test_counts_what_was_undone_as_not_done(self, box: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
         """The number is written in the same transaction as the change."""
@@ -264,10 +261,10 @@ class TestTheAudit:
             raise RuntimeError("in the middle")
 
         monkeypatch.setattr(box.notifier, "notify_after_commit", fail_late)
-        do(box, failing(""))
+        change_all(box, fail_with(""))
         with pytest.raises(RuntimeError, match="in the middle"):
-            do(box, RETRY, who="ada")
-        (entry,) = audit.latest(box)
+            change_all(box, RETRY, who="ada")
+        (entry,) = audit.latest(box.dialect)
         assert (entry.affected, entry.ended_at, statuses()) == (0, None, Counter({FAILED: 2}))
 
     def test_is_forgotten_after_a_while(self, box: Outbox) -> None:
@@ -275,12 +272,12 @@ class TestTheAudit:
         from outbox.storage.records import Audit
 
         emit(1)
-        do(box, failing(""), who="ada")
+        change_all(box, fail_with(""), who="ada")
         retention.forget_records(box)
-        assert len(audit.latest(box)) == 1
+        assert len(audit.latest(box.dialect)) == 1
         Audit.update(at=LONG_AGO).execute(box.database)
         retention.forget_records(box)
-        assert audit.latest(box) == []
+        assert audit.latest(box.dialect) == []
 
 
 def test_the_workers_are_woken_once_for_each_batch_that_is_due_again(
@@ -288,7 +285,7 @@ def test_the_workers_are_woken_once_for_each_batch_that_is_due_again(
 ) -> None:
     rung: list[object] = []
     monkeypatch.setattr(box.notifier, "notify_after_commit", rung.append)
-    do(box, DELETE, Filter(event_type="nothing"))
-    do(box, replaying(box))
+    change_all(box, DELETE, Filter(event_type="nothing"))
+    change_all(box, REPLAY)
     assert len(rung) == 1
     let_pass(hours=1)

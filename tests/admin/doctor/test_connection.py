@@ -10,7 +10,7 @@ from playhouse.pool import PooledPostgresqlDatabase
 from outbox.admin.doctor.check import NOTE, OK
 from outbox.core import Outbox
 from outbox.settings import Settings
-from tests.doctor.consultation import advice_of, finding_of
+from tests.admin.doctor.findings import advice_of, finding_of
 from tests.table import on_postgres
 
 

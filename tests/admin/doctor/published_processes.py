@@ -12,7 +12,7 @@ from outbox.telemetry.process_reports import WORKER
 SETTINGS = {"queue": "outbox", "lease_seconds": 30.0, "max_run_seconds": 300.0}
 
 
-def appears(
+def publish_process(
     box: Outbox,
     kind: str = WORKER,
     *,
@@ -25,7 +25,7 @@ def appears(
 ) -> None:
     """A process was last seen, and was started, so many seconds ago, and told this."""
     with box.dialect.connection():
-        now = database_now(box)
+        now = database_now(box.dialect)
         Process.insert(
             id=str(uuid4()),
             kind=kind,
@@ -37,6 +37,6 @@ def appears(
         ).execute(box.database)
 
 
-def knows(**destinations: list[str] | None) -> dict[str, Any]:
-    """`knows(billing=["order.*"])`: handlers of these names, for these types."""
+def published_handlers(**destinations: list[str] | None) -> dict[str, Any]:
+    """`published_handlers(billing=["order.*"])`: handlers of these names, for these types."""
     return {name: {"kind": "Handler", "seconds": None, "events": events} for name, events in destinations.items()}

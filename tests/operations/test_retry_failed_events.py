@@ -10,7 +10,7 @@ import outbox
 from outbox import current_outbox
 from outbox.core import Outbox
 from outbox.notify.notifier import Notifier
-from outbox.operations import actions
+from outbox.operations import apply_action
 from outbox.storage.models import DELIVERED, FAILED, PENDING, SENDING, OutboxEvent
 from tests.table import (
     claimed,
@@ -158,7 +158,7 @@ class TestMany:
     def test_they_are_put_back_a_batch_at_a_time(
         self, broken: Outbox, monkeypatch: pytest.MonkeyPatch, limit: int | None, retried: int
     ) -> None:
-        monkeypatch.setattr(actions, "BATCH", 3)
+        monkeypatch.setattr(apply_action, "BATCH", 3)
         failed(broken, 7)
         assert broken.retry_failed_events(limit=limit) == retried
         assert statuses()[PENDING] == retried

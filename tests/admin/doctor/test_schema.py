@@ -6,13 +6,13 @@ import psycopg
 import pytest
 
 from outbox.admin.doctor.check import OK, PROBLEM, WARNING
-from outbox.admin.doctor.examine import examine
+from outbox.admin.doctor.run_checks import run_checks
 from outbox.admin.doctor.schema import _tables, _wanted
 from outbox.core import Outbox
 from outbox.settings import Settings
 from outbox.storage import schema
 from outbox.storage.connect import open_database
-from tests.doctor.consultation import advice_of, commands_in, finding_of, findings_of
+from tests.admin.doctor.findings import advice_of, commands_in, finding_of, findings_of
 from tests.table import emit, on_postgres
 
 
@@ -65,7 +65,7 @@ def test_a_table_that_is_missing_is_a_problem_and_what_needs_it_is_left_out(box:
     execute(box, f"DROP TABLE {table}")
     found = finding_of(box, "schema")
     assert (found.level, table in found.what) == (PROBLEM, True)
-    left_out = [each for each in examine(box) if each.what.startswith("Not looked at")]
+    left_out = [each for each in run_checks(box) if each.what.startswith("Not looked at")]
     assert [(each.check, "workers" in each.what) for each in left_out] == [("schema", True)]
 
 

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from outbox.admin.doctor.check import OK, PROBLEM, Finding
-from outbox.admin.doctor.examine import examine
+from outbox.admin.doctor.run_checks import run_checks
 from outbox.core import Outbox
 from outbox.dramatiq import sweep_check, wakeup
 from outbox.dramatiq.broker import broker_in_use
 from outbox.telemetry.process_reports import WORKER
+from tests.admin.doctor.published_processes import publish_process
 from tests.conftest import Configure
-from tests.doctor.crew import appears
 from tests.servers import Redis, wait_until
 
 
@@ -23,7 +23,7 @@ def box(configure: Configure, redis_server: Redis) -> Outbox:
 
 
 def findings(box: Outbox) -> list[Finding]:
-    return examine(box, checks=[sweep_check.SWEEP])
+    return run_checks(box, checks=[sweep_check.SWEEP])
 
 
 def waiting(box: Outbox) -> int:
@@ -40,7 +40,7 @@ def test_that_no_worker_takes_is_a_problem_and_says_what_may_differ(
     box: Outbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sweep_check, "ANSWER_SECONDS", 0.1)
-    appears(box, WORKER)
+    publish_process(box, WORKER)
     (found,) = findings(box)
     assert found.level == PROBLEM
     assert "no worker took it" in found.what
@@ -50,7 +50,7 @@ def test_that_no_worker_takes_is_a_problem_and_says_what_may_differ(
 
 def test_that_can_not_be_sent_is_a_problem_without_the_password(configure: Configure) -> None:
     box = configure(redis_url="redis://:hush@127.0.0.1:1/0")
-    appears(box, WORKER)
+    publish_process(box, WORKER)
     (found,) = findings(box)
     assert found.level == PROBLEM
     assert "Could not send a sweep" in found.what
@@ -58,7 +58,7 @@ def test_that_can_not_be_sent_is_a_problem_without_the_password(configure: Confi
 
 
 def test_that_a_worker_takes_is_well(box: Outbox) -> None:
-    appears(box, WORKER)
+    publish_process(box, WORKER)
     broker = broker_in_use(box.settings)
 
     def work() -> None:

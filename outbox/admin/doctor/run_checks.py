@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from outbox.admin.doctor import (
-    agreement,
     backlog,
     connection,
     database,
+    fleet_consistency,
     handlers,
     postgres,
     processes,
@@ -64,10 +64,10 @@ CHECKS = (
     Check("pool", processes.pool, TABLES),
     Check("hosts", processes.hosts, TABLES, only_on="sqlite"),
     Check("deadlines", settings.deadlines, TABLES),
-    Check("destinations", agreement.destinations, TABLES),
-    Check("recorded", agreement.recorded, TABLES),
-    Check("versions", agreement.versions, TABLES),
-    Check("agreement", agreement.settings, TABLES),
+    Check("destinations", fleet_consistency.destinations, TABLES),
+    Check("recorded", fleet_consistency.recorded, TABLES),
+    Check("versions", fleet_consistency.versions, TABLES),
+    Check("agreement", fleet_consistency.settings, TABLES),
     Check("handlers", handlers.missing, TABLES),
     Check("leases", backlog.leases, TABLES),
     Check("backlog", backlog.growing, TABLES),
@@ -76,7 +76,7 @@ CHECKS = (
 )
 
 
-def examine(
+def run_checks(
     box: Outbox,
     *,
     thorough: bool = False,

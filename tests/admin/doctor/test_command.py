@@ -24,16 +24,16 @@ from outbox.admin.doctor.check import (
     problem,
     warning,
 )
-from outbox.admin.doctor.examine import CHECKS, examine, secrets_of, worst
+from outbox.admin.doctor.run_checks import CHECKS, run_checks, secrets_of, worst
 from outbox.cli import cli
 from outbox.cli.doctor import EXIT_CODES, as_text
 from outbox.core import Outbox
 from outbox.settings import Settings
 from outbox.telemetry.process_reports import UP
 from outbox.webhooks.redaction import HIDDEN
+from tests.admin.doctor.findings import finding_of
+from tests.admin.doctor.published_processes import publish_process
 from tests.conftest import Configure
-from tests.doctor.consultation import finding_of
-from tests.doctor.crew import appears
 from tests.processes import MakeStage
 from tests.program import BIN, run
 from tests.servers import RedisServer, free_port
@@ -55,7 +55,7 @@ def run_here(*arguments: str) -> Result:
 @pytest.fixture
 def healthy(configure: Configure) -> Outbox:
     box = configure(publish_seconds=10)
-    appears(box, UP)
+    publish_process(box, UP)
     return box
 
 
@@ -157,7 +157,7 @@ def test_a_check_that_breaks_down_is_a_finding_and_the_others_go_on(box: Outbox)
         raise ZeroDivisionError("of all\nthings")
 
     checks = [Check("broken", breaks), Check("needing", breaks, ("broken",)), CHECKS[1]]
-    found = examine(box, checks=checks)
+    found = run_checks(box, checks=checks)
     assert [(each.check, each.level) for each in found] == [
         ("broken", OK),
         ("broken", PROBLEM),
@@ -188,7 +188,7 @@ def test_nothing_secret_is_told_whatever_an_error_repeats() -> None:
         yield problem(repr({name: getattr(settings, name) for name in Settings.__slots__}), " ".join(secrets_of(box)))
         raise RuntimeError(" ".join(secrets_of(box)))
 
-    told = repr(examine(box, checks=[*CHECKS, Check("telling", tells)]))
+    told = repr(run_checks(box, checks=[*CHECKS, Check("telling", tells)]))
     assert HIDDEN in told
     assert [secret for secret in secrets if secret in told] == []
 

@@ -7,9 +7,9 @@ from outbox.admin.doctor.check import NOTE, OK, PROBLEM, WARNING
 from outbox.core import Outbox
 from outbox.storage.records import Process
 from outbox.telemetry.process_reports import APPLICATION, SCHEDULER, UP, WORKER
+from tests.admin.doctor.findings import advice_of, finding_of, findings_of
+from tests.admin.doctor.published_processes import publish_process, published_handlers
 from tests.conftest import Configure
-from tests.doctor.consultation import advice_of, finding_of, findings_of
-from tests.doctor.crew import appears, knows
 from tests.table import another
 
 
@@ -29,23 +29,23 @@ def test_nobody_at_work_is_a_problem(box: Outbox) -> None:
 
 
 def test_an_application_is_neither(box: Outbox) -> None:
-    appears(box, APPLICATION)
+    publish_process(box, APPLICATION)
     assert [finding_of(box, each).level for each in ("workers", "scheduler")] == [PROBLEM] * 2
 
 
 def test_a_worker_and_a_scheduler_are_named(box: Outbox) -> None:
-    appears(box, WORKER, host="alpha", pid=7)
-    appears(box, SCHEDULER, host="beta", pid=8)
+    publish_process(box, WORKER, host="alpha", pid=7)
+    publish_process(box, SCHEDULER, host="beta", pid=8)
     found = [finding_of(box, each) for each in ("workers", "scheduler")]
     assert [each.level for each in found] == [OK, OK]
     assert ("alpha:7" in found[0].what, "beta:8" in found[1].what) == (True, True)
 
 
 def test_a_worker_that_can_not_reach_its_broker_is_a_problem_that_names_it_and_the_error(box: Outbox) -> None:
-    appears(box, WORKER, host="alpha", pid=7)
+    publish_process(box, WORKER, host="alpha", pid=7)
     assert finding_of(box, "broker").level == OK
-    appears(box, WORKER, host="beta", pid=8, broker_error="ConnectionError: refused")
-    appears(box, WORKER, host="gamma", pid=9, seen=600, broker_error="ConnectionError: long ago")
+    publish_process(box, WORKER, host="beta", pid=8, broker_error="ConnectionError: refused")
+    publish_process(box, WORKER, host="gamma", pid=9, seen=600, broker_error="ConnectionError: long ago")
     (found,) = findings_of(box, "broker")
     assert found.level == PROBLEM
     assert "beta:8" in found.what
@@ -71,7 +71,7 @@ def test_who_delivers_inline_needs_no_worker_to_begin_with(configure: Configure)
 
 @pytest.mark.parametrize(("seen", "level"), [(25, OK), (60, WARNING)])
 def test_a_process_that_falls_silent_is_named(box: Outbox, seen: float, level: str) -> None:
-    appears(box, WORKER, host="gamma", pid=9, seen=seen, started=1000)
+    publish_process(box, WORKER, host="gamma", pid=9, seen=seen, started=1000)
     found = finding_of(box, "silent")
     assert found.level == level
     if level == WARNING:
@@ -81,18 +81,18 @@ def test_a_process_that_falls_silent_is_named(box: Outbox, seen: float, level: s
 
 
 def test_one_that_was_replaced_since_is_not_mourned(box: Outbox) -> None:
-    appears(box, WORKER, pid=9, seen=600, started=1000)
-    appears(box, WORKER, pid=10, started=900)  # was there all the time
+    publish_process(box, WORKER, pid=9, seen=600, started=1000)
+    publish_process(box, WORKER, pid=10, started=900)  # was there all the time
     assert finding_of(box, "silent").level == WARNING
-    appears(box, WORKER, pid=11, started=300)
+    publish_process(box, WORKER, pid=11, started=300)
     assert finding_of(box, "silent").level == OK
 
 
 @pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 def test_sqlite_on_several_hosts_is_a_problem(box: Outbox) -> None:
-    appears(box, WORKER, host="alpha")
+    publish_process(box, WORKER, host="alpha")
     assert finding_of(box, "hosts").level == OK
-    appears(box, APPLICATION, host="beta")
+    publish_process(box, APPLICATION, host="beta")
     found = finding_of(box, "hosts")
     assert (found.level, "alpha, beta" in found.what) == (PROBLEM, True)
 
@@ -104,7 +104,7 @@ def test_sqlite_on_several_hosts_is_a_problem(box: Outbox) -> None:
 def test_calls_that_have_not_returned_are_told_with_their_destination_and_process(
     box: Outbox, *, all_places: bool, level: str
 ) -> None:
-    appears(box, pid=7, stuck={"billing": {"calls": 2, "seconds": 720.0, "all_places": all_places}})
+    publish_process(box, pid=7, stuck={"billing": {"calls": 2, "seconds": 720.0, "all_places": all_places}})
     found = finding_of(box, "calls")
     assert found.level == level
     assert "2 calls of billing on alpha:7 have not returned for 12 min" in found.what
@@ -114,24 +114,24 @@ def test_calls_that_have_not_returned_are_told_with_their_destination_and_proces
 
 def test_a_process_whose_drains_fail_is_told_with_the_error(box: Outbox) -> None:
     failures = {"in_a_row": 3, "seconds": 60.0, "error": "MaxConnectionsExceeded: Exceeded maximum connections."}
-    appears(box, pid=7, drain_failures=failures | {"in_a_row": 2})
+    publish_process(box, pid=7, drain_failures=failures | {"in_a_row": 2})
     assert finding_of(box, "drains").level == OK
-    appears(box, pid=8, drain_failures=failures)
+    publish_process(box, pid=8, drain_failures=failures)
     found = finding_of(box, "drains")
     assert (found.level, "alpha:8" in found.what, "MaxConnectionsExceeded" in found.what) == (PROBLEM, True, True)
 
 
 def test_a_pool_that_is_too_small_is_a_warning_with_the_number_to_set(box: Outbox) -> None:
-    appears(box, pid=7, pool={"size": 33, "wanted": 33})
+    publish_process(box, pid=7, pool={"size": 33, "wanted": 33})
     assert finding_of(box, "pool").level == OK
-    appears(box, pid=8, pool={"size": 20, "wanted": 33})
+    publish_process(box, pid=8, pool={"size": 20, "wanted": 33})
     found = finding_of(box, "pool")
     assert (found.level, "alpha:8 has 20" in found.what) == (WARNING, True)
     assert "max_connections=33" in advice_of(found)
 
 
 def test_a_process_that_says_nothing_about_these_is_fine(box: Outbox) -> None:
-    appears(box, pool=None)
+    publish_process(box, pool=None)
     box.reporter.kind = WORKER
     box.reporter.report_now()
     assert {finding_of(box, each).level for each in ("calls", "drains", "pool")} == {OK}
@@ -142,14 +142,14 @@ def test_a_process_that_says_nothing_about_these_is_fine(box: Outbox) -> None:
 
 def test_workers_that_know_the_same_destinations_are_fine(box: Outbox) -> None:
     for pid in (1, 2):
-        appears(box, pid=pid, destinations=knows(billing=["order.*"], mail=["*"]))
-    appears(box, SCHEDULER, pid=3, destinations={})  # delivers nothing
+        publish_process(box, pid=pid, destinations=published_handlers(billing=["order.*"], mail=["*"]))
+    publish_process(box, SCHEDULER, pid=3, destinations={})  # delivers nothing
     assert finding_of(box, "destinations").level == OK
 
 
 def test_a_worker_that_lacks_a_destination_is_a_problem_that_names_it_and_who_has_it(box: Outbox) -> None:
-    appears(box, pid=1, destinations=knows(billing=["order.*"], mail=["*"]))
-    appears(box, pid=2, destinations=knows(mail=["*"]))
+    publish_process(box, pid=1, destinations=published_handlers(billing=["order.*"], mail=["*"]))
+    publish_process(box, pid=2, destinations=published_handlers(mail=["*"]))
     (found,) = findings_of(box, "destinations")
     assert found.level == PROBLEM
     assert "alpha:2 does not know billing, which alpha:1 knows" in found.what
@@ -157,17 +157,17 @@ def test_a_worker_that_lacks_a_destination_is_a_problem_that_names_it_and_who_ha
 
 
 def test_one_that_is_silent_is_not_asked(box: Outbox) -> None:
-    appears(box, pid=1, destinations=knows(mail=["*"]))
-    appears(box, pid=2, seen=600, destinations={})
+    publish_process(box, pid=1, destinations=published_handlers(mail=["*"]))
+    publish_process(box, pid=2, seen=600, destinations={})
     assert finding_of(box, "destinations").level == OK
 
 
 @pytest.mark.parametrize(
-    "other", [knows(mail=["order.*"]), {"mail": {"kind": "Webhook", "seconds": 20, "events": ["*"]}}]
+    "other", [published_handlers(mail=["order.*"]), {"mail": {"kind": "Webhook", "seconds": 20, "events": ["*"]}}]
 )
 def test_a_name_that_means_different_things_is_a_problem(box: Outbox, other: dict[str, object]) -> None:
-    appears(box, pid=1, destinations=knows(mail=["*"]))
-    appears(box, pid=2, destinations=other)
+    publish_process(box, pid=1, destinations=published_handlers(mail=["*"]))
+    publish_process(box, pid=2, destinations=other)
     found = finding_of(box, "destinations")
     assert (found.level, "different things by the destination mail" in found.what) == (PROBLEM, True)
 
@@ -182,25 +182,25 @@ def test_what_a_worker_publishes_agrees_with_what_is_registered_here(box: Outbox
 
 def test_what_this_command_was_not_told_of_is_a_warning(box: Outbox) -> None:
     outbox.handler("*", name="mail")(lambda event: None)
-    appears(box, pid=1, destinations=knows(mail=["*"], billing=["order.*"]))
+    publish_process(box, pid=1, destinations=published_handlers(mail=["*"], billing=["order.*"]))
     found = finding_of(box, "destinations")
     assert (found.level, "this command does not know billing" in found.what) == (WARNING, True)
     assert "outbox doctor -m" in advice_of(found)
 
 
 def test_several_versions_at_work_are_a_warning(box: Outbox) -> None:
-    appears(box, pid=1)
+    publish_process(box, pid=1)
     assert finding_of(box, "versions").level == OK
-    appears(box, pid=2, version="0.0.9")
+    publish_process(box, pid=2, version="0.0.9")
     found = finding_of(box, "versions")
     assert (found.level, "0.0.9 (alpha:2)" in found.what) == (WARNING, True)
 
 
 @pytest.mark.parametrize("kind", [WORKER, SCHEDULER])
 def test_settings_that_differ_are_a_warning(box: Outbox, kind: str) -> None:
-    appears(box, pid=1)
+    publish_process(box, pid=1)
     assert finding_of(box, "agreement").level == OK
-    appears(box, kind, pid=2, settings={"lease_seconds": 7.0})
+    publish_process(box, kind, pid=2, settings={"lease_seconds": 7.0})
     found = finding_of(box, "agreement")
     assert (found.level, "OUTBOX_LEASE_SECONDS is not the same" in found.what) == (WARNING, True)
     assert "7.0 (alpha:2)" in found.what
@@ -215,7 +215,7 @@ def test_settings_of_this_command_that_differ_from_the_workers_are_a_warning(con
 
 
 def test_details_of_another_release_are_no_trouble(box: Outbox) -> None:
-    appears(box)
+    publish_process(box)
     with box.dialect.connection():
         Process.update(details={}).execute(box.database)
     levels = {finding_of(box, each).level for each in ("workers", "destinations", "agreement", "handlers", "deadlines")}

@@ -13,7 +13,7 @@ import pytest
 import outbox
 from outbox.admin.doctor import check as doctor
 from outbox.admin.doctor.check import NOTE, OK, note, ok
-from outbox.admin.doctor.examine import CHECKS
+from outbox.admin.doctor.run_checks import CHECKS
 from outbox.cli import cli
 from outbox.dramatiq.sweep_check import SWEEP
 from outbox.settings import PREFIX, Settings
@@ -84,7 +84,7 @@ def test_nothing_else_is_documented() -> None:
 
 
 def test_every_setting_that_is_looked_at_has_a_row() -> None:
-    from tests.doctor.test_settings import UNSAFE
+    from tests.admin.doctor.test_settings import UNSAFE
 
     for variable in {variable for variable, _, _ in UNSAFE}:
         assert f"`{variable}`" in PAGE.read_text() or variable == "OUTBOX_MAX_PAYLOAD_BYTES"

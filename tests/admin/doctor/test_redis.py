@@ -10,8 +10,8 @@ import outbox
 from outbox import current_outbox
 from outbox.admin.doctor.check import NOTE, OK, PROBLEM, WARNING
 from outbox.core import Outbox
+from tests.admin.doctor.findings import advice_of, commands_in, finding_of
 from tests.conftest import Configure
-from tests.doctor.consultation import advice_of, commands_in, finding_of
 from tests.servers import RedisServer, free_port
 from tests.table import becomes_true
 

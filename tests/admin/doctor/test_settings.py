@@ -9,9 +9,9 @@ from outbox.admin.doctor.check import NOTE, OK, PROBLEM, WARNING
 from outbox.admin.doctor.settings import retries_hours
 from outbox.core import Outbox
 from outbox.settings import Settings
+from tests.admin.doctor.findings import advice_of, finding_of, findings_of
+from tests.admin.doctor.published_processes import publish_process
 from tests.conftest import Configure
-from tests.doctor.consultation import advice_of, finding_of, findings_of
-from tests.doctor.crew import appears
 
 once = pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 DEFAULTS: dict[str, Any] = {"publish_seconds": 10}
@@ -105,9 +105,9 @@ def test_a_destination_that_may_take_longer_than_a_lease_lasts_is_a_problem(conf
 
 def test_one_that_only_a_worker_knows_is_measured_by_that_workers_settings(box: Outbox) -> None:
     slow = {"slow": {"kind": "Webhook", "seconds": 100.0, "events": ["*"]}}
-    appears(box, destinations=slow)
+    publish_process(box, destinations=slow)
     assert finding_of(box, "deadlines").level == OK
-    appears(box, pid=2, destinations=slow, settings={"max_run_seconds": 90.0})
-    appears(box, pid=3, destinations=slow)
+    publish_process(box, pid=2, destinations=slow, settings={"max_run_seconds": 90.0})
+    publish_process(box, pid=3, destinations=slow)
     found = finding_of(box, "deadlines")
     assert (found.level, "OUTBOX_MAX_RUN_SECONDS (90)" in found.what) == (PROBLEM, True)

@@ -7,8 +7,8 @@ from outbox import current_outbox
 from outbox.admin.doctor.check import NOTE, OK, PROBLEM
 from outbox.core import Outbox
 from outbox.telemetry.process_reports import WORKER
-from tests.doctor.consultation import advice_of, finding_of, findings_of
-from tests.doctor.crew import appears, knows
+from tests.admin.doctor.findings import advice_of, finding_of, findings_of
+from tests.admin.doctor.published_processes import publish_process, published_handlers
 from tests.table import emit, let_pass
 
 
@@ -25,7 +25,7 @@ def test_where_nobody_has_told_what_it_wants_that_is_a_note(box: Outbox) -> None
 def test_a_type_that_no_worker_wants_is_a_problem(box: Outbox) -> None:
     emit(3, "order.placed")
     emit(2, "user.created")
-    appears(box, destinations=knows(billing=["order.*"]))
+    publish_process(box, destinations=published_handlers(billing=["order.*"]))
     (found,) = findings_of(box, "handlers")
     assert found.level == PROBLEM
     assert "2 events of the type 'user.created'" in found.what
@@ -35,14 +35,14 @@ def test_a_type_that_no_worker_wants_is_a_problem(box: Outbox) -> None:
 def test_one_that_is_wanted_anywhere_is_fine(box: Outbox) -> None:
     emit(1, "order.placed")
     emit(1, "user.created")
-    appears(box, pid=1, destinations=knows(billing=["order.*"]))
-    appears(box, pid=2, destinations=knows(mail=["user.created"]))
+    publish_process(box, pid=1, destinations=published_handlers(billing=["order.*"]))
+    publish_process(box, pid=2, destinations=published_handlers(mail=["user.created"]))
     assert finding_of(box, "handlers").level == OK
 
 
 def test_a_destination_that_does_not_say_what_it_wants_may_want_anything(box: Outbox) -> None:
     emit(1)
-    appears(box, destinations=knows(own=None))
+    publish_process(box, destinations=published_handlers(own=None))
     assert finding_of(box, "handlers").level == OK
 
 

@@ -10,11 +10,11 @@ from psycopg.sql import SQL, Identifier
 
 from outbox.admin.doctor import database
 from outbox.admin.doctor.check import OK, PROBLEM, WARNING
-from outbox.admin.doctor.examine import examine
+from outbox.admin.doctor.run_checks import run_checks
 from outbox.core import Outbox
 from outbox.settings import Settings
 from outbox.storage.connect import open_database
-from tests.doctor.consultation import advice_of, finding_of, findings_of
+from tests.admin.doctor.findings import advice_of, finding_of, findings_of
 from tests.servers import PostgresServer, free_port
 from tests.table import on_postgres
 
@@ -27,7 +27,7 @@ def test_a_database_that_answers_is_named_with_its_version(box: Outbox) -> None:
 
 def test_one_that_is_not_there_is_a_problem_and_keeps_nobody_from_looking_at_the_rest() -> None:
     url = f"postgresql://app:hidden-word@127.0.0.1:{free_port()}/none"
-    found = examine(Outbox(Settings(database_url=url, dispatch="off")))
+    found = run_checks(Outbox(Settings(database_url=url, dispatch="off")))
     by_check = {each.check: each for each in reversed(found)}
     assert by_check["database"].level == PROBLEM
     assert "OUTBOX_DATABASE_URL" in advice_of(by_check["database"])
@@ -38,7 +38,7 @@ def test_one_that_is_not_there_is_a_problem_and_keeps_nobody_from_looking_at_the
 
 def test_one_that_refuses_the_password_is_a_problem_that_does_not_tell_it(postgres_url: str) -> None:
     url = postgres_url.replace("p%40ss", "wrong-word")
-    found = examine(Outbox(Settings(database_url=url, dispatch="off")))
+    found = run_checks(Outbox(Settings(database_url=url, dispatch="off")))
     assert next(each for each in found if each.check == "database").level == PROBLEM
     assert "wrong-word" not in repr(found)
 
