@@ -45,7 +45,7 @@ from outbox.storage.models import OutboxEvent
 from outbox.storage.peewee_database import behind_proxy, is_private_to_a_thread
 from outbox.telemetry.counters import Counters
 from outbox.telemetry.process_reports import ProcessReporter
-from outbox.throttle.gates import Gates
+from outbox.throttle.throttles import Throttles
 
 logger = logging.getLogger("outbox")
 
@@ -84,7 +84,7 @@ class Outbox:
         self.drain_limit = DrainLimit(self.settings.drains)
         self.leases = LeaseKeeper(self)
         self.quarantine = Quarantine(search_every=self.settings.lease_seconds)
-        self.gates = Gates(self.settings)
+        self.throttles = Throttles(self.settings)
         self.drain_failures = DrainFailures(self.counters)
         self.notifier = self._make_notifier()
         self.reporter = ProcessReporter(self)

@@ -29,14 +29,14 @@ from outbox.storage.progress import ProgressEntry, delivered
 from outbox.telemetry import tracing
 from outbox.telemetry.counters import Labels
 from outbox.throttle.delivery_mode import DeliveryMode
-from outbox.throttle.gates import Permit
+from outbox.throttle.destination_throttle import Admission
 
 if TYPE_CHECKING:
     from outbox.core import Outbox
 
 logger = logging.getLogger("outbox")
 
-# Nobody is asked to wait longer than this for a destination that is left alone: it may be back before.
+# No event is put off for longer than this because a circuit breaker is open: the destination may be back before.
 LEFT_ALONE_SECONDS = 600.0
 # Whoever settles for itself does so this often, not event by event.
 SETTLE_SECONDS = 0.1
@@ -74,27 +74,27 @@ class Share:
 
     def run(self, mode: DeliveryMode) -> None:
         """Deliver what the gate lets through."""
-        permit = self._box.gates.of(self._destination).enter(len(self.deliveries), mode=mode, on_wait=self._wait)
+        admission = self._box.throttles.of(self._destination).admit(len(self.deliveries), mode=mode, on_wait=self._wait)
         self.waits = False
         self._answered = 0
         self._answered_at = started_at = time.monotonic()
         try:
-            self._put_off(self.deliveries[permit.events :], permit)
-            if permit.events:
-                self._deliver(permit)
+            self._put_off(self.deliveries[admission.events :], admission)
+            if admission.events:
+                self._deliver(admission)
         finally:
-            permit.leave(self._answered, self._answered_at - started_at)
+            admission.finish(self._answered, self._answered_at - started_at)
             self._count()
 
-    def _deliver(self, permit: Permit) -> None:
-        events = self._events(permit)
+    def _deliver(self, admission: Admission) -> None:
+        events = self._events(admission)
         unanswered: Outcome = Retry("the destination returned no outcome")
-        heard_by: Permit | None = permit
+        heard_by: Admission | None = admission
         try:
-            for event, outcome in self._destination.deliver(events, self._lease(permit)):
+            for event, outcome in self._destination.deliver(events, self._lease(admission)):
                 crash_points.point(crash_points.AFTER_SEND)
                 delivery, begun_at = self._taken(event)
-                self._record(delivery, begun_at, self._checked(outcome), permit)
+                self._record(delivery, begun_at, self._checked(outcome), admission)
                 del self._begun[event.position]
             if not self._asked:
                 unanswered = Unavailable("the destination took none of its events")
@@ -201,12 +201,12 @@ class Share:
 
     # One event after another
 
-    def _events(self, permit: Permit) -> Iterator[Event]:
+    def _events(self, admission: Admission) -> Iterator[Event]:
         """The events that may go, each begun when it is asked for, until time is up."""
         self._asked = True
-        for number, delivery in enumerate(self.deliveries[: permit.events]):
-            if permit.withdrawn:
-                self._put_off(self.deliveries[number : permit.events], permit)
+        for number, delivery in enumerate(self.deliveries[: admission.events]):
+            if admission.is_withdrawn:
+                self._put_off(self.deliveries[number : admission.events], admission)
                 return
             if self._box.stopping.is_set() or not self._batch.begin(delivery, self.name):
                 continue
@@ -219,9 +219,9 @@ class Share:
                 self._traced[event.position] = event
             yield event
 
-    def _lease(self, permit: Permit) -> Lease:
+    def _lease(self, admission: Admission) -> Lease:
         ends_at = self._batch.started_at + self._box.settings.max_run_seconds
-        return Lease(ends_at, permit.at_once, self._batch.clock, self._wait_for_connection)
+        return Lease(ends_at, admission.at_once, self._batch.clock, self._wait_for_connection)
 
     def _checked(self, outcome: Outcome) -> Outcome:
         """A handler that leaves its transaction open would take our settling along when it is lost."""
@@ -230,7 +230,7 @@ class Share:
         self._box.dialect.discard_connection()
         return Retry("a transaction was left open; it was rolled back")
 
-    def _record(self, delivery: Delivery, begun_at: float, outcome: Outcome, permit: Permit | None) -> None:
+    def _record(self, delivery: Delivery, begun_at: float, outcome: Outcome, admission: Admission | None) -> None:
         entry = delivery.progress[self.name]
         if isinstance(outcome, Delivered):
             reached = delivered(entry.attempts + 1)
@@ -239,7 +239,7 @@ class Share:
             reached = retry.after(entry, outcome, now, delivery.event.max_attempts, self._box.settings)
         self._batch.answer(delivery, self.name, reached)
         answered_at = time.monotonic()
-        if permit is not None:  # how long a call went on until it was interrupted says nothing about the destination
+        if admission is not None:  # how long a call went on until it was interrupted says nothing about the destination
             self._answered += 1
             self._answered_at = answered_at
         self._outcomes.append(type(outcome))
@@ -247,8 +247,8 @@ class Share:
         if self._traced:
             tracing.end(self._traced.pop(delivery.event.position), outcome)
         starved, self._starved = self._starved, False
-        if permit is not None and not starved:  # for want of a connection the destination was not even tried
-            permit.note(outcome)
+        if admission is not None and not starved:  # for want of a connection the destination was not even tried
+            admission.record_outcome(outcome)
         if self._left_behind and time.monotonic() - self._settled_at >= SETTLE_SECONDS:
             self._settled_at = time.monotonic()
             settle(self._box, self._batch)
@@ -266,21 +266,21 @@ class Share:
 
     # What may not go now
 
-    def _put_off(self, deliveries: Sequence[Delivery], permit: Permit) -> None:
+    def _put_off(self, deliveries: Sequence[Delivery], admission: Admission) -> None:
         """Until the destination is tried again, or until their turn."""
         now = self._batch.clock.now()
-        left_alone = permit.answer.open or permit.withdrawn
+        left_alone = admission.decision.breaker_open or admission.is_withdrawn
         for number, delivery in enumerate(deliveries):
             entry = delivery.progress[self.name]
             if left_alone:
-                later = retry.after(entry, self._unreached(entry, permit), now, 0, self._box.settings)
+                later = retry.after(entry, self._unreached(entry, admission), now, 0, self._box.settings)
             else:
-                later = entry.postponed(now + timedelta(seconds=permit.answer.turn(number)))
+                later = entry.postponed(now + timedelta(seconds=admission.decision.delay_seconds(number)))
             self._batch.put_off(delivery, self.name, later)
 
-    def _unreached(self, entry: ProgressEntry, permit: Permit) -> Unavailable:
+    def _unreached(self, entry: ProgressEntry, admission: Admission) -> Unavailable:
         usual = min(retry.backoff(entry.waits + 1, self._box.settings), timedelta(seconds=LEFT_ALONE_SECONDS))
-        at_least = timedelta(seconds=permit.answer.wait)
+        at_least = timedelta(seconds=admission.decision.wait_seconds)
         return Unavailable(
-            "not tried: it could not be reached, and is left alone for a while", not_before=max(usual, at_least)
+            "not tried: its circuit breaker is open, since it could not be reached", not_before=max(usual, at_least)
         )

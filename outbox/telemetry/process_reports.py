@@ -33,7 +33,7 @@ from outbox.storage.connection_errors import CONNECTION_ERRORS
 from outbox.storage.private_connection import can_have_one, private_connection
 from outbox.telemetry.counters import Labels, Series
 from outbox.text import clean_json, clean_label
-from outbox.throttle.gates import Gates
+from outbox.throttle.throttles import Throttles
 from outbox.version import __version__
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class ProcessReporter:
         self._dialect = box.dialect
         self._counters = box.counters
         self._registry = box.registry
-        self._gates = box.gates
+        self._throttles = box.throttles
         self._drain_failures = box.drain_failures
         # Set when a worker starts.
         self.pool_size: PoolSize | None = None
@@ -147,7 +147,7 @@ class ProcessReporter:
 
     def _report(self, kind: str | None) -> None:
         who = (self.id, APPLICATION if kind is None else kind, socket.gethostname()[:255], os.getpid())
-        details = details_of(self._settings, self._registry, self._gates)  # asks Redis: not in a transaction
+        details = details_of(self._settings, self._registry, self._throttles)  # asks Redis: not in a transaction
         details["drain_failures"] = self._drain_failures.report()
         details["pool"] = None if self.pool_size is None else self.pool_size.to_json()
         if self.broker_error is not None:
@@ -203,15 +203,15 @@ class ProcessReporter:
         return True
 
 
-def details_of(settings: Settings, registry: Registry, gates: Gates) -> dict[str, Any]:
+def details_of(settings: Settings, registry: Registry, throttles: Throttles) -> dict[str, Any]:
     """What a process knows that others may want to compare."""
-    stuck = gates.stuck()
+    stuck = throttles.stuck()
     return {
         "version": __version__,
         "destinations": {name: description(each) for name, each in registry.destinations.items()},
         "ignored": [pattern.text for pattern in registry._ignored],
         "publish_seconds": settings.publish_seconds,
-        "breakers": gates.report(),
+        "breakers": throttles.breakers(),
         "stuck": stuck,
         "ready": not any(each["all_places"] for each in stuck.values()),
         "settings": {name: getattr(settings, name) for name in ("queue", "lease_seconds", "max_run_seconds")},

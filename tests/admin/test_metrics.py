@@ -161,7 +161,7 @@ def test_destinations_are_known_before_they_are_used_and_breakers_as_long_as_a_w
     outbox.handler("*", name="h")(lambda event: None)
     box.reporter.kind = WORKER
     open_one = {"h": {"open": True, "trips": 1, "seconds": 5.0, "error": "away"}}
-    with mock.patch.object(box.gates, "report", return_value=open_one):
+    with mock.patch.object(box.throttles, "breakers", return_value=open_one):
         box.reporter.report_now()
     assert value(box, "outbox_outcomes_total", destination="h", outcome="delivered") == 0
     assert value(box, "outbox_send_seconds_count", destination="h") == 0

@@ -14,7 +14,7 @@ from outbox.core import Outbox
 from outbox.destinations.outcome import Delivered, Failed, Outcome, Retry
 from outbox.events.event import Event
 from outbox.storage.models import DELIVERED, FAILED, PENDING
-from outbox.throttle import gate
+from outbox.throttle.destination_throttle import DestinationThrottle
 from tests.conftest import Configure, Note
 from tests.table import (
     at_work,
@@ -354,7 +354,7 @@ def test_a_call_that_was_interrupted_says_nothing_about_how_fast_its_destination
 ) -> None:
     """The next events would wait for turns as far apart as the call was long."""
     measured: list[int] = []
-    monkeypatch.setattr(gate.Gate, "took", lambda _gate, events, *_: measured.append(events))
+    monkeypatch.setattr(DestinationThrottle, "measure_speed", lambda _throttle, events, *_: measured.append(events))
     calls: list[str] = []
 
     @outbox.handler("*", name="moody")

@@ -104,7 +104,7 @@ def test_after_some_seconds_the_event_is_put_off_at_no_cost_and_the_destination_
     for row in map(stored, events):
         assert row.progress["modest"].get("attempts", 0) == 0
         assert "raise its max_connections" in row.progress["modest"]["error"]
-    assert box.gates.report() == {}
+    assert box.throttles.breakers() == {}
 
 
 def test_a_pool_of_the_handlers_own_costs_no_attempt_either(box: Outbox) -> None:

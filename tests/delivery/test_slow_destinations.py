@@ -26,8 +26,7 @@ from outbox.events.event import Event
 from outbox.notify.notifier import Notifier
 from outbox.storage import timestamp
 from outbox.storage.models import DELIVERED, FAILED, PENDING, SENDING, OutboxEvent
-from outbox.throttle import gate
-from outbox.throttle import state as states
+from outbox.throttle import circuit_breaker, concurrency_limit, destination_throttle
 from outbox.throttle.delivery_mode import DeliveryMode
 from tests.conftest import Configure
 from tests.delivery.test_lease import sees_leases
@@ -92,10 +91,10 @@ class Pair:
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers and gates that wait for as long as it takes."""
+    """Workers and throttles that wait for as long as it takes."""
     monkeypatch.setattr(sys.modules[dispatch.__module__], "MOMENT_SECONDS", PATIENCE_SECONDS)
-    monkeypatch.setattr(gate, "PATIENCE_SECONDS", PATIENCE_SECONDS)
-    monkeypatch.setattr(states, "LEAST_WAIT", PATIENCE_SECONDS)
+    monkeypatch.setattr(destination_throttle, "PATIENCE_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr(concurrency_limit, "LEAST_WAIT", PATIENCE_SECONDS)
 
 
 def slice_ends(given_back: OutboxEvent) -> None:
@@ -186,25 +185,25 @@ class TestWhatTakesLong:
     def test_waits_for_a_place_while_others_go_on(self, box: Outbox, patient: None) -> None:
         outbox.handler("order.*", name="one", concurrency=1)(lambda _: None)
         outbox.handler("parcel.*", name="another")(lambda _: None)
-        place = box.gates.of(box.registry.destinations["one"]).enter(1, mode=DeliveryMode.DRAIN)
+        place = box.throttles.of(box.registry.destinations["one"]).admit(1, mode=DeliveryMode.DRAIN)
         event, other = emit_one(), emit_one("parcel.sent")
         box.drain()
         assert (stored(event).status, stored(other).status) == (SENDING, DELIVERED)
-        place.leave(1, 0.1)
+        place.finish(1, 0.1)
         becomes_true(lambda: stored(event).status == DELIVERED)
 
-    def test_with_nobody_to_hold_up_no_more_is_claimed_for_the_same_gate(
+    def test_with_nobody_to_hold_up_no_more_is_claimed_for_the_same_destination(
         self, configure: Configure, patient: None
     ) -> None:
         box, in_flight = configure(batch_size=1), []
         outbox.handler("*", name="one", concurrency=1)(lambda _: in_flight.append(len(box.quarantine._in_flight)))
-        entrance = box.gates.of(box.registry.destinations["one"])
-        place = entrance.enter(1, mode=DeliveryMode.DRAIN)
+        throttle = box.throttles.of(box.registry.destinations["one"])
+        place = throttle.admit(1, mode=DeliveryMode.DRAIN)
         emit(3)
         with ThreadPoolExecutor(1) as executor:
             drain = executor.submit(box.drain)
-            becomes_true(lambda: len(entrance._line) > 0)
-            place.leave(1, 0.1)
+            becomes_true(lambda: len(throttle._queue._holders) > 0)
+            place.finish(1, 0.1)
             assert drain.result(PATIENCE_SECONDS) == 3
         assert in_flight == [1, 1, 1]
 
@@ -474,7 +473,7 @@ class TestPutOff:
 
     def test_a_worker_takes_on_about_a_seconds_work_of_what_is_slow(self, box: Outbox) -> None:
         outbox.handler("order.*", name="slow")(lambda _: None)
-        box.gates.of(box.registry.destinations["slow"]).took(3, 1.0, 1)
+        box.throttles.of(box.registry.destinations["slow"]).measure_speed(3, 1.0, 1)
         emit(10)
         box.drain()
         becomes_true(lambda: statuses() == {DELIVERED: 3, PENDING: 7})
@@ -482,7 +481,7 @@ class TestPutOff:
 
     def test_by_hand_all_are_done(self, box: Outbox) -> None:
         outbox.handler("order.*", name="slow")(lambda _: None)
-        box.gates.of(box.registry.destinations["slow"]).took(3, 1.0, 1)
+        box.throttles.of(box.registry.destinations["slow"]).measure_speed(3, 1.0, 1)
         emit(10)
         box.process_pending_events()
         assert statuses() == {DELIVERED: 10}
@@ -490,15 +489,15 @@ class TestPutOff:
 
 @pytest.fixture
 def stays_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is left alone stays so for longer than a test takes."""
-    monkeypatch.setattr(states, "OPEN_SECONDS", 3_600.0)
-    monkeypatch.setattr(states, "OPEN_CAP_SECONDS", 3_600.0)
+    """A circuit breaker that opens stays open for longer than a test takes."""
+    monkeypatch.setattr(circuit_breaker, "OPEN_SECONDS", 3_600.0)
+    monkeypatch.setattr(circuit_breaker, "OPEN_CAP_SECONDS", 3_600.0)
 
 
 @pytest.fixture
 def soon_probed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is left alone is tried again at once."""
-    monkeypatch.setattr(states, "OPEN_SECONDS", 0.0)
+    """A circuit breaker that opens allows a probe at once."""
+    monkeypatch.setattr(circuit_breaker, "OPEN_SECONDS", 0.0)
 
 
 class Down:
@@ -515,7 +514,7 @@ class Down:
             raise outbox.Unavailable("connection refused")
 
 
-NOT_TRIED = "down: not tried: it could not be reached, and is left alone for a while"
+NOT_TRIED = "down: not tried: its circuit breaker is open, since it could not be reached"
 
 
 @pytest.mark.usefixtures("stays_open")
@@ -543,7 +542,7 @@ class TestLeftAlone:
         box.drain()
         warned = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
         assert sum("put off until" in message for message in warned) == 5
-        assert sum("is left alone for" in message for message in warned) == 1
+        assert sum("The circuit breaker of down is open" in message for message in warned) == 1
         assert len(warned) == 6
 
     def test_those_emitted_later_are_not_tried_either(self, box: Outbox) -> None:
@@ -559,7 +558,7 @@ class TestLeftAlone:
     def test_they_are_looked_at_again_after_the_usual_wait_but_ten_minutes_at_most(
         self, configure: Configure, monkeypatch: pytest.MonkeyPatch, waits: int, seconds: float
     ) -> None:
-        monkeypatch.setattr(states, "OPEN_SECONDS", 30.0)
+        monkeypatch.setattr(circuit_breaker, "OPEN_SECONDS", 30.0)
         box = configure(backoff_base_seconds=60)
         Down()
         emit(5)
@@ -652,7 +651,7 @@ class TestProbes:
         breaking.answers = iter([outbox.Unavailable("refused"), ValueError("broken"), Delivered()])
         event = emit_one()
         box.drain()
-        assert box.gates.state(breaking).open
+        assert box.throttles.breakers()["down"]["open"]
         box.drain()
         assert error_of(event) == "down: ValueError: broken"
         box.drain()
@@ -668,7 +667,7 @@ class TestProbes:
         with pytest.raises(KeyboardInterrupt):
             box.process_pending_events()
         assert error_of(event) == "down: KeyboardInterrupt"
-        assert box.gates.state(breaking).open
+        assert box.throttles.breakers()["down"]["open"]
 
     def test_one_that_a_stopping_process_does_not_send_is_left_to_another(self, configure: Configure) -> None:
         box, breaking = configure(**SOON), Breaking()

@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from outbox.throttle.state import RAMP_DOUBLES_EVERY, RAMP_PER_SECOND
+from outbox.throttle.circuit_breaker import RAMP_DOUBLES_EVERY, RAMP_PER_SECOND
 from tests.processes import MakeStage
 from tests.servers import free_port
 from tests.support.receiver import (
@@ -49,13 +49,13 @@ def test_a_backlog_of_thousands_comes_no_faster_than_the_limit_and_the_ramp(make
     hook = {"name": "hook", "url": f"http://127.0.0.1:{port}/hook", "per_second": PER_SECOND}
     stage.environment["OUTBOX_TEST_HOOKS"] = json.dumps([hook])
 
-    # It is away: a few are tried, and then it is left alone.
+    # It is away: a few are tried, and then the circuit breaker opens.
     stage.emit(100)
     first = stage.worker("tests.apps.hooks")
     stage.scheduler()
-    left_alone = "SELECT count(*) FROM outbox_event WHERE error_message LIKE '%%left alone%%'"
+    not_tried = "SELECT count(*) FROM outbox_event WHERE error_message LIKE '%%circuit breaker is open%%'"
     with stage.box.dialect.connection():
-        stage.wait_for(lambda: stage.box.dialect.run(left_alone).fetchone()[0] > 50, "it is left alone")
+        stage.wait_for(lambda: stage.box.dialect.run(not_tried).fetchone()[0] > 50, "the circuit breaker to open")
     first.kill()
 
     stage.emit(BACKLOG)

@@ -65,7 +65,10 @@ def test_a_runner_that_was_down_finds_every_event_once_when_it_is_back(make_stag
     stage, runner = deployment(make_stage, port), Runner()
     ids = stage.emit(40)
     stage.wait_for(lambda: all(progress is not None for (progress,) in stage.rows("progress")), "all are put off")
-    stage.wait_for(lambda: any("left alone" in str(error) for (error,) in stage.rows("error_message")), "the gate shut")
+    stage.wait_for(
+        lambda: any("circuit breaker is open" in str(error) for (error,) in stage.rows("error_message")),
+        "the circuit breaker to open",
+    )
     assert {status for (status,) in stage.rows("status")} <= {"pending", "sending"}
     with Receiver(runner, port=port):
         stage.wait_until_all("delivered")
@@ -78,7 +81,7 @@ def test_nothing_comes_before_its_backoff(make_stage: MakeStage, port: int) -> N
     runner.refuse_first = 2
     with Receiver(runner, port=port):
         stage = deployment(make_stage, port)
-        ids = stage.emit(2)  # fewer refusals in a row than shut the gate
+        ids = stage.emit(2)  # fewer refusals in a row than open the circuit breaker
         stage.wait_until_all("delivered")
     assert sorted(runner.accepted) == sorted(map(str, ids))
     for sent in runner.sent.values():

@@ -8,7 +8,7 @@ import outbox
 from outbox.core import Outbox
 from outbox.delivery.claim import claim
 from outbox.storage.models import DELIVERED, FAILED, PENDING, SENDING, OutboxEvent
-from outbox.throttle.gates import Gates
+from outbox.throttle.throttles import Throttles
 from tests.conftest import Configure
 from tests.table import claimed, emit, emit_one, expire_leases, let_pass, statuses, stored
 
@@ -124,7 +124,7 @@ def test_an_outage_of_a_day_fails_nothing(configure: Configure) -> None:
             let_pass(hours=1)
             hours += 1
 
-    box.gates = Gates(box.settings, clock=lambda: 3600 * hours)
+    box.throttles = Throttles(box.settings, clock=lambda: 3600 * hours)
     emit(20, max_attempts=1)
     deliver_for(24)
     assert statuses() == {PENDING: 20}

@@ -309,10 +309,12 @@ MUTANTS = [
     ),
     Mutant(
         "limits-freeze-when-the-clock-goes-back",
-        "outbox/throttle/store.py",
-        "decide(state.by_clock(now), now)",
+        "outbox/throttle/redis_store.py",
+        "decide(state.corrected_for_clock(now), now)",
         "decide(state, now)",
-        ("tests/gates/test_gate.py::TestShared::test_what_was_decided_before_the_clock_of_redis_went_back_is_of_now",),
+        (
+            "tests/throttle/test_destination_throttle.py::TestShared::test_what_was_decided_before_the_clock_of_redis_went_back_is_of_now",
+        ),
     ),
     Mutant(
         "claim-reads-moments-as-they-are",
@@ -672,17 +674,17 @@ MUTANTS = [
     # What a call may hold, and what it may return
     Mutant(
         "places-of-stuck-calls-are-free",
-        "outbox/throttle/gate.py",
-        "        return states.hold(state, old) if old else state",
+        "outbox/throttle/stuck_calls.py",
+        "        return concurrency_limit.hold(state, old) if old else state",
         "        return state",
-        ("tests/gates/test_gate.py",),
+        ("tests/throttle/test_destination_throttle.py",),
     ),
     Mutant(
         "stuck-and-never-told",
-        "outbox/throttle/gate.py",
-        "        if found is None or not found.all_places:",
-        "        if True or found is None or not found.all_places:",
-        ("tests/gates/test_gate.py::TestStuck",),
+        "outbox/throttle/stuck_calls.py",
+        "        if found is None or not found.all_slots:",
+        "        if True or found is None or not found.all_slots:",
+        ("tests/throttle/test_destination_throttle.py::TestStuck",),
     ),
     Mutant(
         "a-small-pool-costs-attempts",
@@ -701,8 +703,8 @@ MUTANTS = [
     Mutant(
         "a-small-pool-is-the-destinations-fault",
         "outbox/delivery/share.py",
-        "        if permit is not None and not starved:",
-        "        if permit is not None:",
+        "        if admission is not None and not starved:",
+        "        if admission is not None:",
         ("tests/delivery/test_pool.py",),
     ),
     Mutant(
@@ -750,17 +752,17 @@ MUTANTS = [
     # What is shared by all workers
     Mutant(
         "probe-one-at-a-time",
-        "outbox/throttle/state.py",
-        "    probing = replace(state, open_until=now + request.hold_seconds)",
+        "outbox/throttle/decision.py",
+        "    probing = circuit_breaker.begin_probe(state, now, request.hold_seconds)",
         "    probing = state",
-        ("tests/gates/test_state.py::TestOpen::test_nobody_gets_in_but_one_probe_at_a_time",),
+        ("tests/throttle/test_decision.py::TestOpen::test_nobody_gets_in_but_one_probe_at_a_time",),
     ),
     Mutant(
         "probe-of-one-event",
-        "outbox/throttle/state.py",
-        "    return probing, Answer(1, at_once=1, probe=True",
-        "    return probing, Answer(request.events, at_once=1, probe=True",
-        ("tests/gates/test_state.py",),
+        "outbox/throttle/decision.py",
+        "    return probing, Decision(1, at_once=1, probe=True",
+        "    return probing, Decision(request.events, at_once=1, probe=True",
+        ("tests/throttle/test_decision.py",),
     ),
     Mutant(
         "counts-lost-with-a-commit-that-failed",

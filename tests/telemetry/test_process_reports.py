@@ -313,15 +313,15 @@ class TestTheApplication:
     def test_waits_for_no_hanging_redis(self, configure: Configure) -> None:
         with silent_server() as address:
             box = configure(redis_url=f"redis://{address}/0")
-            box.gates.of(Handler(lambda event: None, ["*"], "h"))
+            box.throttles.of(Handler(lambda event: None, ["*"], "h"))
             in_transaction = []
-            report = box.gates.report
+            report = box.throttles.breakers
 
             def looking() -> Any:
                 in_transaction.append(box.dialect.in_transaction)
                 return report()
 
-            with mock.patch.object(box.gates, "report", looking):
+            with mock.patch.object(box.throttles, "breakers", looking):
                 box.reporter.report_now()
         assert in_transaction == [False]
         assert len(processes(box)) == 1
@@ -379,8 +379,8 @@ class Odd:
 def test_a_breakers_error_can_be_any_text(box: Outbox, error: str, published: str) -> None:
     odd: Any = Odd()
     box.registry.add(odd)
-    permit = box.gates.of(odd).enter(1, mode=DeliveryMode.ONE_BATCH)
-    permit.note(outbox.Unavailable(error))
+    admission = box.throttles.of(odd).admit(1, mode=DeliveryMode.ONE_BATCH)
+    admission.record_outcome(outbox.Unavailable(error))
     box.reporter.report_now()
     (process,) = processes(box)
     ((name, breaker),) = process.details["breakers"].items()

@@ -1,4 +1,4 @@
-"""The gates' decisions: whatever is asked in whatever order, limits hold, and nobody waits for the dead for ever."""
+"""Decisions on requests: limits hold in whatever order requests come, and calls of a dead worker stop counting."""
 
 import json
 import math
@@ -12,25 +12,19 @@ from hypothesis import strategies as st
 
 from outbox.destinations.limits import Limits
 from outbox.errors import RegistrationError
-from outbox.throttle.state import (
-    BURST_SECONDS,
-    HORIZON_SECONDS,
-    LEAST_WAIT,
-    MOST_WAIT,
+from outbox.throttle.circuit_breaker import (
     OPEN_CAP_SECONDS,
     RAMP_PER_SECOND,
     RAMP_SECONDS,
-    SKEW_SECONDS,
-    Answer,
-    Place,
-    Request,
-    State,
-    ask,
-    leave,
+    is_healthy,
     open_seconds,
     recover,
     trip,
 )
+from outbox.throttle.concurrency_limit import LEAST_WAIT, MOST_WAIT, release
+from outbox.throttle.decision import Decision, Request, decide
+from outbox.throttle.rate_limit import BURST_SECONDS, HORIZON_SECONDS
+from outbox.throttle.shared_state import SKEW_SECONDS, ActiveCalls, ThrottleState
 
 # When it begins: a process's own clock, and Redis's.
 ORIGINS = st.sampled_from([0.0, 123_456.789, 1.8e9])
@@ -43,9 +37,9 @@ def asking(events: int = 1, at_once: int = 1, *, holder: str = "me", speed: floa
     return Request(holder, events, at_once, HOLD_SECONDS, speed)
 
 
-def opened(now: float = 0.0, *, times: int = 1) -> State:
+def opened(now: float = 0.0, *, times: int = 1) -> ThrottleState:
     """Left alone since now, after so many times in a row."""
-    state = State()
+    state = ThrottleState()
     for _ in range(times):
         state = trip(state, now, "refused", probe=True)
     return state
@@ -56,28 +50,28 @@ class Fleet:
 
     def __init__(self, limits: Limits, origin: float = 0.0) -> None:
         self.limits = limits
-        self.state = State()
+        self.state = ThrottleState()
         self.now = origin
-        self.holding: dict[str, Place] = {}
+        self.holding: dict[str, ActiveCalls] = {}
         self.admitted: list[tuple[float, int]] = []
         self.recovered_at: float | None = None
         self._names = (f"worker {number}" for number in range(1_000_000))
 
-    def ask(self, events: int, at_once: int = 1, speed: float | None = None) -> Answer:
+    def ask(self, events: int, at_once: int = 1, speed: float | None = None) -> Decision:
         holder = next(self._names)
         request = asking(events, at_once, holder=holder, speed=speed)
-        self.state, answer = ask(self.state, self.now, request, self.limits)
-        if answer.events:
-            self.admitted.append((self.now, answer.events))
-            if not answer.probe:
-                self.holding[holder] = Place(answer.at_once, self.now, self.now + HOLD_SECONDS)
-        return answer
+        self.state, decision = decide(self.state, self.now, request, self.limits)
+        if decision.events:
+            self.admitted.append((self.now, decision.events))
+            if not decision.probe:
+                self.holding[holder] = ActiveCalls(decision.at_once, self.now, self.now + HOLD_SECONDS)
+        return decision
 
     def leave(self, number: int) -> None:
         if self.holding:
             holder = list(self.holding)[number % len(self.holding)]
             del self.holding[holder]
-            self.state = leave(self.state, holder)
+            self.state = release(self.state, holder)
 
     def trip(self, *, probe: bool) -> None:
         self.state = trip(self.state, self.now, "refused", probe=probe)
@@ -90,7 +84,7 @@ class Fleet:
         """Under way, but for those whose time has passed."""
         return sum(place.calls for place in self.holding.values() if place.until > self.now)
 
-    def play(self, steps: list[tuple[float, str, Any]]) -> Iterator[Answer]:
+    def play(self, steps: list[tuple[float, str, Any]]) -> Iterator[Decision]:
         """Do all this: after so many seconds, what, and with what."""
         for pause, what, argument in steps:
             self.now += pause
@@ -124,10 +118,10 @@ class TestPlaces:
         self, concurrency: int, origin: float, steps: list[tuple[float, str, Any]]
     ) -> None:
         fleet = Fleet(Limits(concurrency), origin)
-        for answer in fleet.play(steps):
+        for decision in fleet.play(steps):
             assert fleet.calls() <= concurrency
-            assert 0 <= answer.at_once <= concurrency
-            assert sum(place.calls for place in fleet.state.places.values()) <= concurrency
+            assert 0 <= decision.at_once <= concurrency
+            assert sum(place.calls for place in fleet.state.active_calls.values()) <= concurrency
 
     @given(st.integers(1, 30), steps(ASK_AT_SPEED, LEAVE, BREAK))
     def test_not_even_around_an_outage_but_for_its_probe(
@@ -140,31 +134,31 @@ class TestPlaces:
     @given(st.integers(1, 30), st.integers(1, 100), st.integers(1, 30))
     def test_all_places_are_given_out(self, concurrency: int, events: int, at_once: int) -> None:
         fleet = Fleet(Limits(concurrency))
-        answers = [fleet.ask(events, at_once) for _ in range(concurrency)]
-        assert sum(answer.at_once for answer in answers) == min(concurrency, concurrency * min(events, at_once))
-        assert all(answer.at_once <= min(events, at_once) for answer in answers)
-        assert answers[0].events == events
+        decisions = [fleet.ask(events, at_once) for _ in range(concurrency)]
+        assert sum(decision.at_once for decision in decisions) == min(concurrency, concurrency * min(events, at_once))
+        assert all(decision.at_once <= min(events, at_once) for decision in decisions)
+        assert decisions[0].events == events
 
     def test_one_who_asks_when_all_are_taken_is_told_so_and_takes_nothing(self) -> None:
         fleet = Fleet(Limits(2))
         fleet.ask(5, 2)
         before = fleet.state
-        answer = fleet.ask(1)
-        assert (answer.events, answer.full, fleet.state) == (0, True, before)
+        decision = fleet.ask(1)
+        assert (decision.events, decision.limit_reached, fleet.state) == (0, True, before)
 
     @pytest.mark.parametrize(
         ("age", "wait"), [(0, LEAST_WAIT), (0.19, LEAST_WAIT), (3, 3), (19, 19), (29, MOST_WAIT), (31, MOST_WAIT)]
     )
     def test_the_longer_they_have_been_taken_the_later_it_is_worth_another_look(self, age: float, wait: float) -> None:
-        state = State(places={"old": Place(1, 0, 1e9), "new": Place(1, 100, 1e9)})
-        _, answer = ask(state, 100 + age, asking(), Limits(2))
-        assert answer.wait == pytest.approx(wait, abs=1.01 if wait == MOST_WAIT else 1e-9)
-        assert answer.wait <= MOST_WAIT
+        state = ThrottleState(active_calls={"old": ActiveCalls(1, 0, 1e9), "new": ActiveCalls(1, 100, 1e9)})
+        _, decision = decide(state, 100 + age, asking(), Limits(2))
+        assert decision.wait_seconds == pytest.approx(wait, abs=1.01 if wait == MOST_WAIT else 1e-9)
+        assert decision.wait_seconds <= MOST_WAIT
 
     def test_a_place_that_was_left_is_free_at_once(self) -> None:
         fleet = Fleet(Limits(1))
         fleet.ask(1)
-        assert fleet.ask(1).full
+        assert fleet.ask(1).limit_reached
         fleet.leave(0)
         assert fleet.ask(1).events == 1
 
@@ -174,32 +168,32 @@ class TestPlaces:
         fleet.ask(1)
         fleet.now += after
         assert (fleet.ask(1).events == 1) == forgotten
-        assert ("worker 0" not in fleet.state.places) == forgotten
+        assert ("worker 0" not in fleet.state.active_calls) == forgotten
 
     def test_who_leaves_twice_or_without_a_place_changes_nothing(self) -> None:
         fleet = Fleet(Limits(2))
         fleet.ask(1)
         before = fleet.state
-        assert leave(before, "nobody") == before
-        gone = leave(before, "worker 0")
-        assert leave(gone, "worker 0") == gone == State()
+        assert release(before, "nobody") == before
+        gone = release(before, "worker 0")
+        assert release(gone, "worker 0") == gone == ThrottleState()
 
     def test_who_asks_again_has_one_place_and_not_two(self) -> None:
-        state = State()
+        state = ThrottleState()
         for _ in range(3):
-            state, answer = ask(state, 0.0, asking(), Limits(5))
-            assert answer.events == 1
-        assert len(state.places) == 1
+            state, decision = decide(state, 0.0, asking(), Limits(5))
+            assert decision.events == 1
+        assert len(state.active_calls) == 1
 
     def test_of_few_turns_one_holds_no_more_places_than_it_has_calls_to_make(self) -> None:
         fleet = Fleet(Limits(concurrency=5, per_second=1))
-        answer = fleet.ask(5, 5)
-        assert (answer.events, answer.at_once) == (1, 1)
-        assert [place.calls for place in fleet.state.places.values()] == [1]
+        decision = fleet.ask(5, 5)
+        assert (decision.events, decision.at_once) == (1, 1)
+        assert [place.calls for place in fleet.state.active_calls.values()] == [1]
 
     def test_without_a_limit_there_are_none_to_keep(self) -> None:
-        state, answer = ask(State(), 0.0, asking(100, 7), FREE)
-        assert (state, answer) == (State(), Answer(100, 7))
+        state, decision = decide(ThrottleState(), 0.0, asking(100, 7), FREE)
+        assert (state, decision) == (ThrottleState(), Decision(100, 7))
 
 
 class TestTurns:
@@ -241,11 +235,11 @@ class TestTurns:
         fleet = Fleet(Limits(per_second=per_second))
         last = -math.inf
         asked = iter([argument[0] for _, what, argument in steps if what == "ask"])
-        for answer in fleet.play(steps):
-            left = next(asked) - answer.events
+        for decision in fleet.play(steps):
+            left = next(asked) - decision.events
             if not left:
                 continue
-            turns = [fleet.now + answer.turn(number) for number in range(left)]
+            turns = [fleet.now + decision.delay_seconds(number) for number in range(left)]
             assert turns == sorted(turns)
             assert fleet.now <= turns[0]
             assert turns[-1] <= fleet.now + HORIZON_SECONDS
@@ -255,21 +249,21 @@ class TestTurns:
 
     def test_a_turn_is_when_the_next_is_on_schedule(self) -> None:
         fleet = Fleet(Limits(per_second=0.1))
-        answer = fleet.ask(3)
-        assert (answer.events, answer.step) == (1, 10.0)
-        assert [answer.turn(number) for number in range(2)] == [10.0, 20.0]
+        decision = fleet.ask(3)
+        assert (decision.events, decision.step_seconds) == (1, 10.0)
+        assert [decision.delay_seconds(number) for number in range(2)] == [10.0, 20.0]
 
     def test_a_crowd_of_long_ago_does_not_keep_others_waiting(self) -> None:
         fleet = Fleet(Limits(per_second=1))
         fleet.ask(100_000)
         fleet.now += HORIZON_SECONDS + 100
-        assert fleet.ask(2).turn(0) <= 2
+        assert fleet.ask(2).delay_seconds(0) <= 2
 
     def test_whoever_comes_at_its_turn_may_go(self) -> None:
         fleet = Fleet(Limits(per_second=0.1))
-        answer = fleet.ask(6)
+        decision = fleet.ask(6)
         for number in range(5):
-            fleet.now = answer.turn(number)
+            fleet.now = decision.delay_seconds(number)
             assert fleet.ask(1).events == 1
 
     @pytest.mark.parametrize("per_second", [1e-100, 1e-9, 0.001, 0.1, 3, 1_000, 1e9, 1e100])
@@ -294,33 +288,33 @@ class TestTurns:
 class TestSpeed:
     @given(st.floats(1e-3, 1e6), st.integers(1, 10_000), st.integers(1, 50))
     def test_one_gets_about_as_much_as_it_can_do_in_a_second(self, speed: float, events: int, at_once: int) -> None:
-        _, answer = ask(State(), 0.0, asking(events, at_once, speed=speed), FREE)
+        _, decision = decide(ThrottleState(), 0.0, asking(events, at_once, speed=speed), FREE)
         calls = min(at_once, events)
-        assert answer.at_once == calls
-        assert answer.events == min(events, max(calls, math.ceil(speed * calls)))
+        assert decision.at_once == calls
+        assert decision.events == min(events, max(calls, math.ceil(speed * calls)))
 
     def test_the_others_turns_come_as_fast_as_it_is(self) -> None:
-        _, answer = ask(State(), 0.0, asking(100, speed=5.0), FREE)
-        assert (answer.events, answer.step) == (5, 0.2)
-        assert answer.turn(0) >= 1.0
-        assert answer.turn(10) == pytest.approx(answer.turn(0) + 2.0)
+        _, decision = decide(ThrottleState(), 0.0, asking(100, speed=5.0), FREE)
+        assert (decision.events, decision.step_seconds) == (5, 0.2)
+        assert decision.delay_seconds(0) >= 1.0
+        assert decision.delay_seconds(10) == pytest.approx(decision.delay_seconds(0) + 2.0)
 
     def test_those_of_all_places_together_however_few_are_free_now(self) -> None:
         """Else a queue that was met when all but one were taken would go on as if there were only that one."""
         limits = Limits(concurrency=8)
-        state, _ = ask(State(), 0.0, asking(7, 7), limits)
-        _, answer = ask(state, 0.0, asking(100, 8, holder="another", speed=5.0), limits)
-        assert (answer.at_once, answer.events) == (1, 5)
-        assert answer.step == pytest.approx(1 / (5.0 * 8))
+        state, _ = decide(ThrottleState(), 0.0, asking(7, 7), limits)
+        _, decision = decide(state, 0.0, asking(100, 8, holder="another", speed=5.0), limits)
+        assert (decision.at_once, decision.events) == (1, 5)
+        assert decision.step_seconds == pytest.approx(1 / (5.0 * 8))
 
     def test_who_does_not_know_its_speed_gets_everything(self) -> None:
-        _, answer = ask(State(), 0.0, asking(10_000), FREE)
-        assert answer.events == 10_000
+        _, decision = decide(ThrottleState(), 0.0, asking(10_000), FREE)
+        assert decision.events == 10_000
 
     @given(st.floats(1e-3, 1e4), st.floats(1e-3, 1e4))
     def test_the_slower_of_speed_and_rate_counts(self, speed: float, rate: float) -> None:
-        _, answer = ask(State(), 0.0, asking(1_000_000, speed=speed), Limits(per_second=rate))
-        assert answer.step == pytest.approx(1 / min(speed, rate))
+        _, decision = decide(ThrottleState(), 0.0, asking(1_000_000, speed=speed), Limits(per_second=rate))
+        assert decision.step_seconds == pytest.approx(1 / min(speed, rate))
 
 
 class TestOpen:
@@ -331,48 +325,48 @@ class TestOpen:
         until = fleet.state.open_until
         for pause in pauses:
             fleet.now += pause
-            answer = fleet.ask(100, 3)
-            assert answer.open
-            assert answer.events == (1 if fleet.now >= until else 0)
-            if answer.events:
-                assert (answer.probe, answer.at_once) == (True, 1)
+            decision = fleet.ask(100, 3)
+            assert decision.breaker_open
+            assert decision.events == (1 if fleet.now >= until else 0)
+            if decision.events:
+                assert (decision.probe, decision.at_once) == (True, 1)
                 until = fleet.now + HOLD_SECONDS
 
     def test_the_times_grow(self) -> None:
-        state, now, seconds = State(), 1.8e9, []
+        state, now, seconds = ThrottleState(), 1.8e9, []
         for _ in range(7):
-            state = trip(state, now, "refused", probe=state.open)
+            state = trip(state, now, "refused", probe=state.is_open)
             seconds.append(state.open_until - now)
             now = state.open_until
-            state, answer = ask(state, now, asking(), FREE)
-            assert answer.probe
+            state, decision = decide(state, now, asking(), FREE)
+            assert decision.probe
         assert seconds == [5, 10, 20, 40, 60, 60, 60]
 
     @given(st.integers(1, 10**30))
     def test_they_never_grow_beyond_the_cap(self, trips: int) -> None:
         assert 5.0 <= open_seconds(trips) <= OPEN_CAP_SECONDS
-        assert trip(State(trips=trips), 0.0, "", probe=True).open_until <= OPEN_CAP_SECONDS
+        assert trip(ThrottleState(trips=trips), 0.0, "", probe=True).open_until <= OPEN_CAP_SECONDS
 
     def test_what_somebody_else_has_opened_stays_as_it_is(self) -> None:
         state = opened(100.0)
         assert trip(state, 103.0, "refused, too", probe=False) == state
 
     def test_a_probe_that_fails_opens_it_again_for_longer(self) -> None:
-        state, answer = ask(opened(100.0), 105.0, asking(), FREE)
-        assert answer.probe
+        state, decision = decide(opened(100.0), 105.0, asking(), FREE)
+        assert decision.probe
         again = trip(state, 106.0, "still refused", probe=True)
         assert (again.trips, again.open_until, again.error) == (2, 116.0, "still refused")
 
     def test_while_a_probe_is_out_nobody_waits_for_longer_than_for_the_next_try(self) -> None:
-        state, answer = ask(opened(100.0), 105.0, replace(asking(), hold_seconds=330.0), FREE)
-        assert answer.probe
-        _, other = ask(state, 106.0, asking(), FREE)
-        assert (other.events, other.open) == (0, True)
-        assert other.wait <= OPEN_CAP_SECONDS
+        state, decision = decide(opened(100.0), 105.0, replace(asking(), hold_seconds=330.0), FREE)
+        assert decision.probe
+        _, other = decide(state, 106.0, asking(), FREE)
+        assert (other.events, other.breaker_open) == (0, True)
+        assert other.wait_seconds <= OPEN_CAP_SECONDS
 
     def test_it_says_how_long_it_is_open(self) -> None:
-        _, answer = ask(opened(100.0), 102.0, asking(), FREE)
-        assert (answer.open, answer.wait) == (True, 3.0)
+        _, decision = decide(opened(100.0), 102.0, asking(), FREE)
+        assert (decision.breaker_open, decision.wait_seconds) == (True, 3.0)
 
     def test_whoever_is_still_busy_keeps_its_place_meanwhile(self) -> None:
         fleet = Fleet(Limits(2))
@@ -383,11 +377,11 @@ class TestOpen:
         fleet.now += 6
         assert fleet.ask(1).probe
         fleet.recover()
-        assert (fleet.ask(1).full, fleet.ask(1).full) == (False, True)
+        assert (fleet.ask(1).limit_reached, fleet.ask(1).limit_reached) == (False, True)
 
     def test_it_is_closed_by_whoever_reaches_it(self) -> None:
         state = recover(opened(100.0, times=7), 200.0)
-        assert (state.open, state.trips, state.error, state.recovered_at) == (False, 0, "", 200.0)
+        assert (state.is_open, state.trips, state.error, state.recovered_at) == (False, 0, "", 200.0)
         # The next outage begins small again.
         assert trip(state, 300.0, "refused", probe=False).open_until == 305.0
 
@@ -427,34 +421,34 @@ class TestRamp:
     def test_after_a_minute_as_many_go_as_come(self, since: float, *, all_go: bool) -> None:
         state = recover(opened(100.0), 100.0)
         now = 100.0 + since
-        _, answer = ask(state, now, asking(1_000_000), FREE)
-        assert (answer.events == 1_000_000) == all_go
-        assert state.is_calm(now) == all_go
+        _, decision = decide(state, now, asking(1_000_000), FREE)
+        assert (decision.events == 1_000_000) == all_go
+        assert is_healthy(state, now) == all_go
 
     def test_a_limit_below_the_curve_holds_during_and_after_it(self) -> None:
         limits = Limits(per_second=2)
         state = recover(opened(100.0), 100.0)
         for since in (0, 30, 59, 61):
-            assert ask(state, 100.0 + since, asking(1_000), limits)[1].events == 1
+            assert decide(state, 100.0 + since, asking(1_000), limits)[1].events == 1
 
     def test_one_that_was_never_open_is_calm(self) -> None:
-        assert State().is_calm(0.0)
-        assert State().is_calm(1.8e9)
-        assert not opened().is_calm(1.8e9)
+        assert is_healthy(ThrottleState(), 0.0)
+        assert is_healthy(ThrottleState(), 1.8e9)
+        assert not is_healthy(opened(), 1.8e9)
 
     def test_it_does_not_begin_again_for_a_late_answer_when_it_is_closed_already(self) -> None:
         state = recover(opened(100.0), 200.0)
-        assert recover(state, 300.0).is_calm(300.0)
+        assert is_healthy(recover(state, 300.0), 300.0)
 
 
-PLACES = st.builds(Place, st.integers(1, 100), st.floats(0, 4e9), st.floats(0, 4e9))
+PLACES = st.builds(ActiveCalls, st.integers(1, 100), st.floats(0, 4e9), st.floats(0, 4e9))
 STATES = st.builds(
-    State,
+    ThrottleState,
     trips=st.integers(0, 10**30),
     open_until=st.floats(0, 4e9),
     error=st.text(),
     recovered_at=st.none() | st.floats(0, 4e9),
-    places=st.dictionaries(st.text(), PLACES, max_size=5),
+    active_calls=st.dictionaries(st.text(), PLACES, max_size=5),
     next_at=st.floats(0, 4e9),
     tail_at=st.floats(0, 4e9),
     written_at=st.floats(0, 4e9),
@@ -463,25 +457,25 @@ STATES = st.builds(
 
 class TestAsJson:
     @given(STATES)
-    def test_it_is_the_same_afterwards(self, state: State) -> None:
+    def test_it_is_the_same_afterwards(self, state: ThrottleState) -> None:
         text = state.to_json()
-        assert State.from_json(text) == state
-        assert State.from_json(text).to_json() == text
+        assert ThrottleState.from_json(text) == state
+        assert ThrottleState.from_json(text).to_json() == text
 
     @given(STATES)
-    def test_what_another_version_knows_beyond_is_left_out(self, state: State) -> None:
+    def test_what_another_version_knows_beyond_is_left_out(self, state: ThrottleState) -> None:
         fields = json.loads(state.to_json()) | {"mood": "sunny", "__slots__": 1, "open": True}
-        assert State.from_json(json.dumps(fields)) == state
+        assert ThrottleState.from_json(json.dumps(fields)) == state
 
     def test_also_what_it_knows_beyond_about_a_place(self) -> None:
-        state = State(places={"me": Place(1, 2.0, 3.0)})
+        state = ThrottleState(active_calls={"me": ActiveCalls(1, 2.0, 3.0)})
         fields = json.loads(state.to_json())
         fields["places"]["me"]["host"] = "a"
-        assert State.from_json(json.dumps(fields)) == state
+        assert ThrottleState.from_json(json.dumps(fields)) == state
 
     def test_what_another_version_does_not_know_is_as_at_the_beginning(self) -> None:
-        assert State.from_json("{}") == State()
-        assert State.from_json('{"trips":2}') == State(trips=2)
+        assert ThrottleState.from_json("{}") == ThrottleState()
+        assert ThrottleState.from_json('{"trips":2}') == ThrottleState(trips=2)
 
 
 class TestWhateverIsAsked:
@@ -491,15 +485,15 @@ class TestWhateverIsAsked:
         st.builds(asking, st.integers(1, 10**6), st.integers(1, 10**4), speed=st.none() | st.floats(1e-9, 1e12)),
         st.builds(Limits, st.none() | st.integers(1, 10**9), st.none() | st.floats(1e-100, 1e100)),
     )
-    def test_there_is_an_answer(self, state: State, now: float, request: Request, limits: Limits) -> None:
-        after, answer = ask(state, now, request, limits)
-        assert 0 <= answer.events <= request.events
-        assert 0 <= answer.at_once <= request.at_once
-        assert answer.at_once > 0 or not answer.events
+    def test_there_is_an_answer(self, state: ThrottleState, now: float, request: Request, limits: Limits) -> None:
+        after, decision = decide(state, now, request, limits)
+        assert 0 <= decision.events <= request.events
+        assert 0 <= decision.at_once <= request.at_once
+        assert decision.at_once > 0 or not decision.events
         for number in (0, 1, request.events):
-            assert 0 <= answer.turn(number) <= HORIZON_SECONDS
-        for following in (after, leave(after, "me"), trip(after, now, "", probe=True), recover(after, now)):
-            assert State.from_json(following.to_json()) == following
+            assert 0 <= decision.delay_seconds(number) <= HORIZON_SECONDS
+        for following in (after, release(after, "me"), trip(after, now, "", probe=True), recover(after, now)):
+            assert ThrottleState.from_json(following.to_json()) == following
 
     @pytest.mark.parametrize("per_second", [5e-324, 1e-310, 1e-300, 1e-9, 1e9, 1e300, 1.7e308])
     def test_also_at_the_ends_of_what_a_rate_can_be(self, per_second: float) -> None:
@@ -508,8 +502,8 @@ class TestWhateverIsAsked:
         except RegistrationError:
             return  # what can't be counted with may be refused
         for _ in range(3):
-            answer = fleet.ask(10)
-            assert 0 <= answer.turn(0) <= answer.turn(9) <= HORIZON_SECONDS
+            decision = fleet.ask(10)
+            assert 0 <= decision.delay_seconds(0) <= decision.delay_seconds(9) <= HORIZON_SECONDS
             fleet.now += 1
 
 
@@ -529,40 +523,40 @@ class TestAClockThatGoesBack:
 
     NOW = 1.8e9
 
-    def read(self, state: State, back: float) -> State:
-        return replace(state, written_at=self.NOW).by_clock(self.NOW - back)
+    def read(self, state: ThrottleState, back: float) -> ThrottleState:
+        return replace(state, written_at=self.NOW).corrected_for_clock(self.NOW - back)
 
     @pytest.mark.parametrize("times", [1, 9])
     def test_leaves_a_destination_alone_for_as_long_as_before(self, back: float, times: int) -> None:
         state = self.read(opened(self.NOW, times=times), back)
         opens_at = self.NOW - back + open_seconds(times)
-        assert ask(state, opens_at - 0.01, asking(), FREE)[1].events == 0
-        assert ask(state, opens_at + 0.01, asking(), FREE)[1].probe
+        assert decide(state, opens_at - 0.01, asking(), FREE)[1].events == 0
+        assert decide(state, opens_at + 0.01, asking(), FREE)[1].probe
 
     def test_does_not_keep_places_for_longer_than_they_are_held(self, back: float) -> None:
         one = Limits(concurrency=1)
-        state = self.read(ask(State(), self.NOW, asking(holder="gone"), one)[0], back)
-        assert ask(state, self.NOW - back + HOLD_SECONDS - 0.01, asking(), one)[1].full
-        assert ask(state, self.NOW - back + HOLD_SECONDS + 0.01, asking(), one)[1].events == 1
+        state = self.read(decide(ThrottleState(), self.NOW, asking(holder="gone"), one)[0], back)
+        assert decide(state, self.NOW - back + HOLD_SECONDS - 0.01, asking(), one)[1].limit_reached
+        assert decide(state, self.NOW - back + HOLD_SECONDS + 0.01, asking(), one)[1].events == 1
 
     @pytest.mark.parametrize("per_second", [0.01, 10.0])
     def test_does_not_hold_up_turns(self, back: float, per_second: float) -> None:
         limited = Limits(per_second=per_second)
-        state = self.read(ask(State(), self.NOW, asking(), limited)[0], back)
-        assert ask(state, self.NOW - back + 1.01 / per_second, asking(), limited)[1].events == 1
+        state = self.read(decide(ThrottleState(), self.NOW, asking(), limited)[0], back)
+        assert decide(state, self.NOW - back + 1.01 / per_second, asking(), limited)[1].events == 1
 
     def test_does_not_put_anybody_behind_those_who_were_put_off(self, back: float) -> None:
         limited = Limits(per_second=1.0)
-        state = self.read(ask(State(), self.NOW, asking(10), limited)[0], back)
-        assert ask(state, self.NOW - back, asking(), limited)[1].wait <= 11.0
+        state = self.read(decide(ThrottleState(), self.NOW, asking(10), limited)[0], back)
+        assert decide(state, self.NOW - back, asking(), limited)[1].wait_seconds <= 11.0
 
     def test_does_not_slow_down_a_destination_that_has_recovered_for_longer_than_usual(self, back: float) -> None:
         state = self.read(recover(opened(self.NOW), self.NOW), back)
-        assert not state.is_calm(self.NOW - back + RAMP_SECONDS - 0.01)
-        assert state.is_calm(self.NOW - back + RAMP_SECONDS + 0.01)
+        assert not is_healthy(state, self.NOW - back + RAMP_SECONDS - 0.01)
+        assert is_healthy(state, self.NOW - back + RAMP_SECONDS + 0.01)
 
 
 @pytest.mark.parametrize("passed", [-SKEW_SECONDS, 0.0, 3600.0])
 def test_a_clock_that_goes_on_moves_nothing(passed: float) -> None:
     state = replace(opened(100.0), written_at=100.0)
-    assert state.by_clock(100.0 + passed) is state
+    assert state.corrected_for_clock(100.0 + passed) is state

@@ -18,38 +18,41 @@ import redis
 from outbox.destinations.handler import Handler
 from outbox.destinations.limits import Limits
 from outbox.storage.redis_client import make_client
-from outbox.throttle import store
+from outbox.throttle import fallback_store, redis_store
+from outbox.throttle.decision import Decision, Request, decide
 from outbox.throttle.delivery_mode import DeliveryMode
-from outbox.throttle.gate import Gate
-from outbox.throttle.gates import ANSWER_TIMEOUT
-from outbox.throttle.state import Answer, Request, State, ask
-from outbox.throttle.store import KEPT_MILLISECONDS, FallbackStore, LocalStore, RedisStore, Store
+from outbox.throttle.destination_throttle import DestinationThrottle
+from outbox.throttle.fallback_store import FallbackStore
+from outbox.throttle.redis_store import KEPT_MILLISECONDS, RedisStore
+from outbox.throttle.shared_state import ThrottleState
+from outbox.throttle.state_store import LocalStore, StateStore
+from outbox.throttle.throttles import ANSWER_TIMEOUT
 from tests.flights import flights
 from tests.program import run_python
 from tests.servers import Redis, RedisServer
 
 NAME = "the destination"
 ONE = Limits(concurrency=1)
-OWN, SHARED = "this process's own", "shared again"
+OWN, SHARED = "this process applies circuit breakers and limits by itself", "are shared by all workers"
 
 
-def count(state: State, now: float) -> tuple[State, int]:
+def count(state: ThrottleState, now: float) -> tuple[ThrottleState, int]:
     return replace(state, trips=state.trips + 1), state.trips + 1
 
 
-def look(state: State, now: float) -> tuple[State, State]:
+def look(state: ThrottleState, now: float) -> tuple[ThrottleState, ThrottleState]:
     return state, state
 
 
-def read_clock(state: State, now: float) -> tuple[State, float]:
+def read_clock(state: ThrottleState, now: float) -> tuple[ThrottleState, float]:
     return state, now
 
 
-def take_place(holder: str) -> Callable[[State, float], tuple[State, Answer]]:
-    return lambda state, now: ask(state, now, Request(holder, 1), ONE)
+def take_place(holder: str) -> Callable[[ThrottleState, float], tuple[ThrottleState, Decision]]:
+    return lambda state, now: decide(state, now, Request(holder, 1), ONE)
 
 
-def count_from_threads(kept: Store, threads: int, each: int) -> list[int]:
+def count_from_threads(kept: StateStore, threads: int, each: int) -> list[int]:
     """All begin together; what each change has answered."""
     barrier = threading.Barrier(threads, timeout=20)
 
@@ -58,7 +61,7 @@ def count_from_threads(kept: Store, threads: int, each: int) -> list[int]:
         return [kept.update(NAME, count) for _ in range(each)]
 
     with ThreadPoolExecutor(threads) as executor:
-        return [answer for answers in executor.map(run, range(threads)) for answer in answers]
+        return [decision for decisions in executor.map(run, range(threads)) for decision in decisions]
 
 
 @contextmanager
@@ -76,14 +79,14 @@ class TestInThisProcess:
     def test_of_changes_from_many_threads_none_is_lost(self) -> None:
         kept = LocalStore()
         with switching_often():
-            answers = count_from_threads(kept, 8, 500)
-        assert sorted(answers) == list(range(1, 4_001))
-        assert kept.update(NAME, look) == State(trips=4_000)
+            decisions = count_from_threads(kept, 8, 500)
+        assert sorted(decisions) == list(range(1, 4_001))
+        assert kept.update(NAME, look) == ThrottleState(trips=4_000)
 
     def test_each_name_has_its_own_state_and_begins_empty(self) -> None:
         kept = LocalStore()
         kept.update(NAME, count)
-        assert kept.update("another", look) == State()
+        assert kept.update("another", look) == ThrottleState()
 
     def test_one_that_could_not_decide_changes_nothing_and_holds_up_nobody(self) -> None:
         kept = LocalStore()
@@ -98,7 +101,7 @@ class TestInThisProcess:
 
 @pytest.fixture
 def prefix() -> str:
-    return f"test-{uuid4().hex}:gate:"
+    return f"test-{uuid4().hex}:throttle:"
 
 
 @pytest.fixture
@@ -115,7 +118,7 @@ def kept(client: Any, prefix: str) -> RedisStore:
 COUNTING = """
 import sys
 from dataclasses import replace
-from outbox.throttle.store import RedisStore
+from outbox.throttle.redis_store import RedisStore
 from outbox.storage.redis_client import make_client
 
 kept = RedisStore(make_client(sys.argv[1]), sys.argv[2])
@@ -126,8 +129,8 @@ for _ in range(100):
 
 class TestInRedis:
     def test_of_changes_from_many_threads_none_is_lost(self, kept: RedisStore) -> None:
-        answers = count_from_threads(kept, 8, 25)
-        assert sorted(answers) == list(range(1, 201))
+        decisions = count_from_threads(kept, 8, 25)
+        assert sorted(decisions) == list(range(1, 201))
         assert kept.update(NAME, look).trips == 200
 
     def test_threads_of_a_process_do_not_overtake_each_other(
@@ -135,10 +138,10 @@ class TestInRedis:
     ) -> None:
         """However many they are: whoever was overtaken too often would do without what the others know."""
         kept.update(NAME, look)
-        monkeypatch.setattr(store, "OVERTAKEN_SECONDS", 0)  # one try
+        monkeypatch.setattr(redis_store, "CONFLICT_SECONDS", 0)  # one try
         with switching_often():
-            answers = count_from_threads(kept, 8, 25)
-        assert sorted(answers) == list(range(1, 201))
+            decisions = count_from_threads(kept, 8, 25)
+        assert sorted(decisions) == list(range(1, 201))
 
     def test_of_changes_from_many_processes_none_is_lost(
         self, kept: RedisStore, redis_server: Redis, prefix: str
@@ -161,7 +164,7 @@ class TestInRedis:
         other = RedisStore(client, prefix)
         seen = []
 
-        def overtaken(state: State, now: float) -> tuple[State, int]:
+        def overtaken(state: ThrottleState, now: float) -> tuple[ThrottleState, int]:
             seen.append(state.trips)
             if len(seen) == 1:
                 other.update(NAME, count)
@@ -175,10 +178,10 @@ class TestInRedis:
     def test_whoever_is_overtaken_all_the_time_gives_up(
         self, kept: RedisStore, client: Any, prefix: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(store, "OVERTAKEN_SECONDS", 0.05)
+        monkeypatch.setattr(redis_store, "CONFLICT_SECONDS", 0.05)
         other = RedisStore(client, prefix)
 
-        def overtaken(state: State, now: float) -> tuple[State, int]:
+        def overtaken(state: ThrottleState, now: float) -> tuple[ThrottleState, int]:
             other.update(NAME, count)
             return count(state, now)
 
@@ -250,7 +253,7 @@ class TestInRedis:
     def test_what_can_not_be_read_is_replaced(self, kept: RedisStore, client: Any, prefix: str, garbage: bytes) -> None:
         client.set(prefix + NAME, garbage)
         assert kept.update(NAME, take_place("me")).events == 1
-        assert kept.update(NAME, take_place("you")).full
+        assert kept.update(NAME, take_place("you")).limit_reached
         assert json.loads(client.get(prefix + NAME))["places"].keys() == {"me"}
 
 
@@ -291,7 +294,7 @@ def workers(own_redis: RedisServer, prefix: str, caplog: pytest.LogCaptureFixtur
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Redis is asked again at once."""
-    monkeypatch.setattr(store, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(fallback_store, "PAUSE_SECONDS", 0.0)
 
 
 class TestWithoutRedis:
@@ -360,45 +363,47 @@ class TestPlacesAcrossTheSwitch:
     """Of a destination that has one place."""
 
     @pytest.fixture
-    def gates(self, workers: Workers) -> list[Gate]:
+    def throttles(self, workers: Workers) -> list[DestinationThrottle]:
         target = Handler(lambda _: None, ["*"], NAME, concurrency=1)
-        return [Gate(target, kept, groups=2, hold_seconds=330.0) for kept in (workers.a, workers.b)]
+        return [DestinationThrottle(target, kept, max_batches=2, hold_seconds=330.0) for kept in (workers.a, workers.b)]
 
-    def test_one_taken_before_is_known_afterwards(self, workers: Workers, gates: list[Gate], impatient: None) -> None:
-        here, there = gates
-        place = here.enter(1, mode=DeliveryMode.DRAIN)
+    def test_one_taken_before_is_known_afterwards(
+        self, workers: Workers, throttles: list[DestinationThrottle], impatient: None
+    ) -> None:
+        here, there = throttles
+        place = here.admit(1, mode=DeliveryMode.DRAIN)
         workers.pause_redis()
         workers.server.resume()
-        assert there.enter(1, mode=DeliveryMode.DRAIN).answer.full
-        place.leave(1, 0.1)
-        assert there.enter(1, mode=DeliveryMode.DRAIN).events == 1
+        assert there.admit(1, mode=DeliveryMode.DRAIN).decision.limit_reached
+        place.finish(1, 0.1)
+        assert there.admit(1, mode=DeliveryMode.DRAIN).events == 1
 
     def test_one_left_while_redis_was_away_is_free_when_it_is_back(
-        self, workers: Workers, gates: list[Gate], monkeypatch: pytest.MonkeyPatch
+        self, workers: Workers, throttles: list[DestinationThrottle], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        here, there = gates
-        place = here.enter(1, mode=DeliveryMode.DRAIN)
+        here, there = throttles
+        place = here.admit(1, mode=DeliveryMode.DRAIN)
         workers.pause_redis()
-        place.leave(1, 0.1)
+        place.finish(1, 0.1)
         workers.server.resume()
-        monkeypatch.setattr(store, "PAUSE_SECONDS", 0.0)
-        again = here.enter(1, mode=DeliveryMode.DRAIN)
+        monkeypatch.setattr(fallback_store, "PAUSE_SECONDS", 0.0)
+        again = here.admit(1, mode=DeliveryMode.DRAIN)
         assert again.events == 1
-        again.leave(1, 0.1)
-        assert there.enter(1, mode=DeliveryMode.DRAIN).events == 1
+        again.finish(1, 0.1)
+        assert there.admit(1, mode=DeliveryMode.DRAIN).events == 1
 
     def test_one_taken_while_redis_was_away_and_left_later_is_free_when_it_is_away_again(
-        self, workers: Workers, gates: list[Gate], monkeypatch: pytest.MonkeyPatch
+        self, workers: Workers, throttles: list[DestinationThrottle], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        here, _ = gates
+        here, _ = throttles
         workers.pause_redis()
-        place = here.enter(1, mode=DeliveryMode.DRAIN)
+        place = here.admit(1, mode=DeliveryMode.DRAIN)
         assert place.events == 1
         workers.server.resume()
-        monkeypatch.setattr(store, "PAUSE_SECONDS", 0.0)
-        place.leave(1, 0.1)
+        monkeypatch.setattr(fallback_store, "PAUSE_SECONDS", 0.0)
+        place.finish(1, 0.1)
         workers.pause_redis()
-        assert here.enter(1, mode=DeliveryMode.DRAIN).events == 1
+        assert here.admit(1, mode=DeliveryMode.DRAIN).events == 1
 
 
 class connecting:  # noqa: N801  (as `flights` is used)

@@ -1,0 +1,72 @@
+"""The circuit breaker of a destination: stop sending to it when it can't be reached, and test it with single events.
+
+    closed ──── not reached, n times in a row ────▶ open: no event is sent, for longer each time
+      ▲                                               │ the time is over: one event is sent, the probe
+      ├──── reached: closed, with a ramp-up ◀──── probe
+      │                                               └──── not reached: open again
+      └──── the ramp-up is over: as many events as there are
+
+These are pure functions from a state to a state; all workers that share a Redis share the state. Each process counts by
+itself how often it could not reach the destination (`destination_throttle`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from outbox.throttle.shared_state import ThrottleState
+
+# The breaker is open for this long at first, and twice as long each time, up to the cap: a probe costs little.
+OPEN_SECONDS = 5.0
+OPEN_CAP_SECONDS = 60.0
+
+# The ramp-up after an outage: five events a second at first, twice as many every five seconds; no limit after a minute.
+RAMP_PER_SECOND = 5.0
+RAMP_DOUBLES_EVERY = 5.0
+RAMP_SECONDS = 60.0
+
+
+def trip(state: ThrottleState, now: float, error: str, *, probe: bool) -> ThrottleState:
+    """Open the breaker because the destination could not be reached.
+
+    A breaker that another worker has opened stays as it is, unless it was a `probe` that could not reach it.
+    """
+    if state.is_open and not probe:
+        return state
+    trips = state.trips + 1
+    return replace(state, trips=trips, open_until=now + open_seconds(trips), error=error, recovered_at=None)
+
+
+def begin_probe(state: ThrottleState, now: float, hold_seconds: float) -> ThrottleState:
+    """Keep the breaker open while a probe is under way; if no outcome comes, another may be sent after this time."""
+    return replace(state, open_until=now + hold_seconds)
+
+
+def cancel_probe(state: ThrottleState, now: float) -> ThrottleState:
+    """Allow another probe at once, because this one was not sent."""
+    return replace(state, open_until=now) if state.is_open else state
+
+
+def recover(state: ThrottleState, now: float) -> ThrottleState:
+    """Close the breaker and begin the ramp-up, because the destination was reached; a closed one stays as it is."""
+    if not state.is_open:
+        return state
+    return replace(state, trips=0, open_until=0.0, error="", recovered_at=now, tail_at=now)
+
+
+def is_healthy(state: ThrottleState, now: float) -> bool:
+    """Return whether the breaker is closed and no ramp-up is going on: it then limits nothing."""
+    return not state.is_open and (state.recovered_at is None or now - state.recovered_at >= RAMP_SECONDS)
+
+
+def ramp_up_rate(state: ThrottleState, now: float) -> float | None:
+    """Return how many events a second a destination gets that has recovered from an outage; None for no limit."""
+    if state.recovered_at is None or is_healthy(state, now):
+        return None
+    since = max(0.0, now - state.recovered_at)
+    return RAMP_PER_SECOND * float(2.0 ** (since / RAMP_DOUBLES_EVERY))
+
+
+def open_seconds(trips: int) -> float:
+    """Return how long the breaker is open after it opened so many times in a row."""
+    return min(OPEN_SECONDS * 2.0 ** min(trips - 1, 60), OPEN_CAP_SECONDS)

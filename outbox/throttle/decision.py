@@ -1,0 +1,85 @@
+"""Decide how many events a destination may be sent now, by its circuit breaker, concurrency limit and rate limit."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from outbox.destinations.limits import Limits
+from outbox.throttle import circuit_breaker, concurrency_limit, rate_limit
+from outbox.throttle.shared_state import ActiveCalls, ThrottleState
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A worker wants to send a batch of events to a destination."""
+
+    holder: str  # the id under which the calls of the batch are counted
+    events: int
+    at_once: int = 1  # how many calls it would make at the same time
+    hold_seconds: float = 60.0  # how long the calls count if the worker never says that they have ended
+    # The events a second that one call at a time was measured to do; limits the batch to a second of work.
+    speed: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """How many events may be sent now, with how many calls at the same time, and when to try the others."""
+
+    events: int
+    at_once: int = 0
+    probe: bool = False  # the event tests a destination whose circuit breaker is open
+    breaker_open: bool = False
+    limit_reached: bool = False  # too many calls are under way
+    wait_seconds: float = 0.0  # until the first event that may not be sent now
+    step_seconds: float = 0.0  # between two of these events
+
+    def delay_seconds(self, number: int) -> float:
+        """Return how long to put off the n-th (from 0) of the events that may not be sent now."""
+        return min(self.wait_seconds + number * self.step_seconds, rate_limit.HORIZON_SECONDS)
+
+
+def decide(state: ThrottleState, now: float, request: Request, limits: Limits) -> tuple[ThrottleState, Decision]:
+    """Return the decision on a request, and the state after it."""
+    if state.is_open:
+        return _decide_open(state, now, request, limits)
+    state = concurrency_limit.drop_expired(state, now)
+    calls = min(request.at_once, request.events)
+    if limits.concurrency is not None:
+        free = limits.concurrency - concurrency_limit.calls_under_way(state)
+        if free <= 0:
+            wait = concurrency_limit.wait_seconds(state, now)
+            return state, Decision(0, limit_reached=True, wait_seconds=wait)
+        calls = min(calls, free)
+    rate = rate_limit.lowest(limits.per_second, circuit_breaker.ramp_up_rate(state, now))
+    doable = request.events if request.speed is None else max(calls, math.ceil(request.speed * calls))
+    events, state = rate_limit.take(state, now, min(request.events, doable), rate)
+    if events and limits.concurrency is not None:
+        calls = min(calls, events)
+        state = concurrency_limit.hold(state, {request.holder: ActiveCalls(calls, now, now + request.hold_seconds)})
+    # The rest is sent at the speed of all calls that the limit allows: those under way now will have ended by then.
+    all_calls = calls if limits.concurrency is None else limits.concurrency
+    rate = rate_limit.lowest(rate, None if request.speed is None else request.speed * all_calls)
+    return _put_off_rest(state, now, request.events - events, Decision(events, calls), rate)
+
+
+def _decide_open(state: ThrottleState, now: float, request: Request, limits: Limits) -> tuple[ThrottleState, Decision]:
+    """Allow one event, the probe, if the circuit breaker has been open for long enough and no other probe is out."""
+    opens_at = max(state.open_until, state.next_at if limits.per_second is not None else 0.0)
+    if now < opens_at:
+        wait = min(opens_at - now, circuit_breaker.OPEN_CAP_SECONDS)
+        return state, Decision(0, breaker_open=True, wait_seconds=wait)
+    _, state = rate_limit.take(state, now, 1, limits.per_second)
+    probing = circuit_breaker.begin_probe(state, now, request.hold_seconds)
+    wait = circuit_breaker.open_seconds(state.trips)
+    return probing, Decision(1, at_once=1, probe=True, breaker_open=True, wait_seconds=wait)
+
+
+def _put_off_rest(
+    state: ThrottleState, now: float, waiting: int, decision: Decision, rate: float | None
+) -> tuple[ThrottleState, Decision]:
+    """Give the events that may not be sent now their times, so many a second."""
+    if not waiting or rate is None:
+        return state, decision
+    state, wait, step = rate_limit.enqueue(state, now, waiting, decision.events, rate)
+    return state, replace(decision, wait_seconds=wait, step_seconds=step)

@@ -1,0 +1,265 @@
+"""The throttle of one destination in this process: how many events it may be sent now.
+
+Before events are sent to a destination, delivery asks its throttle (`admit`), and then reports the outcomes to it. The
+throttle applies the circuit breaker, the concurrency limit and the rate limit, whose state all workers share.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from uuid import uuid4
+
+from outbox.destinations.limits import Limits
+from outbox.destinations.outcome import Outcome
+from outbox.destinations.protocol import Destination
+from outbox.errors import Unavailable
+from outbox.throttle import circuit_breaker, concurrency_limit
+from outbox.throttle.decision import Decision, Request, decide
+from outbox.throttle.delivery_mode import DeliveryMode
+from outbox.throttle.shared_state import ThrottleState
+from outbox.throttle.slot_queue import SlotQueue
+from outbox.throttle.state_store import LocalStore, StateStore
+from outbox.throttle.stuck_calls import CallTracker, StuckCalls
+
+logger = logging.getLogger(__name__)
+
+# Without limits the workers share nothing but whether the circuit breaker is open: a process looks that up this often.
+HEALTH_CHECK_SECONDS = 1.0
+# When all slots are taken, how long to wait for one that may be released in a moment.
+PATIENCE_SECONDS = 0.1
+# How fast the measured speed follows: each batch counts for a third.
+WEIGHT = 1 / 3
+NO_LIMITS = Limits()
+
+
+class DestinationThrottle:
+    """Admits events to one destination, and follows whether it can be reached and how fast it is."""
+
+    def __init__(
+        self,
+        destination: Destination,
+        store: StateStore,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        max_batches: int,
+        hold_seconds: float,
+        run_seconds: float | None = None,
+        on_stuck: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`max_batches`: how many batches a process may send at the same time to a destination without a concurrency
+        limit. `hold_seconds`: how long calls count if nothing is heard of them. `run_seconds`: calls that take longer
+        are stuck. `on_stuck` is called in a drain when such calls have taken all slots.
+        """
+        self.name = destination.name
+        limits: Limits | None = getattr(destination, "limits", None)
+        self.limits = NO_LIMITS if limits is None else limits
+        self._at_once: int = getattr(destination, "at_once", 1)
+        self._hold_seconds: float = getattr(destination, "hold_seconds", hold_seconds)
+        self._on_stuck = on_stuck
+        self._calls = CallTracker(
+            self.name,
+            clock,
+            run_seconds=hold_seconds if run_seconds is None else run_seconds,
+            hold_seconds=self._hold_seconds,
+            max_calls=self.limits.concurrency,
+            max_batches=max_batches,
+        )
+        self._queue = SlotQueue()
+        self._store = store
+        self._clock = clock
+        self._process_limits = Limits(concurrency=max_batches, open_after=None)
+        self._process_store = LocalStore(clock)
+        self._lock = threading.Lock()
+        self._failures = 0  # in a row, in this process
+        self._speed: float | None = None  # the events a second that one call at a time does
+        self._healthy_until = 0.0
+        self._is_open = False
+        self.trips = 0  # how often this process has found that it can't be reached
+
+    def admit(self, events: int, *, mode: DeliveryMode, on_wait: Callable[[], None] = lambda: None) -> Admission:
+        """Return how many of these events may be sent now.
+
+        In a drain that is no more than about a second's work, and a process sends at most `max_batches` batches at the
+        same time to a destination without a concurrency limit. This waits a moment for a free slot; `on_wait` is called
+        before each wait.
+        """
+        holder = str(uuid4())
+        if self._calls.all_slots_stuck(self._on_stuck if mode is DeliveryMode.DRAIN else lambda: None):
+            return Admission(self, holder, Decision(0, limit_reached=True, wait_seconds=concurrency_limit.MOST_WAIT))
+        speed = self._speed if mode is DeliveryMode.DRAIN else None
+        request = Request(holder, events, self._at_once, self._hold_seconds, speed)
+        ends_at = time.monotonic() + PATIENCE_SECONDS
+        with self._queue.waiting(holder):
+            while True:
+                changes, in_time = self._queue.changes, time.monotonic() < ends_at
+                if self._queue.is_first(holder) or not in_time:
+                    decision = self._decide(request, mode)
+                    # A longer wait means that the slots have been taken for long: none will be free in a moment.
+                    may_be_free = decision.limit_reached and decision.wait_seconds <= concurrency_limit.LEAST_WAIT
+                    if not may_be_free or not in_time:
+                        return self._admission(holder, decision)
+                on_wait()
+                self._queue.wait(changes)
+
+    def _admission(self, holder: str, decision: Decision) -> Admission:
+        if decision.events:
+            self._calls.begin(holder, decision.at_once)
+        return Admission(self, holder, decision)
+
+    def stuck(self) -> StuckCalls | None:
+        """Return the calls of this process that have not returned in time; None if there are none."""
+        return self._calls.stuck()
+
+    def _decide(self, request: Request, mode: DeliveryMode) -> Decision:
+        """Decide by the limit of this process, in a drain, and by the state that all workers share."""
+        if mode is not DeliveryMode.DRAIN or self.limits.concurrency is not None:
+            return self._decide_shared(request)
+        own = self._decide_in_process(request)
+        if own.limit_reached and not self._is_open:
+            return own
+        # A probe needs no slot: all of them may be taken by calls that take long.
+        is_whole = own.limit_reached or own.events == request.events
+        shared = self._decide_shared(request if is_whole else replace(request, events=own.events))
+        if shared.probe:
+            return shared
+        if not shared.events:
+            self._release_in_process(request.holder)
+            return shared
+        return own if own.events <= shared.events else shared
+
+    def _decide_in_process(self, request: Request) -> Decision:
+        """Decide by the limit of this process, in which a batch has one slot, however many calls it makes at once."""
+        calls = min(self._at_once, request.events)
+        speed = None if request.speed is None else request.speed * calls
+        batch = Request(request.holder, request.events, 1, request.hold_seconds, speed)
+        found = self._process_store.update(
+            self.name,
+            lambda state, now: decide(self._calls.keep_held(state, now), now, batch, self._process_limits),
+        )
+        at_once = min(self._at_once, found.events)
+        return found if at_once == found.at_once else replace(found, at_once=at_once)
+
+    def _decide_shared(self, request: Request) -> Decision:
+        """Decide by the shared state; without limits it is looked up once a second while the destination is healthy."""
+        if self._is_limited or self._clock() >= self._healthy_until:
+            return self._store.update(self.name, lambda state, now: self._decide_by(state, now, request))
+        return Decision(request.events, min(self._at_once, request.events))
+
+    def _decide_by(self, state: ThrottleState, now: float, request: Request) -> tuple[ThrottleState, Decision]:
+        is_healthy = circuit_breaker.is_healthy(state, now)
+        self._is_open = state.is_open
+        self._healthy_until = self._clock() + HEALTH_CHECK_SECONDS if is_healthy else 0.0
+        if is_healthy and not self._is_limited:
+            return state, Decision(request.events, min(self._at_once, request.events))
+        if self.limits.concurrency is not None:
+            state = self._calls.keep_held(state, now)
+        return decide(state, now, request, self.limits)
+
+    @property
+    def _is_limited(self) -> bool:
+        return self.limits.concurrency is not None or self.limits.per_second is not None
+
+    def release(self, holder: str) -> None:
+        """Release the slots of a batch whose calls have returned."""
+        self._calls.end(holder)
+        if self.limits.concurrency is not None:
+            self._store.release(self.name, lambda state, _: (concurrency_limit.release(state, holder), None))
+        else:
+            self._release_in_process(holder)
+        self._queue.notify()
+
+    def _release_in_process(self, holder: str) -> None:
+        self._process_store.update(self.name, lambda state, _: (concurrency_limit.release(state, holder), None))
+
+    @property
+    def was_reached(self) -> bool:
+        """Return whether this process reached the destination the last time."""
+        return self._failures == 0
+
+    def record_outcome(self, outcome: Outcome, *, probe: bool, is_late: bool = False) -> None:
+        """Count the times in a row that the destination could not be reached, and open or close the circuit breaker.
+
+        Any outcome but Unavailable means that it was reached. An outcome that `is_late` comes from before the breaker
+        opened: that such an event could not reach the destination says nothing new.
+        """
+        if isinstance(outcome, Unavailable):
+            if is_late:
+                return
+            with self._lock:
+                self._failures += 1
+                enough = self.limits.open_after is not None and self._failures >= self.limits.open_after
+            if probe or enough:
+                self._open_breaker(outcome.error, probe=probe)
+            return
+        with self._lock:
+            self._failures = 0
+        if probe:
+            self._store.update(self.name, lambda state, now: (circuit_breaker.recover(state, now), None))
+            self._healthy_until, self._is_open = 0.0, False
+            logger.warning("The circuit breaker of %s is closed: it was reached again", self.name)
+
+    def cancel_probe(self) -> None:
+        """Allow another probe at once, because this one was not sent."""
+        self._store.update(self.name, lambda state, now: (circuit_breaker.cancel_probe(state, now), None))
+
+    def measure_speed(self, events: int, seconds: float, at_once: int) -> None:
+        """Follow how fast the destination is: so many events took so long, with so many calls at the same time."""
+        speed = events / max(seconds, 1e-6) / max(at_once, 1)
+        with self._lock:
+            before = self._speed
+            self._speed = speed if before is None else before + (speed - before) * WEIGHT
+
+    def _open_breaker(self, error: str, *, probe: bool) -> None:
+        def trip(state: ThrottleState, now: float) -> tuple[ThrottleState, tuple[bool, float]]:
+            after = circuit_breaker.trip(state, now, error, probe=probe)
+            return after, (after != state, after.open_until - now)
+
+        opened, seconds = self._store.update(self.name, trip)
+        with self._lock:
+            self._failures = 0
+            self.trips += 1
+            self._healthy_until, self._is_open = 0.0, True
+        if opened:
+            logger.warning(
+                "The circuit breaker of %s is open: no events are sent to it for %.0f seconds, since it could not be "
+                "reached: %s",
+                self.name,
+                seconds,
+                error,
+            )
+
+
+class Admission:
+    """How many events may be sent to a destination; the caller reports the outcomes, and calls `finish` at the end."""
+
+    def __init__(self, throttle: DestinationThrottle, holder: str, decision: Decision) -> None:
+        self._throttle = throttle
+        self._holder = holder
+        self._trips = throttle.trips
+        self.decision = decision
+        self.events = decision.events
+        self.at_once = decision.at_once
+
+    @property
+    def is_withdrawn(self) -> bool:
+        """Return whether this process has opened the circuit breaker since: events that wait must not be sent."""
+        return self._throttle.trips != self._trips
+
+    def record_outcome(self, outcome: Outcome) -> None:
+        """Tell the throttle what became of an event."""
+        if self._throttle.was_reached and not self.decision.probe and not isinstance(outcome, Unavailable):
+            return  # the usual case: the throttle learns nothing new
+        self._throttle.record_outcome(outcome, probe=self.decision.probe, is_late=self.is_withdrawn)
+
+    def finish(self, events: int, seconds: float) -> None:
+        """Release the slots; so many events got an outcome, and took so long."""
+        if self.events:
+            self._throttle.release(self._holder)
+        if events:
+            self._throttle.measure_speed(events, seconds, self.at_once)
+        elif self.decision.probe:
+            self._throttle.cancel_probe()

@@ -1,0 +1,84 @@
+"""Keep the states of throttles in Redis, and in this process while Redis can't be used.
+
+Without Redis each process applies the circuit breakers and limits by itself: deliveries go on.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+
+from outbox.throttle.state_store import Decide, LocalStore, StateStore, T
+
+logger = logging.getLogger(__name__)
+
+# After Redis has failed it is not used for this long, so that deliveries don't wait for it again and again.
+PAUSE_SECONDS = 5.0
+# Releases that were made without Redis are kept for later, up to this many. Others take effect when their calls expire.
+MOST_UNRELEASED = 1_000
+
+
+class FallbackStore:
+    """Uses a shared store where it can, and a store of this process where it can't."""
+
+    def __init__(self, shared: StateStore) -> None:
+        self._shared = shared
+        self._local = LocalStore()
+        self._failed_at: float | None = None
+        self._unreleased: deque[tuple[str, Decide[None]]] = deque(maxlen=MOST_UNRELEASED)
+
+    def update(self, name: str, decide: Decide[T]) -> T:
+        if self._is_pausing:
+            return self._local.update(name, decide)
+        try:
+            self._release_rest()
+            result = self._shared.update(name, decide)
+        except Exception as error:
+            self._record_failure(error)
+            return self._local.update(name, decide)
+        self._record_success()
+        return result
+
+    def release(self, name: str, decide: Decide[None]) -> None:
+        """Release in both stores: Redis may have failed, or come back, since the calls began."""
+        self._local.update(name, decide)
+        self._unreleased.append((name, decide))
+        if self._is_pausing:
+            return
+        try:
+            self._release_rest()
+        except Exception as error:
+            self._record_failure(error)
+        else:
+            self._record_success()
+
+    def _release_rest(self) -> None:
+        """Release in the shared store what has not been released there yet."""
+        while self._unreleased:
+            try:
+                name, decide = self._unreleased.popleft()
+            except IndexError:
+                return  # another thread has taken the last one
+            try:
+                self._shared.update(name, decide)
+            except Exception:
+                self._unreleased.appendleft((name, decide))
+                raise
+
+    @property
+    def _is_pausing(self) -> bool:
+        return self._failed_at is not None and time.monotonic() - self._failed_at < PAUSE_SECONDS
+
+    def _record_failure(self, error: Exception) -> None:
+        if self._failed_at is None:
+            logger.warning(
+                "Redis can't be used: until it can, this process applies circuit breakers and limits by itself: %s",
+                error,
+            )
+        self._failed_at = time.monotonic()
+
+    def _record_success(self) -> None:
+        if self._failed_at is not None:
+            logger.info("Redis can be used again: circuit breakers and limits are shared by all workers")
+            self._failed_at = None

@@ -1,0 +1,103 @@
+"""The throttles of all destinations of one outbox in this process.
+
+A destination that can't be reached is sent nothing but a probe from time to time; one that is slow, or limited, gets as
+much as it can take. Other destinations are not affected. Delivery gets a destination's throttle here, and the
+process's reports say which circuit breakers are open and which calls are stuck.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from outbox.destinations.protocol import Destination
+from outbox.settings import Settings
+from outbox.throttle.circuit_breaker import is_healthy
+from outbox.throttle.destination_throttle import DestinationThrottle
+from outbox.throttle.fallback_store import FallbackStore
+from outbox.throttle.redis_store import RedisStore
+from outbox.throttle.state_store import LocalStore, StateStore
+
+logger = logging.getLogger(__name__)
+
+# Redis has to answer within so many seconds: a limit is not worth a longer wait.
+ANSWER_TIMEOUT = 0.5
+
+
+class Throttles:
+    """Makes a throttle for each destination, and reports on them."""
+
+    def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._store: StateStore | None = None
+        self._throttles: dict[int, tuple[Destination, DestinationThrottle]] = {}
+        self._lock = threading.Lock()
+
+    def of(self, destination: Destination) -> DestinationThrottle:
+        """Return the throttle of a destination; it is made at the first call."""
+        with self._lock:
+            found = self._throttles.get(id(destination))
+            if found is None:
+                throttle = DestinationThrottle(
+                    destination,
+                    self._shared_store(),
+                    self._clock,
+                    max_batches=self._settings.drains,
+                    hold_seconds=self._settings.max_run_seconds + self._settings.lease_seconds,
+                    run_seconds=self._settings.max_run_seconds,
+                    on_stuck=self._end_process if self._settings.exit_on_stuck else lambda: None,
+                )
+                found = self._throttles[id(destination)] = (destination, throttle)
+            return found[1]
+
+    def breakers(self) -> dict[str, dict[str, Any]]:
+        """Return the circuit breakers that are open or have just closed, by destination: for how long, and why."""
+        with self._lock:
+            used = [destination.name for destination, _ in self._throttles.values()]
+        states = {name: self._shared_store().update(name, lambda state, now: (state, (state, now))) for name in used}
+        return {
+            name: {
+                "open": state.is_open,
+                "trips": state.trips,
+                "seconds": round(max(0.0, state.open_until - now), 3),
+                "error": state.error,
+            }
+            for name, (state, now) in states.items()
+            if not is_healthy(state, now)
+        }
+
+    def stuck(self) -> dict[str, dict[str, Any]]:
+        """Return the calls that have not returned in time, by destination: how many, and since how many seconds."""
+        with self._lock:
+            throttles = [throttle for _, throttle in self._throttles.values()]
+        found = {throttle.name: throttle.stuck() for throttle in throttles}
+        return {
+            name: {"calls": stuck.calls, "seconds": round(stuck.seconds, 3), "all_places": stuck.all_slots}
+            for name, stuck in found.items()
+            if stuck is not None
+        }
+
+    def _end_process(self) -> None:
+        """Stop as on a signal: what is being delivered finishes, and what has not begun is given back."""
+        logger.critical("OUTBOX_EXIT_ON_STUCK is set: this process ends, so that another may take its place")
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    def _shared_store(self) -> StateStore:
+        if self._store is None:
+            self._store = _make_store(self._settings, self._clock)
+        return self._store
+
+
+def _make_store(settings: Settings, clock: Callable[[], float]) -> StateStore:
+    if settings.redis_url is None:
+        return LocalStore(clock)
+    from outbox.storage.redis_client import make_client  # redis is an optional dependency
+
+    client = make_client(settings.redis_url, answer_timeout=ANSWER_TIMEOUT)
+    return FallbackStore(RedisStore(client, f"{settings.namespace}:{settings.queue}.gate:"))
