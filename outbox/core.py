@@ -29,6 +29,7 @@ from outbox.delivery.scan_position import ScanPosition
 from outbox.destinations.recorded_destinations import RecordedDestinations
 from outbox.destinations.recorder import Recorder
 from outbox.destinations.registry import Registry
+from outbox.destinations.retirement import retire_absent
 from outbox.errors import NothingRegistered, SettingsError
 from outbox.events.emit import NewEvent, OnDuplicate, Unique, as_new_event, emit, emit_many
 from outbox.inbox.inbox import Inbox
@@ -197,7 +198,13 @@ class Outbox:
         self, retention_hours: float | None = None, *, seconds: float | None = None
     ) -> dict[str, int]:
         """Delete what ended longer ago than the retention: {"deleted": …, "remaining": up to a cap}."""
-        return retention.cleanup_delivered_events(self, retention_hours, seconds=seconds)
+        hours = self.settings.retention_hours if retention_hours is None else retention_hours
+        return retention.cleanup_delivered_events(self.dialect, hours, stopping=self.stopping, seconds=seconds)
+
+    def delete_old_records(self) -> None:
+        """Delete old records for operators, and retire destinations that no worker has had for a long time."""
+        retire_absent(self.dialect, self.settings)
+        retention.delete_old_records(self.dialect)
 
     def retry_failed_events(
         self,

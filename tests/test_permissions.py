@@ -25,7 +25,6 @@ from outbox.operations import actions
 from outbox.operations.filters import Filter
 from outbox.settings import Settings
 from outbox.storage.connect import open_database
-from outbox.storage.retention import forget_records
 from tests.operations.changing import change_all
 from tests.program import BIN, ROOT, run
 
@@ -199,7 +198,7 @@ def test_a_worker_does_all_its_work_with_the_rights_of_the_page(owner: psycopg.C
     assert box.drain() == 1
     assert change_all(box, actions.DELETE, Filter(event_type="order.sent"), who="ada") == 1
     retire(box.dialect, "book", retired_by="ada", force=True)
-    forget_records(box)
+    box.delete_old_records()
     assert box.inbox.cleanup(0)["deleted"] == 1
     assert box.cleanup_delivered_events(0)["deleted"] == 2
     for call in statements_of(

@@ -4,7 +4,7 @@ import pytest
 import redis
 
 from outbox.errors import SettingsError
-from outbox.storage.redis_client import ANSWER_TIMEOUT, CONNECT_TIMEOUT, make_client
+from outbox.storage.redis_client import CONNECT_TIMEOUT, RESPONSE_TIMEOUT, make_client
 from tests.servers import Redis, wait_until
 
 ADDRESS = "redis://127.0.0.1:1/0"
@@ -22,13 +22,13 @@ def test_an_address_that_can_not_be_used_is_not_repeated(url: str) -> None:
 
 def test_it_gives_up_soon_and_does_not_try_again_by_itself() -> None:
     options = make_client(ADDRESS).connection_pool.connection_kwargs
-    assert (options["socket_connect_timeout"], options["socket_timeout"]) == (CONNECT_TIMEOUT, ANSWER_TIMEOUT)
+    assert (options["socket_connect_timeout"], options["socket_timeout"]) == (CONNECT_TIMEOUT, RESPONSE_TIMEOUT)
     assert options["retry"].get_retries() == 0
 
 
 @pytest.mark.parametrize(("answer", "connect"), [(60.0, CONNECT_TIMEOUT), (0.5, 0.5)])
 def test_it_connects_within_the_time_for_an_answer(answer: float, connect: float) -> None:
-    options = make_client(ADDRESS, answer_timeout=answer).connection_pool.connection_kwargs
+    options = make_client(ADDRESS, response_timeout=answer).connection_pool.connection_kwargs
     assert (options["socket_connect_timeout"], options["socket_timeout"]) == (connect, answer)
 
 

@@ -27,7 +27,6 @@ from outbox.operations.filters import Filter
 from outbox.settings import Settings
 from outbox.storage import schema
 from outbox.storage.connect import open_database
-from outbox.storage.retention import forget_records
 from outbox.storage.schema import VERSIONS
 from outbox.table_names import KINDS, PREFIX_LENGTH, Tables
 from tests.operations.changing import change_all, count_all
@@ -160,7 +159,7 @@ def test_all_that_an_outbox_does_is_done_in_tables_of_other_names(
     assert overview(box.dialect).counts["delivered"].number == 1
     assert [process.id for process in overview(box.dialect).processes] == [box.reporter.id]
     assert any(family.name == "outbox_emitted" for family in families(box))
-    forget_records(box)
+    box.delete_old_records()
     with box.inbox.claim("7", "ledger") as new:
         assert new
     with box.inbox.claim("7", "ledger") as new:

@@ -21,9 +21,9 @@ def cleanup(retention_hours: float | None, yes: bool, dry_run: bool) -> None:
     """
     box = current()
     box.check_schema()
-    old = retention.count_ended(box, retention_hours)
+    hours = box.settings.retention_hours if retention_hours is None else retention_hours
+    old = retention.count_ended(box.dialect, hours)
     if dry_run or (old and not yes):
-        hours = box.settings.retention_hours if retention_hours is None else retention_hours
         shown = f"{old:,}{'+' if old >= retention.REMAINING_CAP else ''}"
         told = f"{shown} events ended more than {hours:g} hours ago"
         if dry_run:
@@ -32,5 +32,5 @@ def cleanup(retention_hours: float | None, yes: bool, dry_run: bool) -> None:
         click.confirm(f"{told}, and will be deleted. Go on?", abort=True, err=True)
     events = box.cleanup_delivered_events(retention_hours)
     messages = box.inbox.cleanup()
-    retention.forget_records(box)
+    box.delete_old_records()
     click.echo(f"{events['deleted']:,} events and {messages['deleted']:,} messages of the inbox were deleted.")

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from outbox.consumer.stream_entry import StreamEntry
 from outbox.errors import SettingsError
-from outbox.storage.redis_client import Refused, as_ours, make_client
+from outbox.storage.redis_client import CommandRefused, make_client, translated_errors
 
 logger = logging.getLogger("outbox")
 
@@ -45,11 +45,11 @@ class ConsumerGroup:
 
     def __init__(self, url: str, stream: str, *, group: str, consumer: str, dead_letter: str, timeout: float) -> None:
         self.stream, self.group, self.consumer, self.dead_letter = stream, group, consumer, dead_letter
-        self._client: Any = make_client(url, answer_timeout=timeout, source="The stream's url")
+        self._client: Any = make_client(url, response_timeout=timeout, source="The stream's url")
 
     def check(self) -> None:
         """Redis answers, and both keys are streams or free: an XADD that failed after all would lose its entry."""
-        with as_ours():
+        with translated_errors():
             kinds = {key: self._client.type(key).decode() for key in (self.stream, self.dead_letter)}
         for key, kind in kinds.items():
             if kind not in ("stream", "none"):
@@ -60,10 +60,10 @@ class ConsumerGroup:
     def create(self) -> None:
         """Make the group, unless it is there, and the stream likewise."""
         try:
-            with as_ours():
+            with translated_errors():
                 self._client.xgroup_create(self.stream, self.group, id="0", mkstream=True)
-        except Refused as refusal:
-            if not refusal.answer.startswith("BUSYGROUP"):
+        except CommandRefused as refusal:
+            if not refusal.message.startswith("BUSYGROUP"):
                 raise
 
     def read(self, count: int, seconds: float) -> list[StreamEntry]:
@@ -136,7 +136,7 @@ class ConsumerGroup:
             b"group": self.group,
             b"entry": entry.id,
         }
-        with as_ours(), self._client.pipeline(transaction=True) as pipeline:
+        with translated_errors(), self._client.pipeline(transaction=True) as pipeline:
             pipeline.xadd(self.dead_letter, entry.fields | notes)
             pipeline.xack(self.stream, self.group, entry.id)
             pipeline.execute()
@@ -144,7 +144,7 @@ class ConsumerGroup:
     def state(self) -> GroupState:
         """Redis 7 knows the lag, unless entries were deleted; otherwise they are counted, up to a cap."""
         try:
-            with as_ours():
+            with translated_errors():
                 groups = self._client.xinfo_groups(self.stream)
                 found = next((each for each in groups if each["name"] == self.group.encode()), None)
                 if found is None:
@@ -153,14 +153,14 @@ class ConsumerGroup:
                 if lag is None:
                     lag = self._client.eval(COUNT_AFTER, 1, self.stream, found["last-delivered-id"], LAG_CAP)
                 return GroupState(int(lag), int(found["pending"]))
-        except Refused as refusal:
-            if "no such key" in refusal.answer:
+        except CommandRefused as refusal:
+            if "no such key" in refusal.message:
                 return GroupState(0, 0)
             raise
 
     def leave(self) -> None:
         """Take this consumer out of the group, if it owes nothing and both are there."""
-        with contextlib.suppress(Refused), as_ours():
+        with contextlib.suppress(CommandRefused), translated_errors():
             self._client.eval(LEAVE, 1, self.stream, self.group, self.consumer)
 
     def remove_silent(self, silent_seconds: float) -> None:
@@ -171,7 +171,7 @@ class ConsumerGroup:
         consumers: Any = self._ask(lambda: self._client.xinfo_consumers(self.stream, self.group), nothing=[])
         for each in consumers:
             if each["idle"] >= milliseconds(silent_seconds):
-                with contextlib.suppress(Refused), as_ours():
+                with contextlib.suppress(CommandRefused), translated_errors():
                     self._client.eval(LEAVE, 1, self.stream, self.group, each["name"])
 
     def close(self) -> None:
@@ -179,18 +179,18 @@ class ConsumerGroup:
 
     def _forget_if_trimmed(self, id: str) -> None:
         """Redis 7 does that by itself; 6.2 would hand out the id for ever."""
-        with as_ours():
+        with translated_errors():
             if not self._client.xrange(self.stream, id, id):
                 self._client.xack(self.stream, self.group, id)
                 logger.warning("%s: entry %s was trimmed away before it was processed", self.stream, id)
 
     def _ask(self, command: Callable[[], T], *, nothing: T) -> T:
         try:
-            with as_ours():
+            with translated_errors():
                 return command()
-        except Refused as refusal:
+        except CommandRefused as refusal:
             # The second is what 6.2 tells those who wait when the stream goes, the third what XINFO says.
-            if not refusal.answer.startswith(("NOGROUP", "UNBLOCKED", "ERR no such key")):
+            if not refusal.message.startswith(("NOGROUP", "UNBLOCKED", "ERR no such key")):
                 raise
         logger.warning("the group %s of %s is gone: making it again, from the beginning", self.group, self.stream)
         self.create()

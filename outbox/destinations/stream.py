@@ -70,7 +70,7 @@ class RedisStream:
         return f"<RedisStream {self.name!r} to {self._stream.text!r}>"  # the URL may hold a password
 
     def deliver(self, events: Iterable[Event], lease: Lease) -> Iterator[tuple[Event, Outcome]]:
-        from outbox.storage.redis_client import outcomes
+        from outbox.destinations.redis_outcomes import outcomes  # redis is an extra
 
         batch = list(events)
         with self._client_within(lease) as client, client.pipeline(transaction=False) as pipeline:
@@ -111,7 +111,7 @@ def _make_client(url: str, timeout: float) -> Any:
     try:
         from outbox.storage.redis_client import make_client  # redis is an extra
 
-        return make_client(url, answer_timeout=timeout, source="url")
+        return make_client(url, response_timeout=timeout, source="url")
     except SettingsError as error:
         raise RegistrationError(f"A RedisStream can't be made: {error}") from None
 

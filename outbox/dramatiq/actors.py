@@ -22,7 +22,6 @@ from outbox.delivery.deliver import DRAIN_SECONDS
 from outbox.dramatiq import wakeup
 from outbox.dramatiq.actor_names import CLEANUP, DELIVER
 from outbox.settings import Settings
-from outbox.storage import retention
 from outbox.storage.connection_errors import CONNECTION_ERRORS
 
 logger = logging.getLogger(__name__)
@@ -76,7 +75,7 @@ def clean_up() -> None:
     with _database_may_be_down():
         events = box.cleanup_delivered_events(seconds=CLEANUP_SECONDS)
         messages = box.inbox.cleanup(seconds=CLEANUP_SECONDS)
-        retention.forget_records(box)
+        box.delete_old_records()
         if events["remaining"] or messages["remaining"]:
             wakeup.clean_up()
 

@@ -18,7 +18,7 @@ from dramatiq.errors import ConnectionClosed
 
 from outbox.dramatiq.middleware import BusyThreads, find_middleware
 from outbox.settings import Settings
-from outbox.storage.redis_client import ANSWER_TIMEOUT, make_client
+from outbox.storage.redis_client import RESPONSE_TIMEOUT, make_client
 
 # Well below Dramatiq's heartbeat, which every fetch renews. Stopping a worker takes at most this long.
 BLOCK_SECONDS = 1
@@ -57,7 +57,7 @@ class OutboxRedisBroker(RedisBroker):
 
     def waiting_client(self) -> redis.Redis:
         """Return a client that waits longer for an answer, for commands that block in Redis."""
-        return make_client(self._url, answer_timeout=BLOCK_SECONDS + ANSWER_TIMEOUT)
+        return make_client(self._url, response_timeout=BLOCK_SECONDS + RESPONSE_TIMEOUT)
 
 
 class WaitingConsumer(_RedisConsumer):

@@ -15,20 +15,21 @@ import dramatiq
 from dramatiq.brokers.redis import RedisBroker
 
 from outbox.destinations.outcome import DELIVERED_OUTCOME, Outcome, Retry
+from outbox.destinations.redis_outcomes import outcomes
 from outbox.dramatiq.enqueue_each import Messages, enqueue_each
 from outbox.errors import Unavailable, describe
-from outbox.storage.redis_client import OUT_OF_ORDER, outcomes
+from outbox.storage.redis_client import UNAVAILABLE_ERRORS
 
 
 def enqueue_on_redis(broker: Any, messages: Messages) -> list[Outcome]:
     """Enqueue the messages; return an outcome for each."""
     if getattr(type(broker), "enqueue", None) is not RedisBroker.enqueue:
-        return enqueue_each(broker, messages, *OUT_OF_ORDER)
+        return enqueue_each(broker, messages, *UNAVAILABLE_ERRORS)
     with broker.client.pipeline(transaction=False) as pipeline:
         piped = _copy_into(pipeline, broker)
         try:
             added = [_add(broker, piped, message) for message in messages]
-        except OUT_OF_ORDER as error:
+        except UNAVAILABLE_ERRORS as error:
             return [Unavailable(describe(error)) for _ in messages]
         results = iter(outcomes(pipeline))
     return [each if isinstance(each, Retry) else _after_enqueue(broker, each, next(results)) for each in added]
@@ -47,7 +48,7 @@ def _add(broker: RedisBroker, piped: Any, message: dramatiq.Message[Any]) -> dra
     try:
         broker.emit_before("enqueue", message, None)
         piped.do_enqueue(message.queue_name, message.options["redis_message_id"], message.encode())
-    except OUT_OF_ORDER:
+    except UNAVAILABLE_ERRORS:
         raise  # on first use, the broker asks Redis for the size of its stack
     except Exception as error:
         return Retry(describe(error))

@@ -117,7 +117,7 @@ class Inbox:
 
     def _insert(self, key: tuple[str, str]) -> str | None:
         """Return the version of the row that was inserted, or None if the handler has dealt with the message."""
-        with schema.explaining(self.dialect):
+        with schema.explaining_missing_inbox(self.dialect):
             row = self.database.execute_sql(self.dialect.statements.inbox_insert, key).fetchone()
         return None if row is None else str(row[0])
 

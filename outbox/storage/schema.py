@@ -390,7 +390,7 @@ def create_inbox(dialect: Dialect) -> None:
 
 
 @contextmanager
-def explaining(dialect: Dialect) -> Iterator[None]:
+def explaining_missing_inbox(dialect: Dialect) -> Iterator[None]:
     """Around the inbox's own statements: should its table be missing, say so."""
     try:
         yield

@@ -26,7 +26,7 @@ from outbox.throttle.state_store import LocalStore, StateStore
 logger = logging.getLogger(__name__)
 
 # Redis has to answer within so many seconds: a limit is not worth a longer wait.
-ANSWER_TIMEOUT = 0.5
+RESPONSE_TIMEOUT = 0.5
 
 
 class Throttles:
@@ -99,5 +99,5 @@ def _make_store(settings: Settings, clock: Callable[[], float]) -> StateStore:
         return LocalStore(clock)
     from outbox.storage.redis_client import make_client  # redis is an optional dependency
 
-    client = make_client(settings.redis_url, answer_timeout=ANSWER_TIMEOUT)
+    client = make_client(settings.redis_url, response_timeout=RESPONSE_TIMEOUT)
     return FallbackStore(RedisStore(client, f"{settings.namespace}:{settings.queue}.gate:"))

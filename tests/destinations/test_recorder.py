@@ -14,7 +14,6 @@ from outbox.destinations.recorded_destinations import change_recorded, read_reco
 from outbox.destinations.retirement import retire, retire_absent
 from outbox.errors import RegistrationError, SchemaError
 from outbox.operations import audit
-from outbox.storage import retention
 from tests.conftest import Configure
 from tests.crowd import at_once
 from tests.support.recorded_destinations import let_records_age, recorded
@@ -186,7 +185,7 @@ class TestAbsence:
         for _ in range(11):
             let_records_age(box, minutes=6)
             refresh(mailer)
-            retention.forget_records(box)
+            box.delete_old_records()
         assert recorded(box)["crm"].retired
 
 

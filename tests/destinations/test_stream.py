@@ -15,7 +15,7 @@ from outbox.destinations.outcome import DELIVERED_OUTCOME, Outcome, Retry
 from outbox.destinations.protocol import Lease
 from outbox.destinations.stream import SHORTEST_TIMEOUT
 from outbox.events.event import Event
-from outbox.storage.redis_client import is_out_of_order
+from outbox.storage.redis_client import is_unavailable
 from tests.flights import flights
 from tests.program import run_python
 from tests.servers import Redis, RedisServer
@@ -318,8 +318,8 @@ class TestARedisThatCanNotBeUsed:
     @pytest.mark.parametrize("code", ["BUSY", "MISCONF", "NOREPLICAS", "LOADING", "TRYAGAIN", "CLUSTERDOWN"])
     def test_is_known_by_what_it_answers(self, code: str) -> None:
         parser: Any = redis.connection.DefaultParser
-        assert is_out_of_order(parser.parse_error(f"{code} because"))
-        assert not is_out_of_order(parser.parse_error(f"{code}ISH because"))
+        assert is_unavailable(parser.parse_error(f"{code} because"))
+        assert not is_unavailable(parser.parse_error(f"{code}ISH because"))
 
 
 class TestAnInterrupt:

@@ -196,7 +196,7 @@ class TestALostRedis:
     @pytest.fixture
     def broker(self, own_redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[OutboxRedisBroker]:
         """One that loses patience soon."""
-        monkeypatch.setattr(redis_broker, "ANSWER_TIMEOUT", 0.2)
+        monkeypatch.setattr(redis_broker, "RESPONSE_TIMEOUT", 0.2)
         broker = make_broker(own_redis.url)
         broker.client.connection_pool.connection_kwargs["socket_timeout"] = 0.2
         yield broker

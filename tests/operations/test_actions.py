@@ -268,15 +268,14 @@ class TestTheAudit:
         assert (entry.affected, entry.ended_at, statuses()) == (0, None, Counter({FAILED: 2}))
 
     def test_is_forgotten_after_a_while(self, box: Outbox) -> None:
-        from outbox.storage import retention
         from outbox.storage.records import Audit
 
         emit(1)
         change_all(box, fail_with(""), who="ada")
-        retention.forget_records(box)
+        box.delete_old_records()
         assert len(audit.latest(box.dialect)) == 1
         Audit.update(at=LONG_AGO).execute(box.database)
-        retention.forget_records(box)
+        box.delete_old_records()
         assert audit.latest(box.dialect) == []
 
 

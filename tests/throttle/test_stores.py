@@ -26,7 +26,7 @@ from outbox.throttle.fallback_store import FallbackStore
 from outbox.throttle.redis_store import KEPT_MILLISECONDS, RedisStore
 from outbox.throttle.shared_state import ThrottleState
 from outbox.throttle.state_store import LocalStore, StateStore
-from outbox.throttle.throttles import ANSWER_TIMEOUT
+from outbox.throttle.throttles import RESPONSE_TIMEOUT
 from tests.flights import flights
 from tests.program import run_python
 from tests.servers import Redis, RedisServer
@@ -106,7 +106,7 @@ def prefix() -> str:
 
 @pytest.fixture
 def client(redis_server: Redis) -> Iterator[Any]:
-    with make_client(redis_server.url, answer_timeout=20) as client:
+    with make_client(redis_server.url, response_timeout=20) as client:
         yield client
 
 
@@ -270,7 +270,7 @@ class Workers:
         log.set_level(logging.INFO, logger="outbox")
         self.server = server
         self._log = log
-        self.clients = [make_client(server.url, answer_timeout=ANSWER_TIMEOUT) for _ in range(2)]
+        self.clients = [make_client(server.url, response_timeout=RESPONSE_TIMEOUT) for _ in range(2)]
         self.a, self.b = (FallbackStore(RedisStore(client, prefix)) for client in self.clients)
 
     def said(self, what: str) -> int:
@@ -342,7 +342,7 @@ class TestWithoutRedis:
         before = time.monotonic()
         for _ in range(100):
             workers.a.update(NAME, count)
-        assert time.monotonic() - before < 4 * ANSWER_TIMEOUT
+        assert time.monotonic() - before < 4 * RESPONSE_TIMEOUT
 
     def test_one_that_is_full_is_as_good_as_none(self, workers: Workers) -> None:
         with redis.Redis.from_url(workers.server.url) as client:

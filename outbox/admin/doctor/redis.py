@@ -162,19 +162,19 @@ def _kept_there(context: Context) -> list[str]:
 
 
 def _info(context: Context) -> Mapping[str, Any]:
-    from outbox.storage.redis_client import as_ours  # an extra
+    from outbox.storage.redis_client import translated_errors  # an extra
 
-    with as_ours():
+    with translated_errors():
         found: Mapping[str, Any] = context.redis.info()
     return found
 
 
 def _saving(context: Context) -> str | None:
     """When it writes to its disk; None if it won't say."""
-    from outbox.storage.redis_client import Refused, as_ours
+    from outbox.storage.redis_client import CommandRefused, translated_errors
 
     try:
-        with as_ours():
+        with translated_errors():
             return str(context.redis.config_get("save").get("save", ""))
-    except Refused:
+    except CommandRefused:
         return None
