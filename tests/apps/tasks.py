@@ -4,13 +4,13 @@ It registers no handlers: its events are delivered by outbox workers. `tests.app
 """
 
 import os
-from pathlib import Path
 
 import dramatiq
 from dramatiq.brokers.redis import RedisBroker
 
 import outbox
 from outbox.dramatiq.actors import declare_actors
+from tests.apps.queues import write_queues
 
 settings = outbox.loaded_settings()
 broker = RedisBroker(url=os.environ["OUTBOX_TEST_BROKER_URL"], namespace=os.environ["OUTBOX_TEST_BROKER_NAMESPACE"])
@@ -25,9 +25,4 @@ def place_order(number: int) -> None:
         outbox.emit("Order", number, "test.emitted", {"do": "pass"})
 
 
-@dramatiq.actor(queue_name="shop", max_retries=0)
-def write_queues(path: str) -> None:
-    """Write down which queues this process consumes; in one step."""
-    file = Path(path)
-    file.with_suffix(".new").write_text(" ".join(sorted(dramatiq.get_broker().get_declared_queues())))
-    file.with_suffix(".new").rename(file)
+dramatiq.actor(queue_name="shop", max_retries=0)(write_queues)

@@ -8,11 +8,15 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
+from uuid import UUID
 
+import dramatiq
 import pytest
+from dramatiq.brokers.redis import RedisBroker
 
 from tests.application import Application
-from tests.sentinel.server import SentinelServers
+from tests.processes import Program
+from tests.sentinel.server import SentinelServers, master_client
 from tests.servers import ServerError
 
 
@@ -27,6 +31,40 @@ def servers() -> Iterator[SentinelServers]:
 
 class Shop(Application):
     package = "tests.sentinel"
+
+    def scheduler_every(self, sweep_seconds: float) -> Program:
+        """Start a scheduler that sweeps more often than the workers expect."""
+        before = dict(self.environment)
+        self.environment["OUTBOX_SWEEP_SECONDS"] = str(sweep_seconds)
+        try:
+            return self.scheduler()
+        finally:
+            self.environment = before
+
+    def has_ended(self, id: UUID) -> bool:
+        return id in self.ended()
+
+    def messages_in(self, queue: str) -> int:
+        with self._client() as client:
+            return int(client.llen(f"{self._namespace}:{queue}"))
+
+    def queues_of_own_worker(self) -> str:
+        """Ask the application's own worker which queues it consumes."""
+        answer = self.folder / "queues"
+        message: dramatiq.Message[Any] = dramatiq.Message(
+            queue_name="shop", actor_name="write_queues", args=(str(answer),), kwargs={}, options={}
+        )
+        with self._client() as client:
+            RedisBroker(client=client, namespace=self._namespace).enqueue(message)
+        self.wait_for(answer.exists, "it says what it consumes")
+        return answer.read_text()
+
+    def _client(self) -> Any:
+        return master_client(self.environment["OUTBOX_TEST_SENTINELS"])
+
+    @property
+    def _namespace(self) -> str:
+        return self.environment["OUTBOX_TEST_BROKER_NAMESPACE"]
 
 
 class MakeShop(Protocol):

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any, Self
 
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 from redis.sentinel import Sentinel
 
 from tests.servers import Process, RedisServer, ServerError, redis_program, wait_until
@@ -58,6 +60,7 @@ class SentinelServer(Process):
 class SentinelServers:
     def __init__(self) -> None:
         self.first = RedisServer()
+        self.first.options["repl-diskless-sync-delay"] = "0"  # the replica gets its copy at once
         self.second = RedisServer(replicaof=f"127.0.0.1 {self.first.port}")
         self.sentinel = SentinelServer(self.first.port)
 
@@ -98,6 +101,9 @@ class SentinelServers:
 
 
 def master_client(addresses: str) -> Any:
-    """Return a client that asks the sentinel for the master whenever it connects, as an application makes it."""
+    """Return a client that asks the sentinel for the master whenever it connects, as an application makes it.
+
+    It does not try again by itself, so that every process meets the failover's errors.
+    """
     sentinels = [(host, int(port)) for host, _, port in (each.partition(":") for each in addresses.split(","))]
-    return Sentinel(sentinels, socket_timeout=1).master_for(MASTER, socket_timeout=5)
+    return Sentinel(sentinels, socket_timeout=1).master_for(MASTER, socket_timeout=5, retry=Retry(NoBackoff(), 0))
