@@ -118,23 +118,52 @@ def test_a_pool_of_the_handlers_own_costs_no_attempt_either(box: Outbox) -> None
     assert "max_connections" in error_of(event)
 
 
-def test_where_our_own_code_connects_for_the_handler_it_waits_and_then_puts_off(
-    box: Outbox, database: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(share, "CONNECTION_SECONDS", 0.1)
-    called: list[outbox.Event] = []
-    for name in ("first", "second"):  # two, so that each has a thread
-        outbox.handler("order.*", name=name)(called.append)
-    event = emit_one()
-    database.autoconnect = False
-    try:
-        with box.dialect.connection(), no_room(database):
-            box.process_pending_events()
-        database.connect(reuse_if_open=True)
-        assert (called, stored(event).status, stored(event).attempts) == ([], PENDING, 0)
-        assert "max_connections" in error_of(event)
-    finally:
+class TestWithoutAutoconnect:
+    """Our own code connects for the handler."""
+
+    @pytest.fixture
+    def called(self) -> list[str]:
+        """Two handlers, so that each has a thread; and which of them were called."""
+        called: list[str] = []
+        for name in ("first", "second"):
+            outbox.handler("order.*", name=name)(lambda _, name=name: called.append(name))
+        return called
+
+    @pytest.fixture(autouse=True)
+    def _without_autoconnect(self, database: Any) -> Iterator[None]:
+        database.autoconnect = False
+        yield
         database.autoconnect = True
+
+    def test_a_call_waits_until_there_is_a_connection(
+        self, box: Outbox, database: Any, called: list[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        connect = database.connect
+
+        def make_room_when_refused(**options: Any) -> Any:
+            try:
+                return connect(**options)
+            except MaxConnectionsExceeded:
+                database._max_connections += 2
+                raise
+
+        with box.dialect.connection():
+            event = emit_one()
+            with no_room(database):
+                monkeypatch.setattr(database, "connect", make_room_when_refused)
+                box.process_pending_events()
+            assert (sorted(called), stored(event).status) == (["first", "second"], DELIVERED)
+
+    def test_after_some_seconds_the_event_is_put_off_at_no_cost(
+        self, box: Outbox, database: Any, called: list[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(share, "CONNECTION_SECONDS", 0.1)
+        with box.dialect.connection():
+            event = emit_one()
+            with no_room(database):
+                box.process_pending_events()
+            assert (called, stored(event).status, stored(event).attempts) == ([], PENDING, 0)
+            assert "max_connections" in error_of(event)
 
 
 class TestTheSize:
