@@ -9,8 +9,11 @@ from uuid import UUID
 
 import dramatiq
 import pytest
+from dramatiq.brokers.stub import StubBroker
 
 from outbox.dramatiq.redis_broker import OutboxRedisBroker
+from outbox.dramatiq.worker import start_worker
+from tests.conftest import Configure
 from tests.processes import BIN, MakeStage, Program, Stage
 
 ORDERS = 20
@@ -191,6 +194,12 @@ class TestAQueueThatAModuleConfigures:
             stage.box.emit("Thing", "1", "chain.first")
         send_to_the_queue_mine(stage)
         stage.wait_for(lambda: stage.statuses() == {"delivered": 2}, "both are delivered")
+
+    def test_is_the_one_that_a_starting_worker_declares_its_actors_on(self, configure: Configure) -> None:
+        configure(queue="mine").registry.ignore("*")
+        broker = StubBroker()
+        start_worker(broker)
+        assert {actor.queue_name for actor in broker.actors.values()} == {"mine"}
 
 
 def send_to_the_queue_mine(stage: Stage) -> None:

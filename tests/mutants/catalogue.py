@@ -9,6 +9,7 @@ CLAIM = "tests/delivery/test_claim.py"
 OWN_WORKER = "tests/jobs/test_own_broker.py::TestAWorkerThatOnlyEmits"
 SCAN_POSITION = "tests/delivery/test_scan_position.py"
 ACTIONS = "tests/operations/test_actions.py"
+QUEUE_OF_ITS_OWN = "tests/jobs/test_own_broker.py::TestAQueueThatAModuleConfigures"
 ENCODING = "tests/test_database_encoding.py"
 AUDIENCE = "tests/invariants/test_i8_audience.py"
 RECORD = "tests/destinations/test_recorder.py"
@@ -286,7 +287,8 @@ MUTANTS = [
         "outbox/dramatiq/worker.py",
         "    declare_actors(broker, box.settings)\n",
         "    declare_actors(broker, outbox.Settings.load())\n",
-        ("tests/jobs/test_own_broker.py::TestAQueueThatAModuleConfigures",),
+        # In the processes of the other test each command is waited for in vain, until patience ends.
+        (f"{QUEUE_OF_ITS_OWN}::test_is_the_one_that_a_starting_worker_declares_its_actors_on",),
     ),
     # Emit, and the inbox
     Mutant(
