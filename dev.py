@@ -39,6 +39,8 @@ OLDEST_TESTS = (
     "tests/throttle/test_stores.py", "tests/inbox/test_once.py", "tests/jobs/test_broker.py",
     "tests/scheduler/test_timetable.py", "tests/admin/web/test_pages.py",
 )  # fmt: skip
+# Most tests wait for something: more of them at a time than there are cores.
+PROCESSES = max(4, os.cpu_count() or 1)
 # Folders of tests that need what a bare machine lacks, and are run by a word of their own.
 APART = {f"--{folder}": folder for folder in ("faketime", "pgbouncer", "rabbitmq", "sentinel", "netns")}
 
@@ -57,17 +59,18 @@ def test(args: list[str]) -> None:
         set_up_oldest()
         # What has been deprecated since is told by the newest versions, not by the oldest.
         asked = [arg for arg in args if arg != OLDEST] or [
-            f"--numprocesses={max(4, os.cpu_count() or 1)}",
+            f"--numprocesses={PROCESSES}",
             *OLDEST_TESTS,
         ]
         become("-m", "pytest", "-W", "default", *asked, python=OLDEST_VENV / "bin" / "python")
-    for word, folder in APART.items():
-        if word in args:
-            become("-m", "pytest", f"tests/{folder}", *(arg for arg in args if arg != word))
+    if asked := [word for word in APART if word in args]:
+        # Each starts servers of its own, and mostly waits for them: several folders run side by side.
+        together = [f"--numprocesses={PROCESSES}"] if len(asked) > 1 else []
+        folders = [f"tests/{APART[word]}" for word in asked]
+        become("-m", "pytest", *together, *folders, *(arg for arg in args if arg not in asked))
     if not args:
         check([])
-        # Most tests wait for something: more of them at a time than there are cores.
-        args = [f"--numprocesses={max(4, os.cpu_count() or 1)}"]
+        args = [f"--numprocesses={PROCESSES}"]
     become("-m", "pytest", *args)
 
 

@@ -29,7 +29,7 @@ def test_each_has_a_command_that_is_documented_and_that_ci_runs() -> None:
     for folder in APART:
         command = f"python3 dev.py test --{folder}"
         assert command in (ROOT / "CONTRIBUTING.md").read_text()
-        assert f"{command}\n" in (ROOT / ".ci" / "run").read_text()
+        assert re.search(rf"(dev\.py test |apart\+?=\().*--{folder}\b", (ROOT / ".ci" / "run").read_text())
         assert f'"{folder}"' in (ROOT / "dev.py").read_text() or f'"--{folder}"' in (ROOT / "dev.py").read_text()
 
 
