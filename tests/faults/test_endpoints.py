@@ -24,7 +24,7 @@ from tests.support.receiver import (
 
 WORKERS = 2
 PER_SECOND = 40.0
-BACKLOG = 20_000
+BACKLOG = 5_000
 # How many arrivals are looked at.
 SEEN = 60
 

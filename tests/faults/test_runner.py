@@ -63,7 +63,7 @@ def deployment(make_stage: MakeStage, port: int) -> Stage:
 
 def test_a_runner_that_was_down_finds_every_event_once_when_it_is_back(make_stage: MakeStage, port: int) -> None:
     stage, runner = deployment(make_stage, port), Runner()
-    ids = stage.emit(40)
+    ids = stage.emit(15)
     stage.wait_for(lambda: all(progress is not None for (progress,) in stage.rows("progress")), "all are put off")
     stage.wait_for(
         lambda: any("circuit breaker is open" in str(error) for (error,) in stage.rows("error_message")),
