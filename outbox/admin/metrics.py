@@ -19,7 +19,7 @@ from outbox.errors import SchemaError, SettingsError
 from outbox.operations.count import COUNT_CAP
 from outbox.storage.connection_errors import CONNECTION_ERRORS
 from outbox.storage.models import FAILED, PENDING, SENDING
-from outbox.storage.records import Process, Total
+from outbox.storage.operator_models import Process, Total
 from outbox.telemetry.counters import BUCKETS, Labels
 from outbox.telemetry.process_reports import APPLICATION, CONSUMER, SCHEDULER, UP, WORKER, labels_from_text
 from outbox.text import clean_label

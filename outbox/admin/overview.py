@@ -18,8 +18,8 @@ from outbox.operations.filters import Filter
 from outbox.storage import progress, timestamp
 from outbox.storage.dialect import Dialect
 from outbox.storage.models import DELIVERED, FAILED, PENDING, SENDING, OutboxEvent
+from outbox.storage.operator_models import Minute, Process
 from outbox.storage.progress import ProgressEntry
-from outbox.storage.records import Minute, Process
 from outbox.telemetry.counters import BOUNDS, BUCKETS
 from outbox.telemetry.process_reports import MISSED_TURNS, SCHEDULER, UP, WORKER, labels_from_text
 from outbox.text import shorten

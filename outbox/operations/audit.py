@@ -13,7 +13,7 @@ from uuid import UUID
 from outbox.operations.filters import Filter
 from outbox.storage.dialect import Dialect
 from outbox.storage.ids import uuid7
-from outbox.storage.records import Audit
+from outbox.storage.operator_models import Audit
 
 LISTED = 50
 WHO_LENGTH = 255

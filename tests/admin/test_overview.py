@@ -10,7 +10,7 @@ from outbox.admin import overview as overviews
 from outbox.admin.overview import Activity, Failure, overview
 from outbox.core import Outbox
 from outbox.operations.count import Count
-from outbox.storage.records import Minute, Process
+from outbox.storage.operator_models import Minute, Process
 from outbox.telemetry.process_reports import WORKER
 from tests.table import another, change, claimed, emit, emit_one, expire_leases, let_pass
 

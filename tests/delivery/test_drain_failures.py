@@ -10,7 +10,7 @@ import outbox
 from outbox.admin.doctor.check import OK, PROBLEM
 from outbox.core import Outbox
 from outbox.delivery.drain_failures import ERROR_LENGTH, DrainFailures
-from outbox.storage.records import Process
+from outbox.storage.operator_models import Process
 from outbox.telemetry.process_reports import WORKER
 from tests.admin.doctor.findings import finding_of
 from tests.conftest import Configure

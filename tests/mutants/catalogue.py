@@ -10,7 +10,7 @@ OWN_WORKER = "tests/jobs/test_own_broker.py::TestAWorkerThatOnlyEmits"
 SCAN_POSITION = "tests/delivery/test_scan_position.py"
 ACTIONS = "tests/operations/test_actions.py"
 QUEUE_OF_ITS_OWN = "tests/jobs/test_own_broker.py::TestAQueueThatAModuleConfigures"
-ENCODING = "tests/test_database_encoding.py"
+ENCODING = "tests/storage/test_database_encoding.py"
 AUDIENCE = "tests/invariants/test_i8_audience.py"
 RECORD = "tests/destinations/test_recorder.py"
 RENAMES = "tests/invariants/test_i8_renames.py"
@@ -32,7 +32,7 @@ MUTANTS = [
         "outbox/events/emit.py",
         '[] if on_duplicate == "ignore" else [event.id]',
         "[]",
-        ("tests/test_permissions.py::test_an_application_that_may_not_read_events_emits_and_names_duplicates",),
+        ("tests/storage/test_permissions.py::test_an_application_that_may_not_read_events_emits_and_names_duplicates",),
     ),
     Mutant(
         "a-key-that-is-free-again-is-not-tried-again",
@@ -47,14 +47,14 @@ MUTANTS = [
         "outbox/storage/dialect.py",
         "        with tables_in_use(self.tables):\n            return list(",
         "        with tables_in_use(Tables()):\n            return list(",
-        ("tests/test_tables.py::test_two_outboxes_share_a_schema_and_nothing_else",),
+        ("tests/storage/test_table_names.py::test_two_outboxes_share_a_schema_and_nothing_else",),
     ),
     Mutant(
         "index-without-a-prefix",
         "outbox/table_names.py",
         '"index_prefix": f"idx_{self.prefix}"',
         '"index_prefix": "idx_outbox_"',
-        ("tests/test_tables.py::test_two_outboxes_share_a_schema_and_nothing_else",),
+        ("tests/storage/test_table_names.py::test_two_outboxes_share_a_schema_and_nothing_else",),
     ),
     # The fence: only the holder of the current lease is heard
     Mutant(
@@ -425,7 +425,7 @@ MUTANTS = [
         SQL,
         'ENDED = "next_attempt_at IS NULL AND COALESCE',
         'ENDED = "COALESCE',
-        ("tests/test_retention.py", MODEL),
+        ("tests/storage/test_retention.py", MODEL),
     ),
     Mutant(
         "audit-outside-the-transaction",

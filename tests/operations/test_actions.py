@@ -268,7 +268,7 @@ class TestTheAudit:
         assert (entry.affected, entry.ended_at, statuses()) == (0, None, Counter({FAILED: 2}))
 
     def test_is_forgotten_after_a_while(self, box: Outbox) -> None:
-        from outbox.storage.records import Audit
+        from outbox.storage.operator_models import Audit
 
         emit(1)
         change_all(box, fail_with(""), who="ada")

@@ -22,8 +22,8 @@ from outbox.core import Outbox
 from outbox.destinations.handler import Handler
 from outbox.settings import Settings
 from outbox.storage.connect import open_database
+from outbox.storage.operator_models import Process, Total
 from outbox.storage.private_connection import can_have_one
-from outbox.storage.records import Process, Total
 from outbox.telemetry import process_reports as publish
 from outbox.telemetry.process_reports import SCHEDULER, WORKER, labels_as_text, labels_from_text
 from outbox.text import ERROR_LENGTH

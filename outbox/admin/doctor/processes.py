@@ -8,7 +8,7 @@ from outbox.admin.doctor.check import Context, Finding, note, ok, problem, warni
 from outbox.admin.durations import format_seconds
 from outbox.core import INLINE
 from outbox.delivery.pool_size import PoolSize, advice
-from outbox.storage.records import Process
+from outbox.storage.operator_models import Process
 
 MOST_TOLD = 10
 # One drain that fails may have met a restart of the database.

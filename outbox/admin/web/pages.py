@@ -28,7 +28,7 @@ from outbox.operations import audit as audits
 from outbox.operations.actions import ACTIONS, Action, actions_for
 from outbox.operations.count import Count
 from outbox.storage.models import OutboxEvent
-from outbox.storage.records import Audit
+from outbox.storage.operator_models import Audit
 
 
 async def overview(request: Request) -> Response:

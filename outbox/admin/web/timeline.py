@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from outbox.storage.models import DELIVERED, FAILED, OutboxEvent
+from outbox.storage.operator_models import Audit
 from outbox.storage.progress import parse
-from outbox.storage.records import Audit
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from uuid import uuid4
 
 from outbox.admin.overview import database_now
 from outbox.core import Outbox
-from outbox.storage.records import Process
+from outbox.storage.operator_models import Process
 from outbox.telemetry.process_reports import WORKER
 
 SETTINGS = {"queue": "outbox", "lease_seconds": 30.0, "max_run_seconds": 300.0}

@@ -9,7 +9,7 @@ import outbox
 from outbox.admin.doctor.check import OK, PROBLEM, WARNING
 from outbox.admin.overview import database_now
 from outbox.core import Outbox
-from outbox.storage.records import Minute
+from outbox.storage.operator_models import Minute
 from outbox.telemetry.process_reports import WORKER
 from tests.admin.doctor.findings import advice_of, finding_of
 from tests.admin.doctor.published_processes import publish_process

@@ -5,7 +5,7 @@ import pytest
 import outbox
 from outbox.admin.doctor.check import NOTE, OK, PROBLEM, WARNING
 from outbox.core import Outbox
-from outbox.storage.records import Process
+from outbox.storage.operator_models import Process
 from outbox.telemetry.process_reports import APPLICATION, SCHEDULER, UP, WORKER
 from tests.admin.doctor.findings import advice_of, finding_of, findings_of
 from tests.admin.doctor.published_processes import publish_process, published_handlers

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from outbox.core import Outbox
-from outbox.storage.records import Audit, Process
+from outbox.storage.operator_models import Audit, Process
 from tests.admin.web.browser import Browser, Document
 from tests.admin.web.sample import now
 from tests.table import change, emit_one, other_worker

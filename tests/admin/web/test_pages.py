@@ -11,7 +11,7 @@ from outbox.admin import queries
 from outbox.admin.web import make_app
 from outbox.core import Outbox
 from outbox.storage.ids import first_uuid7_of
-from outbox.storage.records import Minute, Process
+from outbox.storage.operator_models import Minute, Process
 from outbox.telemetry.process_reports import WORKER
 from tests.admin.web.browser import Browser, Document
 from tests.admin.web.client import Client, anybody
