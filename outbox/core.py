@@ -24,6 +24,7 @@ from outbox.delivery.batch_size import AdaptiveBatchSize
 from outbox.delivery.drain_failures import DrainFailures
 from outbox.delivery.drain_limit import DrainLimit
 from outbox.delivery.lease import LeaseKeeper
+from outbox.delivery.process_details import ProcessDetails
 from outbox.delivery.quarantine import Quarantine
 from outbox.delivery.scan_position import ScanPosition
 from outbox.destinations.recorded_destinations import RecordedDestinations
@@ -88,7 +89,9 @@ class Outbox:
         self.throttles = Throttles(self.settings)
         self.drain_failures = DrainFailures(self.counters)
         self.notifier = self._make_notifier()
-        self.reporter = ProcessReporter(self)
+        details = ProcessDetails(self.settings, self.registry, self.throttles, self.drain_failures)
+        self.reporter = ProcessReporter(self.dialect, self.counters, self.settings.publish_seconds, details.collect)
+        self.reporter.stop_with(self)
         # Whether this process was started to deliver events (`become_worker`), and so records its destinations.
         self.is_worker = False
         # Set when this process is about to end: what has not begun is given back.

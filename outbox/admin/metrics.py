@@ -20,8 +20,9 @@ from outbox.operations.count import COUNT_CAP
 from outbox.storage.connection_errors import CONNECTION_ERRORS
 from outbox.storage.models import FAILED, PENDING, SENDING
 from outbox.storage.operator_models import Process, Total
-from outbox.telemetry.counters import BUCKETS, Labels
-from outbox.telemetry.process_reports import APPLICATION, CONSUMER, SCHEDULER, UP, WORKER, labels_from_text
+from outbox.telemetry.counters import BUCKETS
+from outbox.telemetry.labels import Labels, labels_from_text
+from outbox.telemetry.process_reports import APPLICATION, CONSUMER, SCHEDULER, UP, WORKER
 from outbox.text import clean_label
 
 

@@ -21,7 +21,8 @@ from outbox.storage.models import DELIVERED, FAILED, PENDING, SENDING, OutboxEve
 from outbox.storage.operator_models import Minute, Process
 from outbox.storage.progress import ProgressEntry
 from outbox.telemetry.counters import BOUNDS, BUCKETS
-from outbox.telemetry.process_reports import MISSED_TURNS, SCHEDULER, UP, WORKER, labels_from_text
+from outbox.telemetry.labels import labels_from_text
+from outbox.telemetry.process_reports import MISSED_TURNS, SCHEDULER, UP, WORKER
 from outbox.text import shorten
 
 # Failures are told by the newest of them.

@@ -10,6 +10,7 @@ from outbox.consumer.database_outage import is_outage
 from outbox.consumer.entry_outcome import EntryOutcome, Parked, Processed, Redeliver
 from outbox.consumer.handler_session import DatabaseServer, HandlerSession
 from outbox.consumer.stream_entry import StreamEntry, event_of
+from outbox.destinations import delivery_span
 from outbox.destinations.handler import CALL_ERRORS, Handler
 from outbox.destinations.outcome import DELIVERED_OUTCOME, Delivered, Failed, Outcome, Retry
 from outbox.destinations.registry import Registry
@@ -67,11 +68,11 @@ class EntryProcessor:
         if tracer is None:
             return self._give(handler, event, entry)
         outcome: Outcome = Retry("interrupted")
-        tracing.begin(tracer, event, handler)
+        delivery_span.start_span(tracer, event, handler)
         try:
             outcome = self._give(handler, event, entry)
         finally:
-            tracing.end(event, outcome)
+            delivery_span.end_span(event, outcome)
         return outcome
 
     def _give(self, handler: Handler, event: Event, entry: StreamEntry) -> Outcome:

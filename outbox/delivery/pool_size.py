@@ -62,7 +62,8 @@ def advice(found: PoolSize, drains: int) -> str:
 
 def check_pool(box: Outbox, threads: int) -> None:
     """Warn, and publish, that the pool is too small for this worker process."""
-    found = box.reporter.pool_size = pool_size(box, threads)
+    found = pool_size(box, threads)
+    box.reporter.pool_size = None if found is None else found.to_json()
     if found is not None and found.too_small:
         logger.warning(
             "the connection pool has %d connections, and this worker may want %d at the same time: handlers wait for "

@@ -19,6 +19,7 @@ from outbox.delivery import retry
 from outbox.delivery.batch import Batch, Delivery
 from outbox.delivery.interrupt import interrupt
 from outbox.delivery.settle import settle
+from outbox.destinations import delivery_span
 from outbox.destinations.handler import CALL_ERRORS, POOL_EXHAUSTED, POOL_EXHAUSTED_WAIT
 from outbox.destinations.outcome import Delivered, Outcome, Retry
 from outbox.destinations.protocol import Destination, Lease
@@ -27,7 +28,7 @@ from outbox.events.event import Event
 from outbox.storage.connection_errors import CONNECTION_ERRORS
 from outbox.storage.progress import ProgressEntry, delivered
 from outbox.telemetry import tracing
-from outbox.telemetry.counters import Labels
+from outbox.telemetry.labels import Labels
 from outbox.throttle.delivery_mode import DeliveryMode
 from outbox.throttle.destination_throttle import Admission
 
@@ -215,7 +216,7 @@ class Share:
             event.attempt = delivery.progress[self.name].attempts + 1
             self._begun[event.position] = delivery, time.monotonic()
             if self._tracer is not None:
-                tracing.begin(self._tracer, event, self._destination)
+                delivery_span.start_span(self._tracer, event, self._destination)
                 self._traced[event.position] = event
             yield event
 
@@ -245,7 +246,7 @@ class Share:
         self._outcomes.append(type(outcome))
         self._send_seconds.append(answered_at - begun_at)
         if self._traced:
-            tracing.end(self._traced.pop(delivery.event.position), outcome)
+            delivery_span.end_span(self._traced.pop(delivery.event.position), outcome)
         starved, self._starved = self._starved, False
         if admission is not None and not starved:  # for want of a connection the destination was not even tried
             admission.record_outcome(outcome)

@@ -1,1 +1,1 @@
-"""From a commit to a worker, without Dramatiq."""
+"""How a commit reaches a worker, without Dramatiq: the after-commit callback, the notifier's thread, the timer."""

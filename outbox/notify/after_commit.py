@@ -1,7 +1,7 @@
-"""Something to do after a commit: once for a transaction, however often it is asked for.
+"""Call a function after a commit: once for each transaction, however often it was asked for.
 
-Peewee's list holds the only reference to the callback. So it is gone once it has run, and also once a rollback has
-dropped it: as long as it is there, the transaction has one, and asking again only adds to its count.
+Peewee's list of callbacks holds the only strong reference to ours. So ours is gone once it has run, and also once a
+rollback has dropped it. As long as it exists, the transaction has one, and asking again only adds to its count.
 """
 
 from __future__ import annotations
@@ -17,22 +17,26 @@ Then = Callable[[Dialect, int], None]
 
 
 class AfterCommit:
-    """Calls `then` with what was added in the transaction."""
+    """Calls `then` after a transaction that committed, with the sum of the counts that were added in it."""
 
     def __init__(self, then: Then) -> None:
         self._then = then
-        self._here = _Here()
+        self._of_thread = _OfThread()
 
     def add(self, dialect: Dialect, count: int = 1) -> None:
-        """At once if there is no transaction; raises ValueError inside `manual_commit`, whose end nobody hears of."""
+        """Add to the count of this thread's transaction; without a transaction, call `then` at once.
+
+        Raise ValueError inside `manual_commit`: Peewee reports no end of such a transaction.
+        """
         transaction = dialect.database.top_transaction()
-        waiting = self._here.waiting()
-        # (A callback that was dropped may still be there if somebody keeps the exception that it was dropped for.)
+        waiting = self._of_thread.callback()
+        # A callback that exists is not always waiting: one that was dropped exists as long as the exception is kept
+        # that it was dropped for, and one that was called exists while it runs.
         if waiting is not None and waiting.transaction is transaction and not waiting.called:
             waiting.count += count
             return
         callback = _Callback(self._then, dialect, transaction, count)
-        self._here.waiting = weakref.ref(callback)
+        self._of_thread.callback = weakref.ref(callback)
         dialect.database.after_commit(callback)
 
 
@@ -51,8 +55,8 @@ class _Callback:
         self._then(self._dialect, self.count)
 
 
-class _Here(threading.local):
-    """A transaction is a thread's own, as its connection is."""
+class _OfThread(threading.local):
+    """The last callback of each thread: a transaction belongs to one thread, as its connection does."""
 
     def __init__(self) -> None:
-        self.waiting: Callable[[], _Callback | None] = lambda: None
+        self.callback: Callable[[], _Callback | None] = lambda: None

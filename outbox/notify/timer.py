@@ -1,4 +1,8 @@
-"""An alarm: something is done at a time, or a little later; of several times, the earliest is enough."""
+"""Call a function at a time that was set, or a little later.
+
+The notifier uses it for events that this process knows to be due soon, such as a retry in a few seconds. Times close
+together are one call: the function looks for all work that is due, not for one event.
+"""
 
 from __future__ import annotations
 
@@ -7,47 +11,52 @@ import threading
 import time
 from collections.abc import Callable
 
+from outbox.background_thread import BackgroundThread
+
 # Times closer together than this are one.
 GRAIN_SECONDS = 0.05
 
 
 class Timer:
-    """Calls `ring` when a time has come, from a thread that lives only while one is set."""
+    """Calls `call` at each time that was set, from a thread that runs only while a time is set."""
 
-    def __init__(self, ring: Callable[[], None]) -> None:
-        self._ring = ring
-        self._changed = threading.Condition()
+    def __init__(self, call: Callable[[], None]) -> None:
+        self._call = call
+        self._thread = BackgroundThread("outbox-timer", self._run, after_fork=self._forget_times)
+        self._forget_times()
+
+    def _forget_times(self) -> None:
+        """Begin without a time, as a forked child does."""
         self._times: set[float] = set()
-        self._thread: threading.Thread | None = None
+
+    @property
+    def is_running(self) -> bool:
+        """Return whether a time is set."""
+        return self._thread.is_running
 
     def set(self, seconds: float) -> None:
-        """Ring after so many seconds."""
-        with self._changed:
-            self._times.add(_rounded(time.monotonic() + max(0.0, seconds)))
-            self._changed.notify()
-            if self._thread is None:
-                thread = threading.Thread(target=self._wait, name="outbox-timer", daemon=True)
-                with contextlib.suppress(RuntimeError):  # no room for one more: sweeps come all the same
-                    thread.start()
-                    self._thread = thread
+        """Have the function called after so many seconds."""
+        with self._thread.changed:
+            self._times.add(_rounded_up(time.monotonic() + max(0.0, seconds)))
+            self._thread.changed.notify()
+            # Without a thread the time is kept for the next call of `set`; until then sweeps find what is due.
+            with contextlib.suppress(RuntimeError):
+                self._thread.start()
 
-    def _wait(self) -> None:
-        while self._is_due():
-            self._ring()
+    def _run(self, _: threading.Event) -> None:
+        while self._thread.wait_for_work(lambda: bool(self._times)):
+            self._wait_for_next_time()
+            self._call()
 
-    def _is_due(self) -> bool:
-        """Wait for the next time; the thread ends when there is none."""
-        with self._changed:
-            while self._times:
-                left = min(self._times) - time.monotonic()
-                if left <= 0:
-                    self._times = {at for at in self._times if at > time.monotonic()}
-                    return True
-                self._changed.wait(left)
-            self._thread = None
-            return False
+    def _wait_for_next_time(self) -> None:
+        """Wait for the earliest time, and remove the times that have come."""
+        with self._thread.changed:
+            while (left := min(self._times) - time.monotonic()) > 0:
+                self._thread.changed.wait(left)
+            now = time.monotonic()
+            self._times = {at for at in self._times if at > now}
 
 
-def _rounded(moment: float) -> float:
-    """Up, to the grain: what is due then is due."""
+def _rounded_up(moment: float) -> float:
+    """Round up to the grain, never down: an event that is due at `moment` is due at the result."""
     return (moment // GRAIN_SECONDS + 1) * GRAIN_SECONDS

@@ -1,58 +1,29 @@
-"""Tracing, where OpenTelemetry is in use.
+"""Access OpenTelemetry, if the application uses it.
 
-Nothing of it is imported here that the process has not imported itself: who has set up an SDK has, and without one
-there is nothing to trace. An event carries the context that it was emitted in; its delivery is a span that continues
-and is linked to it.
+This module imports OpenTelemetry only after the process has imported it by itself: a process that has set up an SDK has
+done so, and without an SDK there is nothing to trace. `emit` stores the context of the current span in an event's
+headers; the span of the event's delivery continues that context (`destinations/delivery_span.py`).
 """
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from outbox.destinations.outcome import Delivered, Outcome
 from outbox.version import __version__
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.trace import Span, Tracer
 
-    from outbox.destinations.protocol import Destination
-    from outbox.events.event import Event
-
-logger = logging.getLogger("outbox")
-
 API = "opentelemetry.trace"
-SYSTEM = "outbox"
-
-
-def with_context(headers: Any) -> Any:
-    """The headers of an event with the context that it is emitted in; the caller's own win."""
-    if API not in sys.modules:
-        return headers
-    span = _current_span_of()()
-    if not span.get_span_context().is_valid or not isinstance(headers, Mapping | None):
-        return headers
-    carrier = _injected(span)
-    if headers is None:
-        return carrier
-    return headers if any(name in headers for name in carrier) else carrier | dict(headers)
-
-
-@cache
-def _current_span_of() -> Callable[[], Span]:
-    """Imported once: importing again, for every event, takes longer than calling it."""
-    from opentelemetry.trace import get_current_span
-
-    return get_current_span
 
 
 def tracer() -> Tracer | None:
-    """None unless an SDK is set up."""
+    """Return our tracer, or None if no SDK is set up."""
     if API not in sys.modules:
         return None
     from opentelemetry import trace
@@ -63,81 +34,44 @@ def tracer() -> Tracer | None:
     return provider.get_tracer("outbox", __version__)
 
 
-def begin(tracer: Tracer, event: Event, destination: Destination) -> None:
-    """The delivery of an event to a destination begins: the event carries the span from here on."""
-    try:
-        event.span = _started(tracer, event, destination)
-    except Exception as error:  # no delivery fails for want of its trace
-        logger.debug("a delivery is not traced: %s", error)
+def with_context(headers: Any) -> Any:
+    """Return an event's headers with the context of the current span; a header that the caller has set wins."""
+    if API not in sys.modules:
+        return headers
+    span = _get_current_span()()
+    if not span.get_span_context().is_valid or not isinstance(headers, Mapping | None):
+        return headers
+    carrier = inject(span)
+    if headers is None:
+        return carrier
+    return headers if any(name in headers for name in carrier) else carrier | dict(headers)
 
 
-def _started(tracer: Tracer, event: Event, destination: Destination) -> Span:
-    from opentelemetry import trace
+@cache
+def _get_current_span() -> Callable[[], Span]:
+    """Return OpenTelemetry's function. It is imported once: an import for each event takes longer than the call."""
+    from opentelemetry.trace import get_current_span
 
-    from outbox.destinations.handler import Handler  # which knows this module
-
-    emitted_in = _extracted(event.headers)
-    creator = trace.get_current_span(emitted_in).get_span_context()
-    is_handler = isinstance(destination, Handler)
-    operation = "process" if is_handler else "send"
-    attributes: dict[str, str | int] = {
-        "messaging.system": SYSTEM,
-        "messaging.operation.type": operation,
-        "messaging.operation.name": operation,
-        "messaging.destination.name": destination.name,
-        "messaging.message.id": str(event.id),
-        "outbox.event.type": event.event_type,
-        "outbox.aggregate.type": event.aggregate_type,
-        "outbox.attempt": event.attempt,
-    }
-    if event.correlation_id is not None:
-        attributes["messaging.message.conversation_id"] = event.correlation_id
-    return tracer.start_span(
-        f"{operation} {destination.name}",
-        context=emitted_in,
-        kind=trace.SpanKind.CONSUMER if is_handler else trace.SpanKind.PRODUCER,
-        links=[trace.Link(creator)] if creator.is_valid else None,
-        attributes=attributes,
-    )
-
-
-def end(event: Event, outcome: Outcome) -> None:
-    """The destination has answered."""
-    from opentelemetry.trace import Status, StatusCode
-
-    span: Span | None = event.span
-    if span is None:
-        return
-    event.span = None
-    name = type(outcome).__name__.lower()
-    span.set_attribute("outbox.outcome", name)
-    if isinstance(outcome, Delivered):
-        span.set_status(Status(StatusCode.OK))
-    else:
-        span.set_attribute("error.type", name)
-        span.set_status(Status(StatusCode.ERROR, outcome.error))
-    span.end()
+    return get_current_span
 
 
 @contextmanager
-def inside(event: Event) -> Iterator[None]:
-    """What happens inside the block belongs to the event's delivery."""
-    if event.span is None:
+def inside(span: Span | None) -> Iterator[None]:
+    """Make `span` the current span inside the block; do nothing without one."""
+    if span is None:
         yield
         return
     from opentelemetry import trace
 
-    with trace.use_span(event.span, end_on_exit=False, record_exception=False, set_status_on_exception=False):
+    with trace.use_span(span, end_on_exit=False, record_exception=False, set_status_on_exception=False):
         yield
 
 
-def outgoing(event: Event) -> dict[str, str] | None:
-    """What a request carries so that its receiver's trace continues the delivery; None without a span."""
-    return None if event.span is None else _injected(event.span)
+def inject(span: Span) -> dict[str, str]:
+    """Return the headers that carry the span's context, as the configured propagator writes them.
 
-
-def _injected(span: Span) -> dict[str, str]:
-    """By the configured propagator; of the span alone, since baggage is not meant for everybody who gets an event."""
+    Baggage is left out: it is not meant for every receiver of an event.
+    """
     from opentelemetry import propagate, trace
     from opentelemetry.context import Context
 
@@ -146,8 +80,8 @@ def _injected(span: Span) -> dict[str, str]:
     return carrier
 
 
-def _extracted(headers: Mapping[str, Any]) -> Context:
-    """Never the context that happens to be around: a worker's own is not the event's."""
+def extract(headers: Mapping[str, Any]) -> Context:
+    """Return the context that an event's headers carry; the worker's own current context is never part of it."""
     from opentelemetry import propagate
     from opentelemetry.context import Context
 

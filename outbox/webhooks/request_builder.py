@@ -76,9 +76,8 @@ def _trace(event: Event) -> Headers:
 
     A state means nothing without its parent.
     """
-    carried = tracing.outgoing(event)
-    if carried is not None:
-        return [(name, value) for name, value in carried.items() if is_value(value)]
+    if event.span is not None:
+        return [(name, value) for name, value in tracing.inject(event.span).items() if is_value(value)]
     parent, state = event.headers.get("traceparent"), event.headers.get("tracestate")
     if not isinstance(parent, str) or not _TRACE_PARENT.fullmatch(parent):
         return []

@@ -87,7 +87,7 @@ class TestDestinations:
         box.registry.add(Destination(lambda events: [(event, Retry("no")) for event in events], "other"))
         emit(3)
         box.process_pending_events()
-        series = {(name, *labels): count for (name, labels), count in box.counters.series().items()}
+        series = {(name, *labels): count for (name, labels), count in box.counters.take().items()}
         assert series["outcomes", ("destination", "destination"), ("outcome", "delivered")] == 3
         assert series["outcomes", ("destination", "other"), ("outcome", "retry")] == 3
         for name in ("destination", "other"):

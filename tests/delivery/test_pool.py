@@ -188,7 +188,7 @@ class TestTheSize:
         (warned,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
         assert "has 20 connections" in warned
         assert "max_connections=33" in warned
-        assert pooled.reporter.pool_size == PoolSize(20, 33)
+        assert pooled.reporter.pool_size == PoolSize(20, 33).to_json()
 
     @pytest.mark.parametrize("most", [33, 0, None])
     def test_that_is_enough_is_not(self, pooled: Outbox, caplog: pytest.LogCaptureFixture, most: int | None) -> None:

@@ -454,7 +454,7 @@ class TestPutOff:
         emit(3)
         box.notifier = Notifier(lambda: None)
         box.drain()
-        assert box.notifier._timer._thread is None
+        assert not box.notifier._timer.is_running
 
     def test_when_all_places_are_taken_the_rest_is_due_again_before_long(self, configure: Configure) -> None:
         box = configure(batch_size=1)

@@ -100,7 +100,7 @@ class Machine(RuleBasedStateMachine):
         for destination in self.destinations.values():
             box.registry.add(destination)
         OutboxEvent.delete().execute()
-        box.counters.start_afresh()
+        box.counters.reset()
         self.now = 0
         # How far the last run's claims reached, and how long that took, is not this one's to go by.
         box.scan_position = ScanPosition(clock=lambda: self.now * 60.0)

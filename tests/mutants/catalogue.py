@@ -769,8 +769,8 @@ MUTANTS = [
     Mutant(
         "counts-lost-with-a-commit-that-failed",
         "outbox/telemetry/process_reports.py",
-        "        if self._unsure is not None:\n            self._send",
-        "        if False:\n            self._send",
+        "        if self._unconfirmed is not None:\n            self._write",
+        "        if False:\n            self._write",
         (
             "tests/telemetry/test_process_reports.py::TestCounts::test_that_could_not_be_written_come_along_the_next_time",
         ),

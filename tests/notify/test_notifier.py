@@ -70,7 +70,7 @@ def test_the_bell_is_rung_from_a_thread_of_its_own_and_the_commit_does_not_wait(
 def test_while_commits_keep_coming_the_bell_rests_between_wake_ups_and_flushing_ends_the_rest(
     box: Outbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(notifier, "LEAST_REST_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr(notifier, "SHORTEST_PAUSE_SECONDS", PATIENCE_SECONDS)
     waker = Waker()
     waker.go_on.set()
     box.notifier = Notifier(waker)
@@ -87,13 +87,13 @@ def test_a_rest_grows_while_commits_keep_coming_and_is_short_again_after_a_pause
 ) -> None:
     rung = Notifier(lambda: None)
     rests = Rests(rung, keep_ringing=5)
-    monkeypatch.setattr(rung, "_hurry", rests)
+    monkeypatch.setattr(rung, "_flushing", rests)
     rung.notify()
     assert wait_until(lambda: len(rests.seconds) == 6)
     rung.flush()
     rung.notify()
     assert wait_until(lambda: len(rests.seconds) == 7)
-    least, most = notifier.LEAST_REST_SECONDS, notifier.MOST_REST_SECONDS
+    least, most = notifier.SHORTEST_PAUSE_SECONDS, notifier.LONGEST_PAUSE_SECONDS
     assert rests.seconds == [least, 2 * least, 4 * least, most, most, most, least]
 
 

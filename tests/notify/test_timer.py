@@ -29,7 +29,7 @@ class Listener:
 
     @property
     def is_quiet(self) -> bool:
-        return self.timer._thread is None
+        return not self.timer.is_running
 
 
 def test_it_rings_when_the_time_has_come_and_not_before() -> None:
@@ -141,7 +141,7 @@ def test_the_bell_rings_after_so_long() -> None:
 @pytest.mark.parametrize("silent", [Notifier(None), Notifier(lambda: None, inline=True)])
 def test_one_that_wakes_nobody_sets_no_alarm(silent: Notifier) -> None:
     silent.notify_in(0.0)
-    assert silent._timer._thread is None
+    assert not silent._timer.is_running
 
 
 FORKING = """

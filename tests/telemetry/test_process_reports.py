@@ -24,8 +24,9 @@ from outbox.settings import Settings
 from outbox.storage.connect import open_database
 from outbox.storage.operator_models import Process, Total
 from outbox.storage.private_connection import can_have_one
-from outbox.telemetry import process_reports as publish
-from outbox.telemetry.process_reports import SCHEDULER, WORKER, labels_as_text, labels_from_text
+from outbox.telemetry import process_reports
+from outbox.telemetry.labels import labels_as_text, labels_from_text
+from outbox.telemetry.process_reports import SCHEDULER, WORKER
 from outbox.text import ERROR_LENGTH
 from outbox.throttle.delivery_mode import DeliveryMode
 from tests.conftest import Configure, Note
@@ -135,14 +136,14 @@ class TestCounts:
         outbox.handler("*", name="h")(lambda event: None)
         event = emit_one()
         with publishing(box):
-            becomes_true(lambda: "could not be published" in caplog.text)
+            becomes_true(lambda: "Could not write this process's report" in caplog.text)
             box.process_pending_events()
             assert stored(event).status == "delivered"
             for table in TABLES:
                 box.dialect.run(f"ALTER TABLE {table}_gone RENAME TO {table}")
             becomes_true(lambda: totals(box).get("delivered") == 1)
         assert totals(box)["emitted"] == 1
-        assert caplog.text.count("could not be published") == 1
+        assert caplog.text.count("Could not write this process's report") == 1
 
     @pytest.mark.parametrize(
         "name",
@@ -234,7 +235,7 @@ class TestAProcess:
         box.reporter.report_now()
         with frozen(url, box):
             box.counters.add(delivered=1)
-            with mock.patch.object(publish, "LOCK_SECONDS", 0.1), pytest.raises(peewee.OperationalError):
+            with mock.patch.object(process_reports, "LOCK_SECONDS", 0.1), pytest.raises(peewee.OperationalError):
                 box.reporter.report_now()
         box.reporter.report_now()
         assert totals(box) == {"delivered": 2}
@@ -295,7 +296,7 @@ class TestTheApplication:
         assert not can_have_one(database)
         box = Outbox(Settings(dispatch="off"), database=database)
         box.reporter.start(WORKER)
-        assert box.reporter._thread is None
+        assert not box.reporter._thread.is_running
 
     def test_may_remove_its_file_which_is_not_made_again(self, sqlite_url: str) -> None:
         box = Outbox(Settings(dispatch="off", publish_seconds=3600), database=open_database(sqlite_url))
@@ -514,6 +515,6 @@ def test_a_worker_publishes_when_its_database_is_back(make_stage: MakeStage) -> 
         stage.emit(10)
         stage.wake()
         stage.wait_until_all("delivered")
-        stage.wait_for(lambda: "could not be published" in worker.said(), "it says so")
+        stage.wait_for(lambda: "Could not write this process's report" in worker.said(), "it says so")
         stage.box.dialect.run("ALTER TABLE elsewhere RENAME TO outbox_total")
     stage.wait_for(lambda: totals(stage.box).get("delivered") == 10, "all are published")

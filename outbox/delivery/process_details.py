@@ -1,0 +1,45 @@
+"""Collect what a process tells about itself in its reports: its destinations, its circuit breakers, its failures.
+
+The process reporter stores it in the column `details`; `outbox status`, `outbox doctor` and the dashboard compare the
+processes by it. It contains no addresses and nothing secret.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from outbox.delivery.drain_failures import DrainFailures
+from outbox.destinations.description import description
+from outbox.destinations.registry import Registry
+from outbox.settings import Settings
+from outbox.throttle.throttles import Throttles
+from outbox.version import __version__
+
+# The settings that must be the same in all processes.
+COMPARED_SETTINGS = ("queue", "lease_seconds", "max_run_seconds")
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessDetails:
+    """The parts of an outbox that the details come from. It holds no reference to the outbox itself."""
+
+    settings: Settings
+    registry: Registry
+    throttles: Throttles
+    drain_failures: DrainFailures
+
+    def collect(self) -> dict[str, Any]:
+        """Return the details, as JSON; it may ask Redis for the state of shared circuit breakers."""
+        stuck = self.throttles.stuck()
+        return {
+            "version": __version__,
+            "destinations": {name: description(each) for name, each in self.registry.destinations.items()},
+            "ignored": [pattern.text for pattern in self.registry._ignored],
+            "publish_seconds": self.settings.publish_seconds,
+            "breakers": self.throttles.breakers(),
+            "stuck": stuck,
+            "ready": not any(each["all_places"] for each in stuck.values()),
+            "settings": {name: getattr(self.settings, name) for name in COMPARED_SETTINGS},
+            "drain_failures": self.drain_failures.report(),
+        }

@@ -1,0 +1,78 @@
+"""Trace the delivery of an event to a destination, as one OpenTelemetry span.
+
+The span continues the context in which the event was emitted, and is linked to the span there. While the destination
+has the event, the event carries the span (`event.span`): handlers run inside it, and webhooks send its context along.
+The caller has a tracer (`tracing.tracer()`), and so an SDK: without one it calls nothing here.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from outbox.destinations.handler import Handler
+from outbox.destinations.outcome import Delivered, Outcome
+from outbox.destinations.protocol import Destination
+from outbox.events.event import Event
+from outbox.telemetry import tracing
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span, Tracer
+
+logger = logging.getLogger(__name__)
+
+SYSTEM = "outbox"
+
+
+def start_span(tracer: Tracer, event: Event, destination: Destination) -> None:
+    """Start the span of a delivery, and put it on the event. An error is logged: no delivery fails for its trace."""
+    try:
+        event.span = _started(tracer, event, destination)
+    except Exception as error:
+        logger.debug("A delivery is not traced: %s", error)
+
+
+def _started(tracer: Tracer, event: Event, destination: Destination) -> Span:
+    from opentelemetry import trace
+
+    emitted_in = tracing.extract(event.headers)
+    creator = trace.get_current_span(emitted_in).get_span_context()
+    is_handler = isinstance(destination, Handler)
+    operation = "process" if is_handler else "send"
+    attributes: dict[str, str | int] = {
+        "messaging.system": SYSTEM,
+        "messaging.operation.type": operation,
+        "messaging.operation.name": operation,
+        "messaging.destination.name": destination.name,
+        "messaging.message.id": str(event.id),
+        "outbox.event.type": event.event_type,
+        "outbox.aggregate.type": event.aggregate_type,
+        "outbox.attempt": event.attempt,
+    }
+    if event.correlation_id is not None:
+        attributes["messaging.message.conversation_id"] = event.correlation_id
+    return tracer.start_span(
+        f"{operation} {destination.name}",
+        context=emitted_in,
+        kind=trace.SpanKind.CONSUMER if is_handler else trace.SpanKind.PRODUCER,
+        links=[trace.Link(creator)] if creator.is_valid else None,
+        attributes=attributes,
+    )
+
+
+def end_span(event: Event, outcome: Outcome) -> None:
+    """End the span of a delivery, with its outcome, and take it off the event."""
+    from opentelemetry.trace import Status, StatusCode
+
+    span: Span | None = event.span
+    if span is None:
+        return
+    event.span = None
+    name = type(outcome).__name__.lower()
+    span.set_attribute("outbox.outcome", name)
+    if isinstance(outcome, Delivered):
+        span.set_status(Status(StatusCode.OK))
+    else:
+        span.set_attribute("error.type", name)
+        span.set_status(Status(StatusCode.ERROR, outcome.error))
+    span.end()
