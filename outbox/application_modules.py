@@ -1,4 +1,7 @@
-"""Import the application's modules, named on the command line."""
+"""Import the application's modules that are named on the command line (`outbox worker your.module`).
+
+They hold the application's handlers, and perhaps its call of `outbox.configure`.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from outbox.errors import RegistrationError
 
 
 def import_modules(names: Iterable[str]) -> None:
-    """Import them, those in the working directory included."""
+    """Import these modules, which may also be in the working directory."""
     sys.path.insert(0, str(Path.cwd()))
     for name in names:
         _import(name)
@@ -25,7 +28,7 @@ def _import(name: str) -> None:
         importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not (name == error.name or name.startswith(error.name + ".")):
-            raise  # something that the module itself imports
+            raise  # the module was found, but not one that it imports
         raise RegistrationError(
             f"There is no module {name!r} in {Path.cwd()} or among the installed ones. "
             "Name it as Python would import it."

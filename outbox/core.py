@@ -17,7 +17,7 @@ from uuid import UUID
 import peewee
 from playhouse.pool import PooledDatabase
 
-from outbox.configured_destinations import declare
+from outbox.configured_destinations import register_configured_destinations
 from outbox.delivery import deliver as delivery
 from outbox.delivery.audience import Audiences
 from outbox.delivery.batch_size import AdaptiveBatchSize
@@ -77,7 +77,7 @@ class Outbox:
         if inbox_database is not None:
             inbox_dialect = dialect_of(behind_proxy(inbox_database), self.settings.tables)
         self.inbox = Inbox(inbox_dialect, self.counters, self.settings.inbox_hours)
-        # The destinations of the deployment, as its workers have recorded them; and this process's own record of them.
+        # The destinations that the workers of the deployment have recorded, and what records those of this process.
         self.recorded = RecordedDestinations(self.dialect)
         self.audiences = Audiences(self.dialect, self.registry, self.recorded)
         self.recorder = Recorder(self.dialect, self.registry, self.recorded, self.warn_once)
@@ -98,7 +98,8 @@ class Outbox:
         self.stopping = threading.Event()
         self._warned: set[str] = set()
         self.warned_of_no_transaction = False
-        declare(self)  # last: what can't be built registers nothing
+        # Last: if anything above fails, nothing is registered.
+        register_configured_destinations(self.settings, self.registry)
 
     # What the application does
 

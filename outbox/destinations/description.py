@@ -1,4 +1,7 @@
-"""What a process tells others about a destination: no address, nothing secret."""
+"""Describe a destination for other processes: without its address, and without anything secret.
+
+A worker's process report holds the descriptions of its destinations; the doctor compares those of all workers.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from outbox.destinations.protocol import Destination
 
 
 def description(destination: Destination) -> dict[str, Any]:
-    """Its kind, how long a delivery may take, and the event types that it wants."""
+    """Return the kind of a destination, how long a delivery may take, and the event types that it wants."""
     return {
         "kind": type(destination).__name__,
         "seconds": getattr(destination, "hold_seconds", None),

@@ -1,4 +1,8 @@
-"""A Python function as a destination."""
+"""A Python function as a destination: `@outbox.handler` makes a Handler of it.
+
+The registry keeps handlers beside other destinations; delivery calls `deliver`. A consumer of a stream calls handlers
+one by one, with `call` and `outcome_of`.
+"""
 
 from __future__ import annotations
 
@@ -20,23 +24,23 @@ from outbox.events.event import Event
 from outbox.storage.connection_errors import is_pool_exhausted
 from outbox.telemetry import tracing
 
-logger = logging.getLogger("outbox")
+logger = logging.getLogger(__name__)
 
-# A pool that is too small is no fault of the event's, and costs it no attempt.
+# The error and the wait of an event whose handler found no free connection: it costs no attempt, since the pool is too
+# small, and the event is not the cause.
 POOL_EXHAUSTED = "the connection pool had no connection left: raise its max_connections (`outbox doctor` says to what)"
 POOL_EXHAUSTED_WAIT = timedelta(seconds=10)
 
-__all__ = ["CALL_ERRORS", "Function", "Handler"]
-
 Function = Callable[[Event], Any]
 
-# What a call may raise that is about its own event. CancelledError is no Exception, but it is not meant for the thread:
-# it leaks out of a call that ran asyncio code. Others end the work of the thread: a time limit, a shutdown.
+# What a handler may raise because of its event. CancelledError is not an Exception, but it is not meant for the thread
+# either: it comes from asyncio code that the handler ran. Other exceptions end the work of the thread: a time limit, or
+# a shutdown.
 CALL_ERRORS = (Exception, SystemExit, CancelledError)
 
 
 class Handler:
-    """Calls one function for one event after another; returning is delivering, raising is not."""
+    """Calls a function for one event after another: an event is delivered if the function returns without an error."""
 
     def __init__(
         self,
@@ -51,26 +55,27 @@ class Handler:
         if inspect.iscoroutinefunction(function):
             raise RegistrationError(
                 f"{_path(function)} is a coroutine function, and handlers are called, not awaited: "
-                "write a plain function, and asyncio.run(...) inside it if you must."
+                "write a plain function; run a coroutine inside it with asyncio.run(...)."
             )
         _check_signature(function)
         self.name = _path(function) if name is None else name
         self.function = function
         self.limits = Limits(concurrency, per_second)
-        self._seen: set[type[BaseException]] = set()
+        self._logged_types: set[type[BaseException]] = set()
         self.replaces = replaces
         self.events = tuple(Pattern(text).text for text in patterns)
         if not self.events:
             raise RegistrationError(f"The handler {self.name} names no event type: @outbox.handler('user.created').")
 
     def deliver(self, events: Iterable[Event], lease: Lease) -> Iterator[tuple[Event, Outcome]]:
+        """Call the function for each event; yield the event's outcome."""
         for event in events:
             yield event, self._call(event, lease)
 
     def call(self, event: Event) -> None:
-        """Call the function, in the event's context; what it raises goes through."""
+        """Call the function in the event's context (correlation id, tenant, span); what it raises is not caught."""
         if event.correlation_id is None and event.tenant_id is None and event.span is None:
-            result = self.function(event)  # the usual: there is no context to enter
+            result = self.function(event)  # the usual case: there is no context to enter
         else:
             result = self._call_in_context(event)
         if result is not None:
@@ -84,7 +89,7 @@ class Handler:
                 return self.function(event)
 
     def outcome_of(self, event: Event, error: BaseException) -> Outcome:
-        """What it means that a call has raised."""
+        """Return the outcome of an event for which the function raised this error."""
         match error:
             case Reject():
                 return Failed(describe(error))
@@ -107,11 +112,17 @@ class Handler:
         return DELIVERED_OUTCOME
 
     def _log(self, event: Event, error: BaseException) -> None:
-        """Where it came from, once for each kind of error; what became of each event is logged when it is settled."""
-        first = type(error) not in self._seen
-        self._seen.add(type(error))
-        level = logging.WARNING if first else logging.DEBUG
-        logger.log(level, "%s raised an error on %r; further ones like it at DEBUG", self.name, event, exc_info=error)
+        """Log the traceback: the first of each type of error as a warning. What became of the event is logged later."""
+        is_first = type(error) not in self._logged_types
+        self._logged_types.add(type(error))
+        level = logging.WARNING if is_first else logging.DEBUG
+        logger.log(
+            level,
+            "%s raised an error for %r; further errors of this type are logged at DEBUG",
+            self.name,
+            event,
+            exc_info=error,
+        )
 
 
 def _check_signature(function: Function) -> None:
@@ -123,7 +134,7 @@ def _check_signature(function: Function) -> None:
             "def handle(event). A method must be registered on its instance."
         ) from None
     except ValueError:
-        return  # some built-in functions have no signature to look at
+        return  # some built-in functions have no signature that could be checked
 
 
 def _path(function: Function) -> str:

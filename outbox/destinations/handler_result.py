@@ -1,7 +1,9 @@
-"""Refuse a call's result that is work still to be done: a coroutine or another awaitable, or a generator.
+"""Refuse the result of a handler that has not done its work: a coroutine or another awaitable, or a generator.
 
-`async def` and `yield` make a function that only returns its work when it is called. So do a decorator around such a
-function, `return work(event)`, and `async def __call__`; only the result tells.
+Calling a function with `async def` or `yield` only returns the work, to be awaited or iterated. So does calling a
+function with a decorator around such a function, one that ends with `return work(event)`, or an object with
+`async def __call__`. None of these can be recognised before the call, so the result is checked. Handlers of events
+and of the inbox are checked like this.
 """
 
 from __future__ import annotations
@@ -9,12 +11,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Coroutine, Generator
 
-KINDS = (Awaitable, Generator, AsyncGenerator)
+UNFINISHED = (Awaitable, Generator, AsyncGenerator)
 
 
 def check_handler_result(name: str, result: object) -> None:
-    """Raise TypeError if `result`, which the function called `name` returned, is work that nobody will do."""
-    if result is None or not isinstance(result, KINDS):
+    """Raise TypeError if `result`, which the handler called `name` returned, is work that still has to be done."""
+    if result is None or not isinstance(result, UNFINISHED):
         return
     if isinstance(result, Coroutine | Generator):
         with contextlib.suppress(Exception):

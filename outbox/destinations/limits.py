@@ -1,4 +1,7 @@
-"""How much a destination is given at once, and when to leave it alone."""
+"""The limits of a destination (`outbox.Limits`): calls at the same time, events a second, and its circuit breaker.
+
+Destinations are made with them; `outbox.throttle` applies them.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,17 @@ from dataclasses import dataclass
 from outbox.errors import RegistrationError
 
 OPEN_AFTER = 5
-# Beyond these, times can't be counted with.
+# With rates beyond these, the times between events can't be computed as floats.
 LEAST_PER_SECOND, MOST_PER_SECOND = 1e-300, 1e300
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """A destination's limits. They hold for all workers together that share a Redis, else for each process.
+    """A destination's limits. They hold for all workers together that share a Redis, otherwise for each process.
 
-    `concurrency`: calls under way at once. `per_second`: events, spread evenly. `open_after`: so many times in a row
-    it could not be reached before it is left alone for a while; None never leaves it alone.
+    `concurrency`: how many calls may be under way at the same time. `per_second`: how many events a second, spread
+    evenly. `open_after`: after the destination could not be reached so many times in a row, its circuit breaker opens,
+    and it is sent nothing for a while; with None it never opens.
     """
 
     concurrency: int | None = None

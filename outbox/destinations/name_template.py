@@ -1,4 +1,4 @@
-"""A name that depends on the event: `events.{aggregate_type}`."""
+"""A name that depends on the event, such as a stream's: `events.{aggregate_type}`."""
 
 from __future__ import annotations
 
@@ -8,14 +8,18 @@ from outbox.errors import RegistrationError
 from outbox.events.event import Event
 
 FIELDS = ("aggregate_type", "aggregate_id", "event_type", "tenant_id")
-# For what an event does not have.
-NOTHING = "-"
+# Stands for a field that an event does not have.
+ABSENT = "-"
 
 
-class Template:
-    """A text with fields of the event in braces; nothing but plain names, or it could reach into Python's objects."""
+class NameTemplate:
+    """A text with fields of the event in braces.
+
+    Only plain field names are allowed: other format expressions could read any attribute of Python's objects.
+    """
 
     def __init__(self, text: object, what: str) -> None:
+        """`what`: what errors call it."""
         if not isinstance(text, str) or not text:
             raise RegistrationError(f"{what} must be text that is not empty, not {text!r}.")
         self.text = text
@@ -30,9 +34,9 @@ class Template:
         self.varies = any(field is not None for _, field, _, _ in parts)
         self._constant = None if self.varies else text.format()
 
-    def of(self, event: Event) -> str:
-        """The name for one event."""
+    def render(self, event: Event) -> str:
+        """Return the name for an event."""
         if self._constant is not None:
             return self._constant
         values = {name: getattr(event, name) for name in FIELDS}
-        return self.text.format_map({name: NOTHING if value is None else value for name, value in values.items()})
+        return self.text.format_map({name: ABSENT if value is None else value for name, value in values.items()})

@@ -1,4 +1,8 @@
-"""What became of one event at one destination: `Delivered | Retry | Unavailable | Failed`."""
+"""The outcome of one event at one destination: `Delivered | Retry | Unavailable | Failed`.
+
+A destination returns an outcome for each event; `outbox.delivery.retry` decides from it what happens next.
+`Unavailable` is also an exception that handlers raise, and stands in `outbox.errors`.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +14,12 @@ from outbox.errors import Unavailable, as_text
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """The destination has it."""
+    """The destination has received the event."""
 
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """It was refused: costs an attempt. `not_before` overrides the backoff."""
+    """The destination refused the event. This costs an attempt; the next is after the backoff, or `not_before`."""
 
     error: str
     not_before: datetime | timedelta | None = None
@@ -26,7 +30,7 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Trying again can't help."""
+    """Trying again can't help: the event has failed at this destination."""
 
     error: str
 
@@ -36,4 +40,5 @@ class Failed:
 
 Outcome = Delivered | Retry | Unavailable | Failed
 
+# One instance for all events: making one takes about ten times as long as returning this.
 DELIVERED_OUTCOME = Delivered()

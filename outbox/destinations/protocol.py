@@ -1,4 +1,7 @@
-"""Where events go. A destination is given events and says, for each, what became of it."""
+"""What a destination is (`outbox.Destination`), and the lease that it delivers under (`outbox.Lease`).
+
+Handlers, webhooks, Redis streams and Dramatiq actors are destinations; an application may write its own.
+"""
 
 from __future__ import annotations
 
@@ -15,43 +18,44 @@ from outbox.storage.timestamp import DatabaseClock
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """What a destination may count on while it delivers."""
+    """How long a destination may take to deliver its events, and with how many calls at the same time."""
 
     ends_at: float  # by time.monotonic()
-    # How many calls may be under way at once: `limits.concurrency`, or what others have left of it.
+    # How many calls may be under way at the same time: `limits.concurrency`, less what other workers use of it.
     at_once: int = 1
     clock: DatabaseClock = field(default_factory=lambda: DatabaseClock(datetime.now(UTC)))
-    # Waits a few seconds for a connection of the outbox's pool, when a call found none; returns whether there is one.
+    # For a handler that found no free connection: waits a few seconds for one of the outbox's pool, and returns whether
+    # there is one.
     wait_for_connection: Callable[[], bool] = lambda: False
 
     @classmethod
     def lasting(cls, seconds: float, *, at_once: int = 1) -> Self:
-        """One that begins now; for trying out a destination."""
+        """Return a lease that begins now and lasts so long; for calling a destination in a test."""
         return cls(time.monotonic() + seconds, at_once)
 
     @property
     def seconds_left(self) -> float:
-        """How long the events are this worker's: the lease is renewed meanwhile, up to OUTBOX_MAX_RUN_SECONDS."""
+        """Return how long this worker may work on the events: it renews the lease up to OUTBOX_MAX_RUN_SECONDS."""
         return max(0.0, self.ends_at - time.monotonic())
 
     def now(self) -> datetime:
-        """The time by the database's clock, which is the same for all workers."""
+        """Return the time by the database's clock, which is the same for all workers."""
         return self.clock.now()
 
 
 class Destination(Protocol):
-    """Anything with a name that is stable across releases, the event types that it wants, and a way to deliver.
+    """A destination has a name that is stable across releases, the event types that it wants, and a method `deliver`.
 
     `events` are patterns: `"user.created"`, `"user.*"` or `"*"`. Workers record them, with the name, in the database: a
     worker that lacks this destination leaves its events to one that has it.
 
-    `deliver` takes events from the iterable as it gets to them: an event that was taken has begun, and one that was
-    not taken by the time the batch has to end goes back untouched. It yields an outcome for every event it took, in
-    any order.
+    `deliver` takes events from the iterable when it is ready to send them: an event that it has taken counts as begun,
+    and one that it has not taken when the batch has to end is given back, at no cost. It yields an outcome for every
+    event that it has taken, in any order.
 
-    It may also have `limits` (an `outbox.Limits`), and `at_once` if it makes several calls at the same time: how many
-    it could make at most. `lease.at_once` then says how many it may make now. And `replaces`: the name, or the names,
-    of destinations whose place it takes.
+    It may also have `limits` (an `outbox.Limits`). If it makes several calls at the same time, it has `at_once`, the
+    most that it could make; `lease.at_once` then says how many it may make now. `replaces` is the name, or the names,
+    of destinations that it replaces.
     """
 
     @property

@@ -1,7 +1,8 @@
-"""Who wants which events in this process.
+"""The registry: the destinations of this process, and which event types each of them wants.
 
-Looked up when an event is delivered, not when it is emitted: the emitting process need not know who listens, and
-every worker on a table loads the same modules.
+It is asked when an event is delivered, not when it is emitted: the process that emits need not know the destinations.
+`@outbox.handler`, `outbox.add_destination` and the settings add to it. What other workers have registered is in the
+database (`recorded_destinations`).
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ from outbox.text import is_storable
 
 F = TypeVar("F", bound=Function)
 
-# Event types whose destinations are remembered. An application may make up types without end.
+# For how many event types the destinations are remembered: an application may make up new types without end.
 LOOKUPS_KEPT = 1_000
 
 
 class Registry:
-    """Destinations by name, and the event types that want no one."""
+    """The destinations by name, and the event types that are ignored."""
 
     def __init__(self) -> None:
         self._destinations: dict[str, Destination] = {}
-        # The names of those that came with the settings, and go with them.
-        self._declared: frozenset[str] = frozenset()
+        # The names of the destinations that the settings named; other settings replace them.
+        self._configured: frozenset[str] = frozenset()
         self._ignored: list[Pattern] = []
         self._retired: tuple[str, ...] = ()
         self._lookups: dict[str, tuple[Destination, ...]] = {}
@@ -41,21 +42,21 @@ class Registry:
         _check(destination)
         with self._lock:
             if destination.name in self._destinations:
-                raise _taken(destination.name, by_settings=destination.name in self._declared)
+                raise _name_taken(destination.name, by_settings=destination.name in self._configured)
             self._replace(self._destinations | {destination.name: destination})
 
-    def declare(self, destinations: Iterable[Destination]) -> None:
-        """Register those that the settings name, in place of those that earlier settings named."""
-        declared = {destination.name: destination for destination in destinations}
+    def set_configured(self, destinations: Iterable[Destination]) -> None:
+        """Register the destinations that the settings name, in place of those that earlier settings named."""
+        configured = {destination.name: destination for destination in destinations}
         with self._lock:
-            own = {name: each for name, each in self._destinations.items() if name not in self._declared}
-            for name in declared.keys() & own.keys():
-                raise _taken(name, by_settings=True)
-            self._declared = frozenset(declared)
-            self._replace(own | declared)
+            own = {name: each for name, each in self._destinations.items() if name not in self._configured}
+            for name in configured.keys() & own.keys():
+                raise _name_taken(name, by_settings=True)
+            self._configured = frozenset(configured)
+            self._replace(own | configured)
 
     def _replace(self, destinations: dict[str, Destination]) -> None:
-        # Another dict, not a changed one: somebody may be going through it.
+        # A new dict, since another thread may be iterating over the old one.
         self._destinations, self._lookups = destinations, {}
 
     def handler(
@@ -73,19 +74,19 @@ class Registry:
         `per_second` limit its calls (`outbox.Limits`).
         """
         for text in event_types:
-            Pattern(text)  # refused here: `@outbox.handler` without its brackets never comes to `register`
+            Pattern(text)  # checked here: `@outbox.handler` without brackets never calls `register`
 
         def register(function: F) -> F:
-            own = Handler(
+            handler = Handler(
                 function, event_types, name, replaces=replaces, concurrency=concurrency, per_second=per_second
             )
-            self.add(own)
+            self.add(handler)
             return function
 
         return register
 
     def ignore(self, *patterns: str) -> None:
-        """Declare that these event types want no one: they are marked delivered."""
+        """Declare that no destination needs these event types: their events are marked delivered."""
         with self._lock:
             self._ignored += [Pattern(text) for text in patterns]
 
@@ -102,33 +103,37 @@ class Registry:
     def clear(self) -> None:
         """Forget everything; for tests."""
         with self._lock:
-            self._ignored, self._declared, self._retired = [], frozenset(), ()
+            self._ignored, self._configured, self._retired = [], frozenset(), ()
             self._replace({})
 
     @property
     def destinations(self) -> Mapping[str, Destination]:
+        """Return the destinations by name; a new mapping whenever they change."""
         return self._destinations
 
     @property
     def retired(self) -> tuple[str, ...]:
+        """Return the names that the application has declared to be gone."""
         return self._retired
 
     @property
     def is_empty(self) -> bool:
+        """Return whether there is no destination, and no event type is ignored."""
         return not self._destinations and not self._ignored
 
     def ignores(self, event_type: str) -> bool:
+        """Return whether the application has declared that no destination needs this event type."""
         return any(pattern.matches(event_type) for pattern in self._ignored)
 
     def wanting(self, event_type: str) -> tuple[Destination, ...]:
-        """The destinations for a type, looked up once per type."""
+        """Return the destinations that want an event type; the result is remembered for each type."""
         lookups = self._lookups
         found = lookups.get(event_type)
         if found is None:
             found = tuple(each for each in self._destinations.values() if _wants(each, event_type))
             if len(lookups) >= LOOKUPS_KEPT:
                 lookups.clear()
-            lookups[event_type] = found  # into the same dict that was read: `_replace` makes another
+            lookups[event_type] = found  # in the dict that was read: `_replace` may have set another meanwhile
         return found
 
 
@@ -136,7 +141,7 @@ def _wants(destination: Destination, event_type: str) -> bool:
     return any(Pattern(text).matches(event_type) for text in destination.events)
 
 
-def _taken(name: str, *, by_settings: bool) -> RegistrationError:
+def _name_taken(name: str, *, by_settings: bool) -> RegistrationError:
     one = ", one of them by the settings (OUTBOX_WEBHOOK_URL, OUTBOX_STREAM)" if by_settings else ""
     return RegistrationError(
         f"Two destinations are called {name!r}{one}. Their progress is kept by name, so each needs its own: pass name=…"
@@ -144,11 +149,11 @@ def _taken(name: str, *, by_settings: bool) -> RegistrationError:
 
 
 def _check(destination: object) -> None:
-    """What would otherwise be noticed when the first event is delivered."""
+    """Raise RegistrationError for a mistake that would otherwise show only when the first event is delivered."""
     name = getattr(destination, "name", None)
     if isinstance(destination, type) or not isinstance(name, str) or not name.strip():
         raise RegistrationError(
-            f"{destination!r} is no destination: it needs a `name`, `events` and a method `deliver` "
+            f"{destination!r} is not a destination: it needs a `name`, `events` and a method `deliver` "
             "(outbox.Destination). A function is registered with @outbox.handler."
         )
     _check_name(name)
@@ -162,7 +167,7 @@ def _check(destination: object) -> None:
     check_event_filter(destination.events)
     _check_replaces(name, getattr(destination, "replaces", ()))
     if not isinstance(getattr(destination, "limits", None), Limits | None):
-        raise RegistrationError(f"The `limits` of the destination {name!r} are no outbox.Limits.")
+        raise RegistrationError(f"The `limits` of the destination {name!r} are not an outbox.Limits.")
 
 
 def _check_name(name: object) -> None:
@@ -181,7 +186,7 @@ def _check_replaces(name: str, replaces: object) -> None:
 
 
 def names_replaced(replaces: object) -> tuple[str, ...]:
-    """Return what a destination's `replaces` says, as names: it may be one name, or several."""
+    """Return the names in a destination's `replaces`, which may be one name or several."""
     if isinstance(replaces, str):
         return (replaces,)
     if not isinstance(replaces, Iterable):

@@ -1,15 +1,17 @@
-"""A Redis stream as a destination: an event becomes an entry, and a batch goes in one round trip.
+"""A Redis stream as a destination: each event is added as an entry, and a batch is sent in one round trip.
 
-The fields of an entry, all in UTF-8; what the event does not have is left out:
+The fields of an entry, all in UTF-8; a field that the event does not have is left out:
 
-    id                             the event's, the same at every attempt: a duplicate, which a crash or a lost answer
-                                   can leave, is known by it
+    id                             the event's id, the same at every attempt: a consumer recognises a duplicate, which a
+                                   crash or a lost reply can cause, by it
     type                           the event type
-    aggregate_type, aggregate_id   what it is about
+    aggregate_type, aggregate_id   what the event is about
     time                           when it was emitted, in ISO 8601
     tenant_id, correlation_id
     headers                        a JSON object
-    data                           the payload to the byte, a JSON object
+    data                           the payload, a JSON object, in the bytes that were stored
+
+`outbox.consumer` reads such entries.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from typing import Any
 
 from outbox.destinations.event_filter import check_event_filter
 from outbox.destinations.limits import Limits
-from outbox.destinations.name_template import Template
+from outbox.destinations.name_template import NameTemplate
 from outbox.destinations.outcome import Outcome, Retry
 from outbox.destinations.protocol import Lease
 from outbox.errors import RegistrationError, SettingsError, describe
@@ -31,15 +33,15 @@ from outbox.events.envelope import attributes
 from outbox.events.event import Event
 
 TIMEOUT = 5.0
-# A socket's timeout of 0 would mean something else.
+# A socket's timeout of 0 would mean not to wait at all.
 SHORTEST_TIMEOUT = 0.05
 
 
 class RedisStream:
-    """Adds each event to a stream; which one may depend on the event: `stream="events.{aggregate_type}"`.
+    """Adds each event to a stream. The stream may depend on the event: `stream="events.{aggregate_type}"`.
 
-    `maxlen` has Redis drop the oldest entries beyond about so many, read or not. `timeout` is how many seconds Redis
-    may take to answer. `replaces`: the names of destinations whose place it takes.
+    With `maxlen` Redis drops the oldest entries beyond about so many, whether they were read or not. `timeout` is how
+    many seconds Redis may take to reply. `replaces`: the names of destinations that it replaces.
     """
 
     def __init__(
@@ -60,7 +62,7 @@ class RedisStream:
         self.limits = Limits(concurrency, per_second)
         self.events = check_event_filter(events)
         self.replaces = replaces
-        self._stream = Template(stream, "stream")
+        self._stream = NameTemplate(stream, "stream")
         self._trim = () if maxlen is None else ("MAXLEN", "~", maxlen)
         self._timeout = float(timeout)
         self._url = url
@@ -70,25 +72,26 @@ class RedisStream:
         return f"<RedisStream {self.name!r} to {self._stream.text!r}>"  # the URL may hold a password
 
     def deliver(self, events: Iterable[Event], lease: Lease) -> Iterator[tuple[Event, Outcome]]:
-        from outbox.destinations.redis_outcomes import outcomes  # redis is an extra
+        """Add all events in one round trip; yield each event's outcome."""
+        from outbox.destinations.redis_outcomes import outcomes  # redis is an optional dependency
 
         batch = list(events)
         with self._client_within(lease) as client, client.pipeline(transaction=False) as pipeline:
             sent = []
             for event in batch:
                 try:
-                    stream, entry = self._stream.of(event), fields(event)
-                except Exception as error:  # what is wrong with one event must not stop the others
+                    stream, entry = self._stream.render(event), fields(event)
+                except Exception as error:  # an invalid event must not stop the others
                     yield event, Retry(describe(error))
                 else:
-                    # As the client's own `xadd` would send it, which takes a third longer.
+                    # The command that the client's own `xadd` would send: `xadd` takes a third longer.
                     pipeline.execute_command("XADD", stream, *self._trim, "*", *chain.from_iterable(entry.items()))
                     sent.append(event)
             yield from zip(sent, outcomes(pipeline), strict=True)
 
     @contextmanager
     def _client_within(self, lease: Lease) -> Iterator[Any]:
-        """A client whose patience ends no later than the lease."""
+        """Yield a client whose timeout is no longer than the rest of the lease."""
         seconds = max(SHORTEST_TIMEOUT, lease.seconds_left)
         if seconds >= self._timeout:
             yield self._client
@@ -98,7 +101,7 @@ class RedisStream:
 
 
 def fields(event: Event) -> dict[str, bytes]:
-    """The entry for an event."""
+    """Return the fields of the entry for an event."""
     head = attributes(event)
     if "headers" in head:
         head["headers"] = json.dumps(head["headers"], separators=(",", ":"), ensure_ascii=False)

@@ -8,8 +8,7 @@ import pytest
 import redis
 
 import outbox
-from outbox import configured_destinations as declared
-from outbox import current_outbox
+from outbox import configured_destinations, current_outbox
 from outbox.destinations.registry import Registry
 from outbox.settings import Settings
 from tests.conftest import Configure
@@ -92,7 +91,7 @@ class TestAWebhook:
             calls.append((name, url, secret, client))
             return outbox.Webhook(name, url, secret=secret, client=client)
 
-        monkeypatch.setattr(declared, "Webhook", make)
+        monkeypatch.setattr(configured_destinations, "Webhook", make)
         return calls
 
     def test_is_made_of_its_address_and_secrets(self, configure: Configure, made: list[tuple[Any, ...]]) -> None:
@@ -105,11 +104,10 @@ class TestAWebhook:
         configure(webhook_url=URL, webhook_secret=SECRET, webhook_client="curl")
         assert made == [("webhook", URL, [SECRET], "curl")]
 
-    def test_without_a_secret_is_warned_about_once(
+    def test_without_a_secret_is_warned_about(
         self, configure: Configure, made: list[tuple[Any, ...]], caplog: pytest.LogCaptureFixture
     ) -> None:
-        box = configure(webhook_url=URL)
-        declared.declare(box)
+        configure(webhook_url=URL)
         assert made[0] == ("webhook", URL, None, "httpx")
         (warning,) = [message for message in caplog.messages if "OUTBOX_WEBHOOK_SECRET" in message]
         assert "not signed" in warning
@@ -206,12 +204,12 @@ class TestANameThatIsTaken:
             registry.handler("*", name="stream")(lambda _: None)
 
 
-def test_a_registry_with_nothing_but_declared_destinations_is_not_empty(configure: Configure) -> None:
+def test_a_registry_with_nothing_but_configured_destinations_is_not_empty(configure: Configure) -> None:
     assert configure().registry.is_empty
     assert not configure(redis_url=REDIS, stream="events").registry.is_empty
 
 
-def test_a_registry_that_was_cleared_knows_nothing_of_what_was_declared(configure: Configure) -> None:
+def test_a_registry_that_was_cleared_knows_nothing_of_what_was_configured(configure: Configure) -> None:
     configure(redis_url=REDIS, stream="events")
     current_outbox.registry.clear()
     assert current_outbox.registry.is_empty
