@@ -726,7 +726,7 @@ MUTANTS = [
     Mutant(
         "deferred-work-is-delivered",
         "outbox/destinations/handler_result.py",
-        "    if result is None or not isinstance(result, KINDS):",
+        "    if result is None or not isinstance(result, UNFINISHED):",
         "    if True:",
         ("tests/destinations/test_handler_result.py",),
     ),
