@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from benchmarks.ground import Ground
 from benchmarks.hook import AT_ONCE, CLIENT, RECEIVER
 from benchmarks.row import OURS, Row, Sample, at_least
-from outbox.webhooks.webhook import CURL, HTTPX
+from outbox.webhooks.option_checks import CURL, HTTPX
 
 EIGHT, ONE = f"bare loop, {AT_ONCE} connections", "bare loop, 1 connection"
 THREADS = {EIGHT: AT_ONCE, ONE: 1}

@@ -1,4 +1,4 @@
-"""How a webhook says who it is, and what of that, and of its URL, must never be shown."""
+"""Authenticate a webhook to its receiver, and list the texts of it that must not appear in errors and logs."""
 
 from __future__ import annotations
 
@@ -7,13 +7,17 @@ from collections.abc import Iterator, Mapping
 from urllib.parse import unquote_plus
 
 from outbox.errors import RegistrationError
-from outbox.webhooks.transport import headers as header
+from outbox.webhooks.transport.headers import is_header_value
 from outbox.webhooks.transport.url import Url
 
 
 def with_authorization(headers: dict[str, str], url: Url, token: object) -> dict[str, str]:
-    """The headers, and in them who we are: by a token, by the URL's user, or by what the headers say already."""
-    if token is not None and not (header.is_value(token) and len(str(token).split()) == 1):
+    """Return the headers with an `authorization` header: Bearer from `token`, or Basic from the user in the URL.
+
+    With neither, return the headers as they are: the user may have set `authorization` in them. Raise
+    RegistrationError if more than one of the three is given, or if the token can't be sent.
+    """
+    if token is not None and not (is_header_value(token) and len(str(token).split()) == 1):
         raise RegistrationError("token must be visible ASCII characters without spaces.")
     if [token is not None, url.credentials is not None, "authorization" in headers].count(True) > 1:
         raise RegistrationError("Only one of token, the header 'authorization' and a user in the URL can be sent.")
@@ -25,8 +29,12 @@ def with_authorization(headers: dict[str, str], url: Url, token: object) -> dict
     return headers
 
 
-def confidential(headers: Mapping[str, str], url: Url, proxy: Url | None) -> Iterator[str]:
-    """What a receiver was told and may repeat. Any part of a URL may be a key, but for its host."""
+def texts_to_redact(headers: Mapping[str, str], url: Url, proxy: Url | None) -> Iterator[str]:
+    """Yield the texts that a receiver or a proxy gets from us, could repeat in a response, and must not be shown.
+
+    These are the values of the headers, the user names and passwords, and every part of the URL after its host: a path
+    or a query parameter may be an API key.
+    """
     for value in headers.values():
         yield value
         yield from value.split()

@@ -1,4 +1,8 @@
-"""Texts that must not show up in errors, where a receiver may well repeat them."""
+"""Replace secrets in texts that are shown or stored, such as errors.
+
+A receiver may repeat a token or a URL in its response, and a driver may repeat a password in its error. The webhooks
+redact the errors that they store with an event; the doctor redacts its findings.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +10,20 @@ import re
 from collections.abc import Iterable
 
 HIDDEN = "***"
-# Shorter ones are words as well, and hiding them would only make errors unreadable.
+# A shorter text is often an ordinary word. Redacting it everywhere would make errors unreadable.
 SHORTEST = 5
 
 
 class Redaction:
-    """What to hide, and hiding it. Shows nothing of itself."""
+    """The secrets of one webhook or one configuration. Its repr does not show them."""
 
     __slots__ = ("_pattern",)
 
     def __init__(self, texts: Iterable[str]) -> None:
-        # The longest first, or a part of one would be hidden and the rest shown.
+        # The longest first: if one text is part of another, the longer one must be replaced as a whole.
         found = sorted({text for text in texts if len(text) >= SHORTEST}, key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, found))) if found else None
 
     def redact(self, text: str) -> str:
+        """Return the text with every secret in it replaced by `***`."""
         return text if self._pattern is None else self._pattern.sub(HIDDEN, text)

@@ -1,6 +1,6 @@
-"""An event as a request: what is written, in which form, and signed by whom.
+"""Build the HTTP request that carries an event: its body, its headers, its signatures.
 
-The body is the same at every attempt, to the byte. Of the headers, the timestamp and so the signature are not.
+The body is the same in every attempt, to the byte. The timestamp header, and so the signature, is new in each.
 """
 
 from __future__ import annotations
@@ -15,45 +15,51 @@ from outbox.events.event import Event
 from outbox.telemetry import tracing
 from outbox.version import __version__
 from outbox.webhooks.signature import SigningKey
-from outbox.webhooks.transport.headers import is_value
+from outbox.webhooks.transport.headers import is_header_value
 from outbox.webhooks.transport.protocol import WebhookRequest
 from outbox.webhooks.transport.url import Url
 
 Headers = list[tuple[str, str]]
-Form = Callable[[Event, str], tuple[Headers, bytes]]
+# Returns the content type and other headers of a format, and the body.
+Format = Callable[[Event, str], tuple[Headers, bytes]]
 
+# W3C Trace Context asks for at least so many characters to be passed on.
 LONGEST_TRACE_STATE = 512
 _TRACE_PARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
-_REFERENCE = re.compile(r"[\x21-\x7e]+")
+_URI_REFERENCE = re.compile(r"[\x21-\x7e]+")
 
 
 class RequestBuilder:
-    """Writes events for one receiver."""
+    """Builds the requests of one webhook. `Webhook` calls `build` for each event that it sends."""
 
     def __init__(
-        self, url: Url, form: object, source: object, keys: list[SigningKey], headers: Mapping[str, str]
+        self, url: Url, format: object, source: object, keys: list[SigningKey], headers: Mapping[str, str]
     ) -> None:
-        if not isinstance(form, str) or form not in FORMS:
-            raise RegistrationError(f"format must be one of {', '.join(map(repr, FORMS))}, not {form!r}.")
-        if not isinstance(source, str) or not _REFERENCE.fullmatch(source):
+        if not isinstance(format, str) or format not in FORMATS:
+            raise RegistrationError(f"format must be one of {', '.join(map(repr, FORMATS))}, not {format!r}.")
+        if not isinstance(source, str) or not _URI_REFERENCE.fullmatch(source):
             raise RegistrationError(f"source must be a URI or a path, such as '/orders', not {source!r}.")
         self._url = url
-        self._form = FORMS[form]
+        self._format = FORMATS[format]
         self._source = source
         self._keys = keys
-        # Nothing that would have to be unpacked is wanted back.
+        # identity: we don't decompress response bodies.
         ours = {"user-agent": f"dramatiq-outbox/{__version__}", "accept-encoding": "identity", "accept": "*/*"}
         self._headers = tuple((ours | dict(headers)).items())
 
-    def write(self, event: Event, now: datetime, ends_at: float) -> WebhookRequest:
-        """`now` is the database's: a host whose clock is wrong signs what receivers accept."""
-        headers, body = self._form(event, self._source)
+    def build(self, event: Event, now: datetime, ends_at: float) -> WebhookRequest:
+        """Return the signed request for an event.
+
+        `now` is the time by the database's clock: receivers accept only recent timestamps, and this host's clock may
+        be wrong. `ends_at` is the request's deadline, by `time.monotonic()`.
+        """
+        headers, body = self._format(event, self._source)
         id, timestamp = event.id_text, str(int(now.timestamp()))
         headers += [("webhook-id", id), ("webhook-timestamp", timestamp)]
         if self._keys:
             signatures = [key.sign(id.encode(), timestamp.encode(), body).decode() for key in self._keys]
             headers.append(("webhook-signature", " ".join(signatures)))
-        return WebhookRequest(self._url, (*headers, *_trace(event), *self._headers), body, ends_at)
+        return WebhookRequest(self._url, (*headers, *_trace_headers(event), *self._headers), body, ends_at)
 
 
 def _json(event: Event, source: str) -> tuple[Headers, bytes]:
@@ -68,20 +74,21 @@ def _binary(event: Event, source: str) -> tuple[Headers, bytes]:
     return cloudevents.binary(event, source), event.body
 
 
-FORMS: dict[str, Form] = {"json": _json, "cloudevents": _structured, "cloudevents-binary": _binary}
+FORMATS: dict[str, Format] = {"json": _json, "cloudevents": _structured, "cloudevents-binary": _binary}
 
 
-def _trace(event: Event) -> Headers:
-    """The trace that the event was emitted in goes on at the receiver: as its delivery, if somebody traces that.
+def _trace_headers(event: Event) -> Headers:
+    """Return `traceparent` and `tracestate`, with which the receiver continues the event's trace.
 
-    A state means nothing without its parent.
+    They name the span of this delivery, if deliveries are traced in this process; otherwise they are those of the
+    event's own headers. A tracestate is sent only together with a valid traceparent.
     """
     if event.span is not None:
-        return [(name, value) for name, value in tracing.inject(event.span).items() if is_value(value)]
+        return [(name, value) for name, value in tracing.inject(event.span).items() if is_header_value(value)]
     parent, state = event.headers.get("traceparent"), event.headers.get("tracestate")
     if not isinstance(parent, str) or not _TRACE_PARENT.fullmatch(parent):
         return []
     headers = [("traceparent", parent)]
-    if isinstance(state, str) and is_value(state) and len(state) <= LONGEST_TRACE_STATE:
+    if isinstance(state, str) and is_header_value(state) and len(state) <= LONGEST_TRACE_STATE:
         headers.append(("tracestate", state))
     return headers

@@ -1,4 +1,16 @@
-"""What a receiver's answer means for its event."""
+"""Decide what a receiver's response means for the event: delivered, try again, or failed for good.
+
+| response | outcome |
+|---|---|
+| 2xx | Delivered |
+| a status in `fail_on` | Failed |
+| a status in `unavailable_on` | Unavailable: costs no attempt |
+| any other status, redirects included | Retry: costs an attempt |
+| no response (`NoResponse`) | Unavailable |
+| the request was not sent (`NotSent`) | Retry |
+
+`Retry-After` sets when the next try is. `Webhook` uses this for each result of its transport.
+"""
 
 from __future__ import annotations
 
@@ -11,62 +23,66 @@ from urllib.parse import urlsplit
 from outbox.destinations.outcome import DELIVERED_OUTCOME, Failed, Outcome, Retry
 from outbox.errors import RegistrationError, Unavailable
 from outbox.text import one_line, printable
-from outbox.webhooks import retry_after
 from outbox.webhooks.redaction import Redaction
+from outbox.webhooks.retry_after import parse_retry_after
 from outbox.webhooks.transport.protocol import NoResponse, NotSent, Response, SendResult
 
 EXCERPT_LENGTH = 200
 REASON_LENGTH = 60
-# As numbers, which are compared many times a second.
+# Plain numbers: comparing an HTTPStatus takes longer, and this is done for every event.
 _OK, _REDIRECTS = HTTPStatus.OK.value, HTTPStatus.MULTIPLE_CHOICES.value
 
 
 class ResponsePolicy:
-    """From answers to outcomes: 2xx is delivered, some statuses are final, some say that nobody is there."""
+    """The rules of one webhook: which statuses are final, and which mean that the receiver is unavailable."""
 
-    def __init__(self, unavailable_on: Collection[int], fail_on: Collection[int], confidential: Redaction) -> None:
+    def __init__(self, unavailable_on: Collection[int], fail_on: Collection[int], redaction: Redaction) -> None:
         self._unavailable_on = _statuses("unavailable_on", unavailable_on)
         self._fail_on = _statuses("fail_on", fail_on)
-        self._confidential = confidential
+        self._redaction = redaction
         both = sorted(self._unavailable_on & self._fail_on)
         if both:
             raise RegistrationError(f"{both[0]} is in unavailable_on and in fail_on: it can mean only one of them.")
 
-    def outcome(self, answer: SendResult, clock: Callable[[], datetime]) -> Outcome:
-        match answer:
+    def outcome(self, result: SendResult, clock: Callable[[], datetime]) -> Outcome:
+        """Return the event's outcome. `clock` returns the database's time, to compare a Retry-After date with."""
+        match result:
             case Response():
-                return self._of_response(answer, clock)
+                return self._outcome_of_response(result, clock)
             case NoResponse(error):
-                return Unavailable(self._shown(error))
+                return Unavailable(self._clean(error))
             case NotSent(error):
-                return Retry(self._shown(error))
+                return Retry(self._clean(error))
             case _:
-                assert_never(answer)
+                assert_never(result)
 
-    def _of_response(self, response: Response, clock: Callable[[], datetime]) -> Outcome:
+    def _outcome_of_response(self, response: Response, clock: Callable[[], datetime]) -> Outcome:
         status = response.status
         if _OK <= status < _REDIRECTS:
             return DELIVERED_OUTCOME
         error = self._error(response)
         if status in self._fail_on:
             return Failed(error)
-        wait = retry_after.read(response.headers.get("retry-after"), response.headers.get("date"), clock())
+        wait = parse_retry_after(response.headers.get("retry-after"), response.headers.get("date"), clock())
         if status in self._unavailable_on:
             return Unavailable(error, not_before=wait)
         return Retry(error, wait)
 
     def _error(self, response: Response) -> str:
-        """`HTTP 500 Internal Server Error: how the body begins`"""
-        said = f"HTTP {response.status} {self._shown(response.reason, REASON_LENGTH)}".rstrip()
+        """Return a line such as `HTTP 500 Internal Server Error: the beginning of the body`."""
+        status_line = f"HTTP {response.status} {self._clean(response.reason, REASON_LENGTH)}".rstrip()
         if _REDIRECTS <= response.status < HTTPStatus.BAD_REQUEST:
-            leads_to = self._shown(_host(response.headers.get("location", "")))
-            return f"{said}: redirects are not followed; this one leads to {leads_to}"
-        excerpt = self._shown(response.excerpt)
-        return f"{said}: {excerpt}" if excerpt else said
+            leads_to = self._clean(_host_of_redirect(response.headers.get("location", "")))
+            return f"{status_line}: redirects are not followed; this one leads to {leads_to}"
+        excerpt = self._clean(response.excerpt)
+        return f"{status_line}: {excerpt}" if excerpt else status_line
 
-    def _shown(self, text: str, most: int = EXCERPT_LENGTH) -> str:
-        """Somebody else's text on one line of ours: without what is confidential, and only then cut."""
-        return printable(one_line(self._confidential.redact(text))[:most])
+    def _clean(self, text: str, most: int = EXCERPT_LENGTH) -> str:
+        """Return a text of the receiver's as one printable line of at most `most` characters, without secrets.
+
+        Secrets are redacted before the line is cut: half a secret would not be recognised.
+        """
+        return printable(one_line(self._redaction.redact(text))[:most])
 
 
 def _statuses(name: str, statuses: object) -> frozenset[int]:
@@ -79,10 +95,10 @@ def _is_status(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 300 <= value <= 599  # noqa: PLR2004  (3xx to 5xx)
 
 
-def _host(location: str) -> str:
-    """Where a redirect leads: its path and query are nobody's business."""
+def _host_of_redirect(location: str) -> str:
+    """Return the host of a Location header, or words for it. The path and the query may hold secrets."""
     try:
         host = urlsplit(location.strip()).hostname
     except ValueError:
-        return "somewhere unreadable"
+        return "a location that can't be parsed"
     return "the same host" if host is None else host

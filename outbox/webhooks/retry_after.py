@@ -1,50 +1,51 @@
-"""The Retry-After header: how long a receiver wants to be left alone."""
+"""Parse the Retry-After header of a response: how long the receiver asks us to wait before the next request.
+
+Its value is a number of seconds, or a date in one of the three formats of HTTP. `email.utils` parses these, but accepts
+much more (other time zones, none, text after the date, any case) and has another rule for years of two digits. So the
+format is checked here first.
+"""
 
 from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from email.utils import parsedate
 
 SHORTEST = timedelta(seconds=1)
 LONGEST = timedelta(hours=24)
 
-_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-_MONTH = f"(?P<month>{'|'.join(_MONTHS)})"
-_TIME = r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)"
-# The three that HTTP knows, spelled out: what Python's own parsers take depends on the locale, or is far more.
-_DATES = tuple(
-    re.compile(pattern, re.ASCII)
-    for pattern in (
-        rf"[A-Z][a-z]{{2}}, (?P<day>\d\d) {_MONTH} (?P<year>\d{{4}}) {_TIME} GMT",  # Sun, 06 Nov 1994 08:49:37 GMT
-        rf"[A-Z][a-z]{{5,8}}, (?P<day>\d\d)-{_MONTH}-(?P<year>\d\d) {_TIME} GMT",  # Sunday, 06-Nov-94 08:49:37 GMT
-        rf"[A-Z][a-z]{{2}} {_MONTH} (?P<day>[ \d]\d) {_TIME} (?P<year>\d{{4}})",  # Sun Nov  6 08:49:37 1994
-    )
+_TIME = r"\d\d:\d\d:\d\d"
+_HTTP_DATE = re.compile(
+    rf"[A-Z][a-z]{{2}}, \d\d [A-Z][a-z]{{2}} [1-9]\d{{3}} {_TIME} GMT"  # Sun, 06 Nov 1994 08:49:37 GMT
+    rf"|[A-Z][a-z]{{5,8}}, \d\d-[A-Z][a-z]{{2}}-(?P<two_digits>\d\d) {_TIME} GMT"  # Sunday, 06-Nov-94 08:49:37 GMT
+    rf"|[A-Z][a-z]{{2}} [A-Z][a-z]{{2}} [ \d]\d {_TIME} [1-9]\d{{3}}",  # Sun Nov  6 08:49:37 1994
+    re.ASCII,
 )
 _SECONDS = re.compile(r"\d+", re.ASCII)
-# More are beyond LONGEST in any case.
+# A number with more digits is longer than LONGEST in any case, and `timedelta` could not hold it.
 _MOST_DIGITS = 9
 _MOST_YEARS_AHEAD = 50
 
 
-def read(value: str | None, date: str | None, now: datetime) -> timedelta | None:
-    """How long to wait, within bounds; None if nothing was said, or nothing that makes sense.
+def parse_retry_after(value: str | None, date: str | None, now: datetime) -> timedelta | None:
+    """Return how long to wait, from SHORTEST to LONGEST; None if there is no Retry-After, or an invalid one.
 
-    `date` is the same answer's Date header: where it makes sense it is what a date is compared with, so that it
-    doesn't matter whose clock is wrong.
+    `date` is the Date header of the same response. A date in Retry-After is compared with that, if it is valid, and
+    otherwise with `now`: then the receiver's clock may be wrong.
     """
     if value is None:
         return None
-    wait = _seconds(value.strip())
+    wait = _parse_seconds(value.strip())
     if wait is None:
-        until = _date(value.strip(), now)
+        until = _parse_date(value.strip(), now)
         if until is None:
             return None
-        said_at = None if date is None else _date(date.strip(), now)
-        wait = until - (now if said_at is None else said_at)
+        responded_at = None if date is None else _parse_date(date.strip(), now)
+        wait = until - (now if responded_at is None else responded_at)
     return min(max(wait, SHORTEST), LONGEST)
 
 
-def _seconds(text: str) -> timedelta | None:
+def _parse_seconds(text: str) -> timedelta | None:
     if not _SECONDS.fullmatch(text):
         return None
     digits = text.lstrip("0")
@@ -53,26 +54,22 @@ def _seconds(text: str) -> timedelta | None:
     return timedelta(seconds=int(digits) if digits else 0)
 
 
-def _date(text: str, now: datetime) -> datetime | None:
-    found = next((match for pattern in _DATES if (match := pattern.fullmatch(text))), None)
-    if found is None:
+def _parse_date(text: str, now: datetime) -> datetime | None:
+    match = _HTTP_DATE.fullmatch(text)
+    parsed = None if match is None else parsedate(text)
+    if match is None or parsed is None:
         return None
-    part = found.groupdict()
-    year = _full_year(part["year"], now)
-    month = _MONTHS.index(part["month"]) + 1
-    leap = part["second"] == "60"  # a second that `datetime` does not have
-    second = 59 if leap else int(part["second"])
+    year, month, day, hour, minute, second = parsed[:6]
+    if match["two_digits"] is not None:
+        year = _full_year(int(match["two_digits"]), now)
+    leap_second = 60  # `datetime` does not have it
     try:
-        moment = datetime(year, month, int(part["day"]), int(part["hour"]), int(part["minute"]), second, tzinfo=UTC)
+        return datetime(year, month, day, hour, minute, 59 if second == leap_second else second, tzinfo=UTC)
     except ValueError:
         return None
-    return moment
 
 
-def _full_year(digits: str, now: datetime) -> int:
-    """Of two digits: the year with these that is at most 50 years ahead, as the standard has it."""
-    year = int(digits)
-    if len(digits) == len("1994"):
-        return year
-    year += now.year - now.year % 100
+def _full_year(two_digits: int, now: datetime) -> int:
+    """Return the year with these last digits that is at most 50 years ahead, as RFC 9110 says."""
+    year = now.year - now.year % 100 + two_digits
     return year - 100 if year > now.year + _MOST_YEARS_AHEAD else year

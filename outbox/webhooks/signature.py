@@ -1,4 +1,7 @@
-"""Signatures as Standard Webhooks has them: HMAC-SHA256 over id, timestamp and body, with a key for each receiver."""
+"""Sign requests as Standard Webhooks says: HMAC-SHA256 over id, timestamp and body, with a key for each receiver.
+
+`RequestBuilder` signs with it; `outbox.webhooks.verify` compares with it.
+"""
 
 from __future__ import annotations
 
@@ -9,38 +12,39 @@ from collections.abc import Sequence
 
 PREFIX = "whsec_"
 VERSION = b"v1,"
+# Bytes of a key.
 SHORTEST, LONGEST = 24, 64
 
 
 class SigningKey:
-    """A secret, decoded. Neither its text nor any error shows it."""
+    """A decoded secret. Neither its repr nor any error shows it."""
 
-    __slots__ = ("_begun",)
+    __slots__ = ("_hmac",)
 
     def __init__(self, secret: object) -> None:
-        """Raises ValueError with a text that follows "the secret"."""
+        """Decode a secret, `whsec_` and base64. Raise ValueError whose text continues a sentence: "the secret …"."""
         if not isinstance(secret, str):
             raise ValueError(f"must be text, not {type(secret).__name__}")  # noqa: TRY004  (one error for its callers)
         digits = secret.removeprefix(PREFIX)
         try:
-            # Some write base64 without its padding.
+            # Some programs leave out the padding of base64.
             key = base64.b64decode(digits + "=" * (-len(digits) % 4), validate=True)
         except (binascii.Error, ValueError):
             raise ValueError(f"must be {PREFIX!r} and base64 after it") from None
         if not SHORTEST <= len(key) <= LONGEST:
             raise ValueError(f"must be {SHORTEST} to {LONGEST} bytes in base64, not {len(key)}")
-        # With the key in it: to go on from here takes half the time of beginning anew.
-        self._begun = hmac.new(key, digestmod="sha256")
+        # Copying this for each signature takes half the time of making a new one from the key.
+        self._hmac = hmac.new(key, digestmod="sha256")
 
     def sign(self, id: bytes, timestamp: bytes, body: bytes) -> bytes:
-        """`v1,…`"""
-        signing = self._begun.copy()
+        """Return the signature as the header carries it: `v1,` and base64."""
+        signing = self._hmac.copy()
         signing.update(b"%b.%b.%b" % (id, timestamp, body))
         return VERSION + binascii.b2a_base64(signing.digest(), newline=False)
 
 
 def read_keys(secrets: object) -> list[SigningKey]:
-    """One secret or several. Raises ValueError, which says what is wrong with which."""
+    """Return the keys of one secret or of several. Raise ValueError that says which one is invalid, and why."""
     several = secrets if isinstance(secrets, Sequence) and not isinstance(secrets, str | bytes) else [secrets]
     if not several:
         raise ValueError("there is no secret")

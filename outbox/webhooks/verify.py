@@ -1,12 +1,13 @@
-"""The receiver's half of a webhook: is this request from whom it says, and when was it sent?
+"""Verify webhooks at the receiver: was a request signed with the shared secret, and recently?
 
     from outbox import webhooks
 
     def receive(request):
         id = webhooks.verify(request.headers, request.body, SECRET)
-        ...  # do it once per id: a request may come twice
+        ...  # process each id once: a request may come twice
 
-It follows Standard Webhooks, so it also verifies what others send, and others verify what this library sends.
+It follows Standard Webhooks: it also verifies the requests of other senders, and other libraries verify the requests of
+this one. It is public as `outbox.webhooks.verify`, and imports none of the code that sends.
 """
 
 from __future__ import annotations
@@ -28,19 +29,19 @@ Text = str | bytes
 Headers = Mapping[str, str] | Mapping[bytes, bytes] | Iterable[tuple[Text, Text]]
 
 KEY_BYTES = 32
-# So that a request can't make the receiver work for long.
+# Limit the work that one request can cause.
 MOST_SIGNATURES = 20
 LONGEST_HEADER = 4_096
 
 NAMES = ("webhook-id", "webhook-timestamp", "webhook-signature")
 
 _TIMESTAMP = re.compile(rb"[0-9]{1,12}")
-# Without a full stop, which separates what is signed: an id that contains one could be read in two ways.
+# No full stop: `id.timestamp.body` is what is signed, and an id with a full stop could be split in two ways.
 _ID = re.compile(rb"[\x21-\x2d\x2f-\x7e]{1,255}")
 
 
 def new_secret() -> str:
-    """A new secret for one receiver: `whsec_…`."""
+    """Return a new random secret for one receiver: `whsec_…`."""
     return PREFIX + base64.b64encode(randomness.token_bytes(KEY_BYTES)).decode()
 
 
@@ -52,54 +53,60 @@ def verify(
     tolerance: timedelta = timedelta(minutes=5),
     now: datetime | None = None,
 ) -> str:
-    """The message's id, if it was signed with one of the secrets and sent within the tolerance of now.
+    """Return the message's id, if it was signed with one of the secrets and sent within `tolerance` of now.
 
-    `body` is what arrived, to the byte: not parsed and written again. Anything else raises VerificationError, whose
-    text is for the receiver's log: the sender should be told no more than that it was refused (401).
+    Otherwise raise VerificationError. Its text is for the receiver's log; the sender should get only the status 401.
+    `body` is the body as it arrived, to the byte, not parsed and encoded again.
     """
     most_seconds, now_seconds = _seconds(tolerance, now)
     keys = _keys(secrets)
-    found = _find(headers)
+    found = _find_headers(headers)
     id, timestamp = found["webhook-id"], found["webhook-timestamp"]
     if not _ID.fullmatch(id):
-        raise VerificationError("webhook-id is not an id: up to 255 visible ASCII characters without a full stop.")
+        raise VerificationError("webhook-id is invalid: it must be 1 to 255 visible ASCII characters, no full stop.")
     if not _TIMESTAMP.fullmatch(timestamp):
-        raise VerificationError("webhook-timestamp is not a time: whole seconds since 1970.")
+        raise VerificationError("webhook-timestamp is invalid: it must be whole seconds since 1970.")
     if not _is_signed(keys, id, timestamp, _bytes(body), found["webhook-signature"]):
         raise VerificationError(
-            "No signature is right: another secret, or a body that is not what was sent, to the byte."
+            "No signature matches: it was made with another secret, or the body is not what was sent, to the byte."
         )
-    _check_time(int(timestamp), most_seconds, now_seconds)
+    _check_age(int(timestamp), most_seconds, now_seconds)
     return id.decode()
 
 
 def _is_signed(keys: list[SigningKey], id: bytes, timestamp: bytes, body: bytes, header: bytes) -> bool:
-    """Every signature is compared with every key's, whatever the others gave: how long it takes tells nothing."""
+    """Return whether any signature in the header was made with any of the keys.
+
+    All are compared even after one has matched, so that the time this takes tells an attacker nothing.
+    """
     given = header.split()[:MOST_SIGNATURES]
-    right = False
+    matches = False
     for key in keys:
         expected = key.sign(id, timestamp, body)
         for signature in given:
-            right |= hmac.compare_digest(expected, signature)
-    return right
+            matches |= hmac.compare_digest(expected, signature)
+    return matches
 
 
 def _seconds(tolerance: object, now: object) -> tuple[float, float]:
-    """Looked at first, so that a mistake shows with the first request, not with the first that is right."""
+    """Return both arguments as seconds; raise VerificationError if they are invalid.
+
+    `verify` checks them first: then a mistake in the receiver's code shows with any request, not only with a valid one.
+    """
     moment = datetime.now(UTC) if now is None else now
     if not isinstance(tolerance, timedelta) or not isinstance(moment, datetime) or moment.tzinfo is None:
         raise VerificationError("tolerance must be a timedelta, and now a datetime with a timezone.")
     return tolerance.total_seconds(), moment.timestamp()
 
 
-def _check_time(timestamp: int, tolerance: float, now: float) -> None:
-    """An old request may be one that somebody has recorded and sends again."""
+def _check_age(timestamp: int, tolerance: float, now: float) -> None:
+    """Raise VerificationError for an old request: an attacker may have recorded it and sent it again."""
     age = now - timestamp
     if abs(age) > tolerance:
         direction = "ago" if age > 0 else "from now"
         raise VerificationError(
             f"It was signed {abs(age):.0f} seconds {direction}, and {tolerance:.0f} are tolerated: "
-            "an old request that is sent again, or a clock that is wrong, here or there."
+            "an old request was sent again, or the sender's clock or this host's clock is wrong."
         )
 
 
@@ -113,8 +120,8 @@ def _keys(secrets: object) -> list[SigningKey]:
         raise VerificationError(f"The secrets can't be read: {type(error).__name__}.") from None
 
 
-def _find(headers: Any) -> dict[str, bytes]:
-    """The three headers, each once. Whatever the mapping or its values do, it is the request that is wrong."""
+def _find_headers(headers: Any) -> dict[str, bytes]:
+    """Return the three headers of Standard Webhooks by name; raise VerificationError unless each is there once."""
     found: dict[str, bytes] = {}
     for key, value in _pairs(headers):
         if key in found:

@@ -1,9 +1,11 @@
-"""A URL as a destination: each event is posted to it, signed as Standard Webhooks has it."""
+"""Webhook: a destination that posts each event to a URL, signed as Standard Webhooks says.
+
+`deliver` reads: build the request, send it, decide what the response means. The parts have a module each:
+`request_builder`, `transport/` and `response_policy`.
+"""
 
 from __future__ import annotations
 
-import importlib.util
-import math
 import ssl
 import threading
 import time
@@ -14,33 +16,54 @@ from outbox.destinations.event_filter import check_event_filter
 from outbox.destinations.limits import Limits
 from outbox.destinations.outcome import Outcome, Retry
 from outbox.destinations.protocol import Lease
-from outbox.errors import RegistrationError, describe
+from outbox.errors import describe
 from outbox.events.event import Event
-from outbox.webhooks.credentials import confidential, with_authorization
+from outbox.webhooks.credentials import texts_to_redact, with_authorization
+from outbox.webhooks.option_checks import (
+    CURL,
+    HTTPX,
+    check_concurrency,
+    check_name,
+    check_timeout,
+    check_transport_options,
+    signing_keys,
+)
 from outbox.webhooks.redaction import Redaction
 from outbox.webhooks.request_builder import RequestBuilder
 from outbox.webhooks.response_policy import ResponsePolicy
-from outbox.webhooks.signature import SigningKey, read_keys
-from outbox.webhooks.transport import headers as header
+from outbox.webhooks.transport.headers import check_headers
 from outbox.webhooks.transport.protocol import Transport, WebhookRequest
 from outbox.webhooks.transport.proxy import choose_proxy
 from outbox.webhooks.transport.url import Url
 
-HTTPX, CURL = "httpx", "curl"
-# Beyond one request's time: for what its answer leads to.
+# Added to the timeout of a request: how long handling its response may take.
 SPARE_SECONDS = 5.0
 
 
 class Webhook:
-    """Posts events to a URL. 2xx is delivered; any other answer is tried again, as is none.
+    """A destination that posts events to a URL. A response with a status of 2xx means delivered.
 
-    `replaces`: the names of destinations whose place it takes.
-    `secret`: one that `outbox.webhooks.new_secret` made, or several while one is replaced by another. `format`:
-    "json", "cloudevents" or "cloudevents-binary". `token`: sent as a bearer. `timeout`: seconds for everything, from
-    resolving the name to the answer. `concurrency` and `per_second`: see `outbox.Limits`. `allow_private=False`: only
-    addresses of the public internet, for URLs that others have chosen. `unavailable_on`: statuses that cost no
-    attempt. `fail_on`: statuses after which there is no other. `proxy`: a URL, or "environment". `client`: what speaks
-    HTTP, "httpx" or "curl".
+    After any other response, or none, the event is sent again.
+
+    `name`: the destination's name; the progress of events is stored under it, so it must not change.
+    `url`: where to post to, over http or https; a user and a password in it are sent as Basic authentication.
+    `secret`: the signing secret, from `outbox.webhooks.new_secret()`; several while one is replaced; None: unsigned.
+    `events`: the event types to send: patterns such as "user.created", "user.*" or "*".
+    `replaces`: the name, or the names, of destinations whose place this one takes.
+    `format`: "json", "cloudevents" (structured mode) or "cloudevents-binary".
+    `source`: the `source` of CloudEvents; other formats don't send it.
+    `token`: sent as `authorization: Bearer …`.
+    `headers`: more headers for every request.
+    `timeout`: seconds for a whole request, from resolving the name to the headers of the response.
+    `concurrency`: how many requests may be in flight; see `outbox.Limits`.
+    `per_second`: how many events may be sent per second; see `outbox.Limits`.
+    `allow_private`: False allows only public internet addresses, for URLs that your customers choose.
+    `unavailable_on`: statuses that mean that the receiver is unavailable: the event is sent again and loses no attempt.
+    `fail_on`: statuses after which the event has failed for good.
+    `proxy`: the URL of an HTTP proxy, or "environment" for HTTP_PROXY, HTTPS_PROXY and NO_PROXY; None: no proxy.
+    `ssl_context`: for certificate authorities of your own; not with client="curl".
+    `client`: the HTTP library, "httpx" (its httpcore, in threads) or "curl" (libcurl's multi interface).
+    `transport`: your own `Transport`, instead of those two.
     """
 
     def __init__(
@@ -66,25 +89,21 @@ class Webhook:
         client: str = HTTPX,
         transport: Transport | None = None,
     ) -> None:
-        self.name = _check_name(name)
-        self.limits = Limits(_check_concurrency(concurrency), per_second)
+        self.name = check_name(name)
+        self.limits = Limits(check_concurrency(concurrency), per_second)
         self.at_once = concurrency
-        self.hold_seconds = _check_timeout(timeout) + SPARE_SECONDS
+        # How long a request may hold its place in the concurrency limit.
+        self.hold_seconds = check_timeout(timeout) + SPARE_SECONDS
         self._timeout = timeout
         self.events = check_event_filter(events)
         self.replaces = replaces
         self._url = Url.parse(url, "url")
         self._proxy = choose_proxy(proxy, self._url)
-        own = with_authorization(header.check(headers), self._url, token)
-        self._writer = RequestBuilder(self._url, format, source, _keys(secret), own)
-        self._judge = ResponsePolicy(unavailable_on, fail_on, Redaction(confidential(own, self._url, self._proxy)))
-        _check_route(allow_private, proxy, ssl_context)
-        if transport is None:
-            _check_client(client, ssl_context)
-        elif not allow_private or proxy is not None or ssl_context is not None or client != HTTPX:
-            raise RegistrationError(
-                "allow_private, proxy, ssl_context and client are for our own transport, not for one you pass."
-            )
+        own = with_authorization(check_headers(headers), self._url, token)
+        redaction = Redaction(texts_to_redact(own, self._url, self._proxy))
+        self._request_builder = RequestBuilder(self._url, format, source, signing_keys(secret), own)
+        self._response_policy = ResponsePolicy(unavailable_on, fail_on, redaction)
+        check_transport_options(transport, client, allow_private=allow_private, proxy=proxy, ssl_context=ssl_context)
         self._public_only = not allow_private
         self._ssl_context = ssl_context
         self._client = client
@@ -92,25 +111,25 @@ class Webhook:
         self._lock = threading.Lock()
 
     def deliver(self, events: Iterable[Event], lease: Lease) -> Iterator[tuple[Event, Outcome]]:
-        """Write each event, send it, judge the answer. An event that can't be written is judged without sending it."""
-        unwritten: list[tuple[Event, Outcome]] = []
-        requests = self._write(events, lease, unwritten)
-        with closing(self.transport.exchange(requests, max(1, min(lease.at_once, self.at_once)))) as answers:
-            for event, answer in answers:
-                yield event, self._judge.outcome(answer, lease.now)
-                while unwritten:
-                    yield unwritten.pop()
-        yield from unwritten
+        """Send each event and yield its outcome. An event whose request can't be built gets `Retry`, unsent."""
+        unsent: list[tuple[Event, Outcome]] = []
+        requests = self._build_requests(events, lease, unsent)
+        with closing(self.transport.exchange(requests, max(1, min(lease.at_once, self.at_once)))) as results:
+            for event, result in results:
+                yield event, self._response_policy.outcome(result, lease.now)
+                while unsent:
+                    yield unsent.pop()
+        yield from unsent
 
     @property
     def transport(self) -> Transport:
-        """What was given, or one of our own, made with the first delivery: what it needs takes a while to import."""
+        """Return the user's transport, or our own, made at the first delivery: its imports take a while."""
         with self._lock:
             if self._transport is None:
-                self._transport = self._own_transport()
+                self._transport = self._make_transport()
             return self._transport
 
-    def _own_transport(self) -> Transport:
+    def _make_transport(self) -> Transport:
         if self._client == CURL:
             from outbox.webhooks.transport.libcurl.transport import CurlTransport
 
@@ -122,74 +141,22 @@ class Webhook:
         )
 
     def close(self) -> None:
-        """Close the connections that are kept between deliveries; for those who count them."""
+        """Close the idle connections that are kept between deliveries. Only tests and short programs need to."""
         if self._transport is not None:
             self._transport.close()
 
-    def _write(
-        self, events: Iterable[Event], lease: Lease, unwritten: list[tuple[Event, Outcome]]
+    def _build_requests(
+        self, events: Iterable[Event], lease: Lease, unsent: list[tuple[Event, Outcome]]
     ) -> Iterator[tuple[Event, WebhookRequest]]:
+        """Yield the request of each event when the transport asks for one; add events without one to `unsent`."""
         for event in events:
             ends_at = time.monotonic() + min(self._timeout, lease.seconds_left)
             try:
-                request = self._writer.write(event, lease.now(), ends_at)
-            except Exception as error:  # one that can't be written must not stop the others
-                unwritten.append((event, Retry(f"not sent: {describe(error)}")))
+                request = self._request_builder.build(event, lease.now(), ends_at)
+            except Exception as error:  # the other events must still be sent
+                unsent.append((event, Retry(f"not sent: {describe(error)}")))
             else:
                 yield event, request
 
     def __repr__(self) -> str:
         return f"<Webhook {self.name} {self._url}>"
-
-
-def _check_name(name: object) -> str:
-    if not isinstance(name, str) or not name.strip():
-        raise RegistrationError("A webhook needs a name, which its progress is kept by: Webhook('billing', …).")
-    return name
-
-
-def _check_concurrency(value: object) -> int:
-    if not isinstance(value, int):
-        raise RegistrationError(f"concurrency must be a whole number from 1 on, not {value!r}.")
-    return value
-
-
-def _check_timeout(value: object) -> float:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not (0 < value < math.inf):
-        raise RegistrationError(f"timeout must be a number of seconds greater than 0, not {value!r}.")
-    return value
-
-
-def _keys(secret: object) -> list[SigningKey]:
-    if secret is None:
-        return []
-    try:
-        return read_keys(secret)
-    except ValueError as error:
-        raise RegistrationError(f"It can't be signed: {error}. outbox.webhooks.new_secret() makes one.") from None
-
-
-def _check_route(allow_private: bool, proxy: object, ssl_context: object) -> None:
-    if not isinstance(ssl_context, ssl.SSLContext | None):
-        raise RegistrationError("ssl_context must be an ssl.SSLContext.")
-    if not allow_private and proxy is not None:
-        raise RegistrationError("allow_private=False can't be kept through a proxy, which resolves names itself.")
-
-
-def _check_client(client: object, ssl_context: object) -> None:
-    if client == CURL:
-        if ssl_context is not None:
-            raise RegistrationError(
-                "ssl_context is Python's, and client='curl' can't use it: name a file with your authorities in the "
-                "variable SSL_CERT_FILE, or take client='httpx'."
-            )
-        _check_installed("client='curl' needs pycurl", "curl", "pycurl")
-    elif client == HTTPX:
-        _check_installed("Webhooks need httpx", "webhooks", "httpx", "httpcore")
-    else:
-        raise RegistrationError(f"client must be {HTTPX!r} or {CURL!r}, not {client!r}.")
-
-
-def _check_installed(said: str, extra: str, *packages: str) -> None:
-    if any(importlib.util.find_spec(package) is None for package in packages):
-        raise RegistrationError(f"{said}: pip install 'dramatiq-outbox[{extra}]'.")

@@ -74,10 +74,10 @@ def test_a_backlog_of_thousands_comes_no_faster_than_the_limit_and_the_ramp(make
 @pytest.mark.parametrize(
     ("misbehave", "error"),
     [
-        (never_answers, "timed out while waiting for the answer"),
-        (drips_its_headers, "timed out while waiting for the answer"),
-        (says(b"\x00\xff this is no HTTP \r\n\r\n"), "no HTTP answer"),
-        (hints_for_ever, "no HTTP answer: more than 32 interim responses"),
+        (never_answers, "timed out while waiting for the response"),
+        (drips_its_headers, "timed out while waiting for the response"),
+        (says(b"\x00\xff this is no HTTP \r\n\r\n"), "no HTTP response"),
+        (hints_for_ever, "no HTTP response: more than 32 interim responses"),
     ],
     ids=["hangs", "drips", "talks nonsense", "sends hints for ever"],
 )

@@ -128,7 +128,7 @@ def test_another_secret_is_answered_401_and_nothing_is_entered(emitter: Outbox, 
     assert stored(event).status == "pending"
     assert "401" in error_of(event)
     assert (ledger.balances(), ledger.remembered()) == ({}, [])
-    assert "No signature is right" in ledger.program.said()
+    assert "No signature matches" in ledger.program.said()
 
 
 def test_what_is_not_as_it_was_signed_is_answered_401(ledger: Ledger) -> None:

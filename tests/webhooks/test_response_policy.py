@@ -10,7 +10,7 @@ from outbox.destinations.protocol import Lease
 from outbox.errors import Unavailable
 from outbox.storage.timestamp import DatabaseClock
 from outbox.webhooks.redaction import Redaction
-from outbox.webhooks.transport import response_summary as response
+from outbox.webhooks.transport import response_limits as limits
 from tests.servers import free_port
 from tests.support.receiver import (
     Exchange,
@@ -85,7 +85,11 @@ class TestRedirects:
 
     @pytest.mark.parametrize(
         ("location", "named"),
-        [("/other?key=hush", "the same host"), ("http://[bad", "somewhere unreadable"), ("", "the same host")],
+        [
+            ("/other?key=hush", "the same host"),
+            ("http://[bad", "a location that can't be parsed"),
+            ("", "the same host"),
+        ],
     )
     def test_its_location_may_be_anything(self, make_webhook: MakeWebhook, location: str, named: str) -> None:
         error = retried(answered(make_webhook, answers(302, location=location)))
@@ -122,11 +126,11 @@ class TestNobodyThere:
 
     def test_a_receiver_that_hangs_up(self, make_webhook: MakeWebhook) -> None:
         error = unavailable(answered(make_webhook, hangs_up))
-        assert error == "no HTTP answer: Server disconnected without sending a response."
+        assert error == "no HTTP response: Server disconnected without sending a response."
 
     def test_a_receiver_that_resets_the_connection(self, make_webhook: MakeWebhook) -> None:
         error = unavailable(answered(make_webhook, resets))
-        assert error == "Connection reset by peer while waiting for the answer"
+        assert error == "Connection reset by peer while waiting for the response"
 
     @pytest.mark.parametrize(
         "data",
@@ -142,7 +146,7 @@ class TestNobodyThere:
     )
     def test_what_is_not_http(self, make_webhook: MakeWebhook, data: bytes) -> None:
         error = unavailable(answered(make_webhook, says(data)))
-        assert error.startswith("no HTTP answer: ")
+        assert error.startswith("no HTTP response: ")
         assert len(error) <= 200
         assert error.isprintable()
 
@@ -166,7 +170,7 @@ class TestBodies:
     def test_no_more_is_read_of_a_gigabyte_than_is_needed(
         self, make_webhook: MakeWebhook, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(response, "BODY_SECONDS", PATIENCE_SECONDS)  # it is not the time that ends it
+        monkeypatch.setattr(limits, "BODY_SECONDS", PATIENCE_SECONDS)  # it is not the time that ends it
         with Receiver(sends_a_gigabyte) as receiver:
             assert retried(deliver_one(make_webhook(receiver.url))) == "HTTP 500 No: " + "x" * 200
             receiver.notices_the_end()

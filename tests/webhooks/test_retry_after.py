@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outbox.webhooks import retry_after
+from outbox.webhooks.retry_after import parse_retry_after
 
 NOW = datetime(2026, 1, 31, 12, 0, 0, tzinfo=UTC)
 DAY = 24 * 3600
 
 
 def seconds(value: str | None, date: str | None = None) -> float | None:
-    wait = retry_after.read(value, date, NOW)
+    wait = parse_retry_after(value, date, NOW)
     return None if wait is None else wait.total_seconds()
 
 
@@ -106,12 +106,12 @@ def test_what_is_malformed_is_ignored(value: str | None) -> None:
 
 @given(st.one_of(st.none(), st.text()), st.one_of(st.none(), st.text()))
 def test_whatever_comes_the_wait_is_within_bounds(value: str | None, date: str | None) -> None:
-    wait = retry_after.read(value, date, NOW)
+    wait = parse_retry_after(value, date, NOW)
     assert wait is None or timedelta(seconds=1) <= wait <= timedelta(hours=24)
 
 
 @given(st.datetimes(), st.datetimes())
 def test_whatever_date_comes_the_wait_is_within_bounds(until: datetime, said: datetime) -> None:
     form = "%a, %d %b %Y %H:%M:%S GMT"
-    wait = retry_after.read(until.strftime(form), said.strftime(form), NOW)
+    wait = parse_retry_after(until.strftime(form), said.strftime(form), NOW)
     assert wait is None or timedelta(seconds=1) <= wait <= timedelta(hours=24)

@@ -91,7 +91,7 @@ def test_one_destination_of_two_may_be_slow(configure: Configure, make_webhook: 
         box.process_pending_events()
     progress = stored(event).progress
     assert progress["hook"]["state"] == DELIVERED
-    assert error_of(event) == "slow: timed out while waiting for the answer"
+    assert error_of(event) == "slow: timed out while waiting for the response"
 
 
 def test_each_of_several_goes_its_own_way(box: Outbox) -> None:

@@ -1,4 +1,4 @@
-"""Which headers HTTP can carry, and which of them a user may set."""
+"""Check HTTP headers: which values can be sent, and which headers a user may set on a webhook."""
 
 from __future__ import annotations
 
@@ -11,23 +11,26 @@ _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 # Visible ASCII, with spaces and tabs inside.
 _VALUE = re.compile(r"[\x21-\x7e]([\t\x20-\x7e]*[\x21-\x7e])?")
 
-# Set for every event, or a matter of the connection.
-_OURS = frozenset(
+# Headers that are set for every event, or by the HTTP library for the connection.
+_RESERVED = frozenset(
     {
         *("content-encoding", "content-length", "content-type", "host", "traceparent", "tracestate", "user-agent"),
         *("accept-encoding", "connection", "expect", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade"),
     }
 )
-_OUR_PREFIXES = ("webhook-", "ce-", "proxy-")
+_RESERVED_PREFIXES = ("webhook-", "ce-", "proxy-")
 
 
-def is_value(text: object) -> bool:
-    """Not empty, and nothing that a receiver might read as the end of the header."""
+def is_header_value(text: object) -> bool:
+    """Return whether a text can be sent as the value of a header: not empty, and without line breaks."""
     return isinstance(text, str) and _VALUE.fullmatch(text) is not None
 
 
-def check(headers: object) -> dict[str, str]:
-    """A user's own headers, by their names in lower case. No error quotes a value: it may be a key."""
+def check_headers(headers: object) -> dict[str, str]:
+    """Return the user's headers by their names in lower case; raise RegistrationError if one can't be sent.
+
+    No error quotes a value: it may be an API key.
+    """
     if headers is None:
         return {}
     if not isinstance(headers, Mapping):
@@ -35,11 +38,11 @@ def check(headers: object) -> dict[str, str]:
     checked: dict[str, str] = {}
     for name, value in headers.items():
         if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise RegistrationError(f"{name!r} is no name that a header can have.")
-        if not is_value(value):
+            raise RegistrationError(f"{name!r} is not a valid name for a header.")
+        if not is_header_value(value):
             raise RegistrationError(f"The value of the header {name!r} must be visible ASCII characters.")
         lower = name.lower()
-        if lower in _OURS or lower.startswith(_OUR_PREFIXES):
+        if lower in _RESERVED or lower.startswith(_RESERVED_PREFIXES):
             raise RegistrationError(f"The header {name!r} is set for each event, or by the connection: leave it out.")
         if lower in checked:
             raise RegistrationError(f"The header {name!r} is there twice.")

@@ -1,7 +1,8 @@
-"""How requests reach a receiver: the interface that a webhook needs, and nothing of HTTP libraries.
+"""The interface between a webhook and the HTTP library that sends its requests.
 
-A transport is handed many requests and gives as many answers, in any order. How it has several under way at once -
-threads with a connection each, or one loop over many sockets - is its own business.
+A transport gets many requests and returns a result for each, in any order. How it has several in flight at once is up
+to it: with a thread for each connection (`httpcore_threads`), or with one loop over many sockets (`libcurl`). Users can
+pass a transport of their own: `outbox.Webhook(…, transport=…)`.
 """
 
 from __future__ import annotations
@@ -17,37 +18,37 @@ K = TypeVar("K")
 
 @dataclass(frozen=True, slots=True)
 class WebhookRequest:
-    """A POST. Names and values of headers are legal, and those that belong to the connection are not among them."""
+    """A POST. The headers are valid, and the transport adds those of the connection: host, content-length and so on."""
 
     url: Url
     headers: tuple[tuple[str, str], ...] = field(repr=False)
     body: bytes = field(repr=False)
-    # By time.monotonic(): everything from resolving the name to the answer's headers is over by then.
+    # The deadline, by time.monotonic(), for everything from resolving the name to the headers of the response.
     ends_at: float
 
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """The receiver has answered; what follows of its answer can't change that any more."""
+    """The receiver has responded. Errors after that, such as a connection lost in the body, don't change the status."""
 
     status: int
     reason: str = ""
-    # By their names in lower case.
+    # Those that the response policy uses, by their names in lower case.
     headers: Mapping[str, str] = field(default_factory=dict)
-    # How its body begins, if that is text.
+    # The beginning of the body, if it is text.
     excerpt: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class NoResponse:
-    """No answer: nobody there, too late, or nothing that is HTTP."""
+    """The receiver could not be reached, did not respond in time, or sent something that is not HTTP."""
 
     error: str
 
 
 @dataclass(frozen=True, slots=True)
 class NotSent:
-    """Not sent, by our own decision: an address that is not allowed, or a request that can't be written."""
+    """The transport did not send the request: the address is not allowed, or the library refused the request."""
 
     error: str
 
@@ -56,18 +57,18 @@ SendResult = Response | NoResponse | NotSent
 
 
 class Transport(Protocol):
-    """What carries a webhook's requests."""
+    """Sends a webhook's requests."""
 
     def exchange(
         self, requests: Iterator[tuple[K, WebhookRequest]], at_once: int
     ) -> Generator[tuple[K, SendResult], None, None]:
-        """An answer for every request that was taken, under the key that it came with.
+        """Send the requests, at most `at_once` in flight, and yield each result with the key of its request.
 
-        A request is taken when it can be sent at once, in the thread that asks for answers: taking it says that its
-        event has begun. At most `at_once` are under way. Closing the generator takes no more.
+        A request is taken from the iterator only when it can be sent immediately, and in the thread that iterates over
+        the results: taking it marks its event as begun. Once the generator is closed, no more requests are taken.
         """
         ...
 
     def close(self) -> None:
-        """Give up what is kept between exchanges; it may be used again."""
+        """Close the connections that are kept between exchanges. The transport can still be used afterwards."""
         ...

@@ -1,4 +1,4 @@
-"""Which proxy a webhook goes through: none, unless it was asked for."""
+"""Choose the proxy of a webhook. Without the parameter `proxy` there is none, whatever the environment says."""
 
 from __future__ import annotations
 
@@ -12,21 +12,26 @@ WHAT = "proxy"
 
 
 def choose_proxy(proxy: object, url: Url) -> Url | None:
-    """The proxy that was asked for; `"environment"` asks for what HTTP_PROXY, HTTPS_PROXY and NO_PROXY say."""
+    """Return the proxy for a receiver's URL, or None.
+
+    `proxy` is a URL, or "environment": then HTTP_PROXY, HTTPS_PROXY and NO_PROXY decide.
+    """
     if proxy is None:
         return None
-    address = _of_environment(url) if proxy == ENVIRONMENT else proxy
+    address = _from_environment(url) if proxy == ENVIRONMENT else proxy
     if address is None:
         return None
     chosen = Url.parse(address, WHAT)
     if chosen.scheme != "http" or chosen.target != "/":
-        raise RegistrationError(f"{WHAT} must look like 'http://proxy.example:3128': TLS goes through it all the same.")
+        raise RegistrationError(
+            f"{WHAT} must look like 'http://proxy.example:3128'. Requests over https go through a tunnel in it."
+        )
     if ":" in url.host:
         raise RegistrationError("An IPv6 address can't be reached through a proxy: give the receiver's name.")
     return chosen
 
 
-def _of_environment(url: Url) -> str | None:
+def _from_environment(url: Url) -> str | None:
     proxies = urllib.request.getproxies()
     address = proxies.get(url.scheme, proxies.get("all"))
     if not address or urllib.request.proxy_bypass(url.authority):

@@ -1,7 +1,8 @@
-"""Which addresses are the public internet's, and which lead into somebody's own network.
+"""Tell public internet addresses from private ones, for webhooks with `allow_private=False`.
 
-Spelled out rather than left to `ipaddress.is_global`, which differs between Python's patch versions and is true for
-addresses that only carry another one inside.
+If customers choose the URL of a webhook, it must not reach services inside our network, such as a cloud's metadata
+service. The networks are listed here instead of using `ipaddress.is_global`: that differs between Python's patch
+versions, and is true for IPv6 addresses that only contain a private IPv4 address.
 """
 
 from __future__ import annotations
@@ -11,18 +12,18 @@ from ipaddress import AddressValueError, IPv4Address, IPv4Network, IPv6Address, 
 
 from outbox.webhooks.transport.resolver import SocketAddress
 
-_CLOSED_4 = tuple(
+_NOT_PUBLIC_4 = tuple(
     IPv4Network(text)
     for text in (
         "0.0.0.0/8",  # this network
         "10.0.0.0/8",  # private
-        "100.64.0.0/10",  # shared by the customers of a carrier
+        "100.64.0.0/10",  # carrier-grade NAT
         "127.0.0.0/8",  # loopback
         "169.254.0.0/16",  # link-local, and the metadata services of clouds
         "172.16.0.0/12",  # private
         "192.0.0.0/24",  # protocol assignments
         "192.0.2.0/24",  # documentation
-        "192.88.99.0/24",  # relays of 6to4
+        "192.88.99.0/24",  # 6to4 relays
         "192.168.0.0/16",  # private
         "198.18.0.0/15",  # benchmarks
         "198.51.100.0/24",  # documentation
@@ -32,15 +33,15 @@ _CLOSED_4 = tuple(
     )
 )
 
-# What is not assigned to the internet is not public; of what is, these are not.
+# Only 2000::/3 is assigned to the public internet, and these parts of it are not public.
 _GLOBAL_6 = IPv6Network("2000::/3")
-_CLOSED_6 = tuple(
+_NOT_PUBLIC_6 = tuple(
     IPv6Network(text)
     for text in (
-        "2001::/23",  # protocol assignments; Teredo, which is among them, is judged by what it carries
+        "2001::/23",  # protocol assignments; for Teredo, which is among them, the IPv4 addresses inside decide
         "2001:db8::/32",  # documentation
         "3fff::/20",  # documentation
-        "3ffe::/16",  # returned
+        "3ffe::/16",  # 6bone, no longer assigned
     )
 )
 _MAPPED = IPv6Network("::ffff:0:0/96")
@@ -50,18 +51,18 @@ _TEREDO = IPv6Network("2001::/32")
 
 
 class AddressNotAllowed(Exception):
-    """A name leads to where this webhook must not go."""
+    """A host name resolves to an address that is not public, and the webhook allows only public ones."""
 
 
 def check_public(host: str, addresses: Iterable[SocketAddress]) -> None:
-    """Every one: a name with a public address and a private one is not half right."""
+    """Raise AddressNotAllowed unless every address is public. One private address among public ones is enough."""
     for address in addresses:
         if not is_public(address.text):
-            raise AddressNotAllowed(f"not sent: {host} leads to {address.text}, which is no public address")
+            raise AddressNotAllowed(f"not sent: {host} resolves to {address.text}, which is not a public address")
 
 
 def is_public(address: str) -> bool:
-    """Whether an address, as a resolver returned it, is on the public internet."""
+    """Return whether an address, as a resolver returned it, is on the public internet."""
     try:
         if ":" not in address:
             return _is_public_4(IPv4Address(address))
@@ -71,25 +72,25 @@ def is_public(address: str) -> bool:
 
 
 def _is_public_4(address: IPv4Address) -> bool:
-    return not any(address in network for network in _CLOSED_4)
+    return not any(address in network for network in _NOT_PUBLIC_4)
 
 
 def _is_public_6(address: IPv6Address) -> bool:
-    inside = _inside(address)
-    if inside:
-        return all(map(_is_public_4, inside))
-    return address in _GLOBAL_6 and not any(address in network for network in _CLOSED_6)
+    contained = _contained_ipv4(address)
+    if contained:
+        return all(map(_is_public_4, contained))
+    return address in _GLOBAL_6 and not any(address in network for network in _NOT_PUBLIC_6)
 
 
-def _inside(address: IPv6Address) -> list[IPv4Address]:
-    """The IPv4 addresses that packets to this one end up at."""
+def _contained_ipv4(address: IPv6Address) -> list[IPv4Address]:
+    """Return the IPv4 addresses inside an IPv6 address, to which a router would forward its packets."""
     bits = int(address)
     if address in _MAPPED or address in _NAT64:
         return [_ipv4(bits)]
     if address in _SIX_TO_FOUR:
         return [_ipv4(bits >> 80)]
     if address in _TEREDO:
-        return [_ipv4(bits >> 64), _ipv4(~bits)]  # the server, and the client behind it with every bit turned
+        return [_ipv4(bits >> 64), _ipv4(~bits)]  # the server, and the client behind it, whose bits are inverted
     return []
 
 

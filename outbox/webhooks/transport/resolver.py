@@ -1,4 +1,4 @@
-"""Names to addresses, within a time: `getaddrinfo` itself knows none."""
+"""Resolve host names with a timeout. `getaddrinfo` has none, so each lookup runs in a thread of its own."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 
 class SocketAddress(NamedTuple):
-    """Where a socket can be connected to."""
+    """An address that a socket can connect to."""
 
     family: int
     sockaddr: tuple[Any, ...]
@@ -19,66 +19,69 @@ class SocketAddress(NamedTuple):
 
 
 def lookup(host: str, port: int) -> list[SocketAddress]:
-    """What the system says, in the order in which to try."""
+    """Return the system's addresses for a name, in the order in which to try them."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return [SocketAddress(family, sockaddr) for family, _, _, _, sockaddr in found]
 
 
 class Resolver:
-    """Looks names up in threads of their own, one for all that wait for the same name."""
+    """Resolves names. Requests that need the same name at the same time share one lookup. Nothing is cached."""
 
     def __init__(self) -> None:
-        self._under_way: dict[tuple[str, int], Lookup] = {}
+        self._running: dict[tuple[str, int], Lookup] = {}
 
     def begin(self, host: str, port: int) -> Lookup:
-        """Without waiting for it."""
-        mine = Lookup(self._under_way, (host, port))
-        shared = self._under_way.setdefault((host, port), mine)
+        """Start a lookup, or join one that is running, and return it without waiting."""
+        mine = Lookup(self._running, (host, port))
+        shared = self._running.setdefault((host, port), mine)
         if shared is mine:
             mine.begin()
         return shared
 
     def resolve(self, host: str, port: int, seconds: float) -> list[SocketAddress]:
-        """At least one address, or TimeoutError, or what `lookup` raised."""
+        """Return at least one address. Raise TimeoutError after so many seconds, or OSError if the lookup fails."""
         return self.begin(host, port).result(seconds)
 
 
 class Lookup(threading.Thread):
-    """A daemon: one that never comes back must not keep the process from ending."""
+    """One lookup. It is a daemon thread: a lookup that never returns must not keep the process from exiting."""
 
-    def __init__(self, under_way: dict[tuple[str, int], Lookup], key: tuple[str, int]) -> None:
+    def __init__(self, running: dict[tuple[str, int], Lookup], key: tuple[str, int]) -> None:
         super().__init__(name=f"outbox-resolve-{key[0]}", daemon=True)
-        self._under_way = under_way
+        self._running = running
         self._key = key
         self._done = threading.Event()
         self._found: list[SocketAddress] = []
         self._error: Exception | None = None
 
     def begin(self) -> None:
+        """Start the thread. If there can be no more threads, raise, and let the next request try again."""
         try:
             self.start()
-        except RuntimeError:  # no more threads: the next one is to try again, not to wait for this
-            del self._under_way[self._key]
+        except RuntimeError:
+            del self._running[self._key]
             raise
 
     def run(self) -> None:
         try:
             self._found = lookup(*self._key)
-        except Exception as error:  # whatever it is, those who wait have to hear of it
+        except Exception as error:  # any error: `result` raises it to the requests that wait
             self._error = error
         finally:
-            del self._under_way[self._key]
+            del self._running[self._key]
             self._done.set()
 
     def wait(self, seconds: float) -> None:
+        """Wait until the lookup has ended, at most so long."""
         self._done.wait(seconds)
 
     def result(self, seconds: float) -> list[SocketAddress]:
+        """Return the addresses. Raise TimeoutError if there are none within so many seconds, OSError if it failed."""
         if not self._done.wait(seconds):
             raise TimeoutError
         if self._error is not None:
             reason = getattr(self._error, "strerror", None)
             raise OSError(str(self._error) if reason is None else reason) from self._error
         if not self._found:
-            raise OSError("it has no address")
+            raise OSError("the name has no address")
         return self._found

@@ -1,4 +1,7 @@
-"""Where requests go, taken apart once: what may be shown, what is sent, and what is nobody's business."""
+"""Parse the URL of a receiver or a proxy, once, when the webhook is made.
+
+The parts are kept apart: what may be shown (scheme, host, port), what is sent (path and query), and the credentials.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,14 @@ from urllib.parse import quote, unquote, urlsplit
 from outbox.errors import RegistrationError
 
 DEFAULT_PORTS = {"http": 80, "https": 443}
-# A percent sign stays as it is: what was encoded before is not encoded again.
+# The percent sign is among them: what the user has percent-encoded is not encoded a second time.
 _SAFE = "/?%:@!$&'()*+,;=~-._[]"
 _HOST = re.compile(r"[a-z0-9._-]+|[0-9a-f:.]+", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class Url:
-    """An address over http or https. Its text shows the host alone: paths and queries hold keys, too."""
+    """An http or https URL. Its text and its repr show only the host: paths, queries and users may be secret."""
 
     scheme: str
     host: str  # ASCII; an IPv6 address without its brackets
@@ -27,7 +30,10 @@ class Url:
 
     @classmethod
     def parse(cls, text: object, what: str) -> Self:
-        """`what` names it in the error, which quotes nothing: a mistyped URL has its password in odd places."""
+        """Return the parsed URL; raise RegistrationError if it is invalid. `what` names the parameter in the error.
+
+        The error quotes no part of the URL: in a mistyped URL the password may be in any part.
+        """
         if not isinstance(text, str):
             raise RegistrationError(f"{what} must be text: 'https://example.com/hook'.")
         if any(character.isspace() or not character.isprintable() or character == "\\" for character in text):
@@ -38,7 +44,7 @@ class Url:
         except ValueError:
             raise RegistrationError(f"{what} can't be read: it should look like 'https://example.com/hook'.") from None
         if port == 0:
-            raise RegistrationError(f"{what} has the port 0, where nobody can be reached.")
+            raise RegistrationError(f"{what} has the port 0, which can't be connected to.")
         if parts.scheme not in DEFAULT_PORTS:
             raise RegistrationError(f"{what} must begin with http:// or https://.")
         if "#" in text:
@@ -54,7 +60,7 @@ class Url:
 
     @property
     def authority(self) -> str:
-        """As the Host header has it."""
+        """Return host and port as the Host header has them: without the scheme's default port."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
 
@@ -70,12 +76,12 @@ def _ascii(host: str | None, what: str) -> str:
     except UnicodeError:
         encoded = ""
     if not _HOST.fullmatch(encoded):
-        raise RegistrationError(f"{what} has a host that is no name and no address.")
+        raise RegistrationError(f"{what} has an invalid host: it must be a name or an IP address.")
     return encoded
 
 
 def _credentials(user: str | None, password: str | None, what: str) -> tuple[str, str] | None:
-    """For Basic authentication, where the first colon ends the user's name."""
+    """Return user and password for Basic authentication, in which the first colon ends the user's name."""
     if user is None:
         return None
     name, word = unquote(user), unquote(password) if password is not None else ""

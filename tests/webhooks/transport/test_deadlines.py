@@ -26,7 +26,7 @@ from tests.webhooks.deliveries import MakeWebhook, deliver, deliver_one, resolvi
 
 SHORT = 1.0
 MOST_WAITING = 200
-WAITING = "timed out while waiting for the answer"
+WAITING = "timed out while waiting for the response"
 
 
 @contextmanager
@@ -115,7 +115,7 @@ def test_a_port_that_swallows_connections(make_webhook: MakeWebhook) -> None:
 def test_a_handshake_that_gets_nowhere(make_webhook: MakeWebhook) -> None:
     with Receiver(on_connect=Line.wait_for_the_end) as receiver:
         url = receiver.url.replace("http:", "https:")
-        assert unavailable(deliver_one(make_webhook(url, timeout=SHORT))) == "timed out while agreeing on TLS"
+        assert unavailable(deliver_one(make_webhook(url, timeout=SHORT))) == "timed out while negotiating TLS"
         receiver.notices_the_end()
 
 
@@ -125,7 +125,7 @@ def test_a_handshake_that_drips(make_webhook: MakeWebhook) -> None:
 
     with Receiver(on_connect=drip) as receiver:
         url = receiver.url.replace("http:", "https:")
-        assert unavailable(deliver_one(make_webhook(url, timeout=SHORT))) == "timed out while agreeing on TLS"
+        assert unavailable(deliver_one(make_webhook(url, timeout=SHORT))) == "timed out while negotiating TLS"
         receiver.notices_the_end()
 
 
@@ -181,7 +181,7 @@ class TestResolving:
     def test_a_name_without_addresses(self, make_webhook: MakeWebhook, monkeypatch: pytest.MonkeyPatch) -> None:
         resolving_to(monkeypatch)
         error = unavailable(deliver_one(make_webhook("http://receiver.example")))
-        assert error == "it has no address while resolving receiver.example"
+        assert error == "the name has no address while resolving receiver.example"
 
     def test_a_lookup_that_failed_is_not_remembered(
         self, make_webhook: MakeWebhook, monkeypatch: pytest.MonkeyPatch

@@ -128,7 +128,7 @@ def test_no_way_of_writing_it_leads_to_this_host(make_webhook: MakeWebhook, host
         url = f"http://{host}:{receiver.port}/"
         error = retried(deliver_one(make_webhook(url, allow_private=False)))
         assert error.startswith("not sent: ")
-        assert error.endswith("which is no public address")
+        assert error.endswith("which is not a public address")
         assert receiver.connections == 0
 
 
@@ -162,14 +162,14 @@ class Routes:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, receiver: Receiver) -> None:
         self.taken: list[str] = []
-        connect, write = network._open, transfer.written
+        connect, write = network._open, transfer.host_and_port
 
         def here(address: SocketAddress) -> SocketAddress:
             self.taken.append(address.text)
             return SocketAddress(socket.AF_INET, (LOOPBACK, receiver.port))
 
         monkeypatch.setattr(network, "_open", lambda address, seconds: connect(here(address), seconds))
-        monkeypatch.setattr(transfer, "written", lambda address: write(here(address)))
+        monkeypatch.setattr(transfer, "host_and_port", lambda address: write(here(address)))
         monkeypatch.setattr(transfer, "is_public", LOOPBACK.__eq__)
 
 
@@ -184,7 +184,7 @@ def test_one_wrong_address_is_enough_to_refuse_a_name(
         routes = Routes(monkeypatch, receiver)
         error = retried(deliver_one(make_webhook("http://receiver.example/", allow_private=False)))
         wrong = next(text for text in found if not is_public(text))
-        assert error == f"not sent: receiver.example leads to {wrong}, which is no public address"
+        assert error == f"not sent: receiver.example resolves to {wrong}, which is not a public address"
         assert (routes.taken, receiver.connections) == ([], 0)
 
 
@@ -221,8 +221,8 @@ def test_libcurl_connects_to_no_other_address_whatever_was_checked_before(
     with Receiver() as receiver:
         webhook = make_webhook(f"http://localhost:{receiver.port}/", allow_private=False)
         error = retried(deliver_one(webhook))
-        assert error.startswith("not sent: localhost leads to ")
-        assert error.endswith(", which is no public address")
+        assert error.startswith("not sent: localhost resolves to ")
+        assert error.endswith(", which is not a public address")
         assert receiver.connections == 0
 
 

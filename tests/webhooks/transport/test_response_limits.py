@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from outbox.destinations.outcome import DELIVERED_OUTCOME
 from outbox.webhooks.transport import response_limits as limits
-from outbox.webhooks.transport import response_summary as response
+from outbox.webhooks.transport.httpcore_threads.response_meter import MOST_READS, ResponseMeter
 from outbox.webhooks.transport.libcurl import multi_loop as loop
 from outbox.webhooks.transport.libcurl.response_heads import ResponseHeads
 from outbox.webhooks.transport.response_limits import (
@@ -19,9 +19,7 @@ from outbox.webhooks.transport.response_limits import (
     HEAD_BYTES,
     MOST_INTERIM,
     MOST_LINES,
-    MOST_READS,
     LimitExceeded,
-    ResponseMeter,
 )
 from tests.support.receiver import Exchange, Line, Receiver, Reply, answers, says
 from tests.table import PATIENCE_SECONDS
@@ -31,7 +29,7 @@ from tests.webhooks.deliveries import MakeWebhook, deliver, deliver_one, retried
 HINT = b"HTTP/1.1 103 Early Hints\r\n\r\n"
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
 CHUNKED = b"transfer-encoding: chunked\r\n\r\n"
-TOO_MANY = f"no HTTP answer: more than {MOST_INTERIM} interim responses"
+TOO_MANY = f"no HTTP response: more than {MOST_INTERIM} interim responses"
 
 
 def for_ever(begins: bytes, goes_on: bytes) -> Reply:
@@ -46,7 +44,7 @@ def for_ever(begins: bytes, goes_on: bytes) -> Reply:
 @pytest.fixture(autouse=True)
 def _time_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is not the time that ends anything here."""
-    monkeypatch.setattr(response, "BODY_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr(limits, "BODY_SECONDS", PATIENCE_SECONDS)
 
 
 def outcome(make_webhook: MakeWebhook, reply: Reply) -> Any:
@@ -95,7 +93,9 @@ class TestBeforeTheAnswer:
         lines = b"".join(b"x-%d: y\r\n" % number for number in range(MOST_LINES - 1))
         assert outcome(make_webhook, says(b"HTTP/1.1 204 OK\r\n" + lines + b"\r\n")) == DELIVERED_OUTCOME
         more = b"HTTP/1.1 204 OK\r\nz: z\r\n" + lines + b"\r\n"
-        assert unavailable(outcome(make_webhook, says(more))) == f"no HTTP answer: more than {MOST_LINES} header lines"
+        assert (
+            unavailable(outcome(make_webhook, says(more))) == f"no HTTP response: more than {MOST_LINES} header lines"
+        )
 
     def test_header_lines_of_all_heads_count(self, make_webhook: MakeWebhook) -> None:
         hint = b"HTTP/1.1 103 E\r\n" + b"x: y\r\n" * (MOST_LINES // 4) + b"\r\n"
@@ -104,14 +104,14 @@ class TestBeforeTheAnswer:
 
     def test_header_lines_without_end_are_no_answer(self, make_webhook: MakeWebhook) -> None:
         error = unavailable(outcome(make_webhook, for_ever(b"HTTP/1.1 200 OK\r\n", b"x: y\r\n" * 100)))
-        assert error.startswith("no HTTP answer: more than ")
+        assert error.startswith("no HTTP response: more than ")
 
     def test_so_many_bytes_are_read(self, make_webhook: MakeWebhook) -> None:
         begins, ends = b"HTTP/1.1 204 OK\r\nx: ", b"\r\n\r\n"
         fits = begins + b"y" * (HEAD_BYTES - len(begins + ends)) + ends
         assert outcome(make_webhook, says(fits)) == DELIVERED_OUTCOME
         error = unavailable(outcome(make_webhook, says(fits.replace(b"x: ", b"xx: "))))
-        assert error == f"no HTTP answer: more than {HEAD_BYTES} bytes of headers"
+        assert error == f"no HTTP response: more than {HEAD_BYTES} bytes of headers"
 
     def test_bytes_of_all_heads_count(self, make_webhook: MakeWebhook) -> None:
         hint = b"HTTP/1.1 103 E\r\nx: " + b"y" * (HEAD_BYTES // 4) + b"\r\n\r\n"
@@ -120,7 +120,7 @@ class TestBeforeTheAnswer:
 
     def test_a_header_without_end_is_no_answer(self, make_webhook: MakeWebhook) -> None:
         error = unavailable(outcome(make_webhook, for_ever(b"HTTP/1.1 200 OK\r\nx: ", b"y" * 1_000)))
-        assert error.startswith("no HTTP answer: ")
+        assert error.startswith("no HTTP response: ")
 
     def test_a_proxy_that_sends_interim_responses_without_end_opens_no_tunnel(
         self, make_webhook: MakeWebhook, client: str
@@ -152,7 +152,7 @@ class TestAfterTheAnswer:
         self, make_webhook: MakeWebhook, monkeypatch: pytest.MonkeyPatch, begins: bytes, goes_on: bytes, client: str
     ) -> None:
         if client == "curl" and begins.startswith(b"1;"):
-            monkeypatch.setattr(response, "BODY_SECONDS", 0.2)  # which libcurl skips, showing nothing of it
+            monkeypatch.setattr(limits, "BODY_SECONDS", 0.2)  # which libcurl skips, showing nothing of it
         for status, expected in ((b"200 OK", None), (b"500 No", "HTTP 500 No")):
             found = outcome(make_webhook, for_ever(b"HTTP/1.1 " + status + b"\r\n" + CHUNKED + begins, goes_on))
             if expected is None:
@@ -206,7 +206,7 @@ class TestByteByByte:
             len(steps)
             <= {
                 "httpx": MOST_READS + 1,
-                "curl": loop.STEPS_PER_REQUEST + seconds / loop.GLANCE_SECONDS + 1,
+                "curl": loop.STEPS_PER_REQUEST + seconds / loop.POLL_SECONDS + 1,
             }[client]
         )
 
@@ -274,13 +274,13 @@ def test_what_libcurl_hands_over_means_the_same_whenever_it_is_looked_at(parts: 
     lines = b"".join(parts).splitlines(keepends=True)
     seldom, often = ResponseHeads(), ResponseHeads()
     seldom.lines.extend(lines)
-    seldom.read()
+    seldom.parse()
     for number, line in enumerate(lines):
         often.lines.append(line)
         if number % every == 0:
-            often.read()
-    often.read()
-    assert (often.answer, often.excess) == (seldom.answer, seldom.excess)
+            often.parse()
+    often.parse()
+    assert (often.of_receiver, often.excess) == (seldom.of_receiver, seldom.excess)
 
 
 def test_a_body_is_cut_where_its_limits_are() -> None:

@@ -16,7 +16,7 @@ import pytest
 from outbox.destinations.outcome import DELIVERED_OUTCOME
 from outbox.destinations.protocol import Lease
 from outbox.events.event import Event
-from outbox.webhooks.transport.httpcore_threads import response_times as pace
+from outbox.webhooks.transport.httpcore_threads import response_times
 from outbox.webhooks.transport.httpcore_threads.response_times import ResponseTimes
 from outbox.webhooks.transport.protocol import NotSent, WebhookRequest
 from outbox.webhooks.webhook import Webhook
@@ -219,12 +219,12 @@ class TestAQuickReceiver:
     @pytest.fixture(autouse=True)
     def patient(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """So that no load on the machine makes a quick receiver slow; slow ones here take longer still."""
-        monkeypatch.setattr(pace, "QUICK_SECONDS", 0.3)
-        monkeypatch.setattr(pace, "COSTLY_SECONDS", 0.3)
+        monkeypatch.setattr(response_times, "FAST_SECONDS", 0.3)
+        monkeypatch.setattr(response_times, "COSTLY_SECONDS", 0.3)
 
     def known_as_quick(self, make_webhook: MakeWebhook, receiver: Receiver) -> Webhook:
         webhook = make_webhook(receiver.url)
-        deliver(webhook, [sample() for _ in range(pace.FEWEST)], at_once=4)
+        deliver(webhook, [sample() for _ in range(response_times.FEWEST_IN_A_ROW)], at_once=4)
         return webhook
 
     def test_is_served_by_the_calling_thread_once_it_is_known(self, make_webhook: MakeWebhook) -> None:
@@ -237,7 +237,7 @@ class TestAQuickReceiver:
     def test_but_not_before(self, make_webhook: MakeWebhook) -> None:
         with Receiver() as receiver:
             webhook = make_webhook(receiver.url)
-            deliver(webhook, [sample() for _ in range(pace.FEWEST - 1)], at_once=4)
+            deliver(webhook, [sample() for _ in range(response_times.FEWEST_IN_A_ROW - 1)], at_once=4)
             events = Recording(10)
             assert len(list(webhook.deliver(events, Lease.lasting(60, at_once=4)))) == 10
             assert events.crew > 0
@@ -268,36 +268,36 @@ class TestAQuickReceiver:
 class TestPace:
     def test_a_slow_answer_ends_the_row(self) -> None:
         measured = ResponseTimes()
-        for _ in range(pace.FEWEST):
-            assert not measured.is_quick
-            measured.note(pace.QUICK_SECONDS)
-        assert measured.is_quick
-        measured.note(pace.QUICK_SECONDS * 1.01)
-        assert not measured.is_quick
+        for _ in range(response_times.FEWEST_IN_A_ROW):
+            assert not measured.are_fast
+            measured.record(response_times.FAST_SECONDS)
+        assert measured.are_fast
+        measured.record(response_times.FAST_SECONDS * 1.01)
+        assert not measured.are_fast
 
     def test_each_one_that_was_costly_doubles_how_many_it_takes(self) -> None:
         measured = ResponseTimes()
         for needed in (20, 40, 80, 160, 320, 640, 1280, 1280):
             for _ in range(needed):
-                assert not measured.is_quick
-                measured.note(0)
-            assert measured.is_quick
-            measured.note(pace.COSTLY_SECONDS)
+                assert not measured.are_fast
+                measured.record(0)
+            assert measured.are_fast
+            measured.record(response_times.COSTLY_SECONDS)
 
     def test_one_that_was_not_costs_the_row_alone(self) -> None:
         measured = ResponseTimes()
         for _ in range(3):
-            for _ in range(pace.FEWEST):
-                measured.note(0)
-            assert measured.is_quick
-            measured.note(pace.COSTLY_SECONDS * 0.99)
+            for _ in range(response_times.FEWEST_IN_A_ROW):
+                measured.record(0)
+            assert measured.are_fast
+            measured.record(response_times.COSTLY_SECONDS * 0.99)
 
     def test_nor_does_one_that_a_thread_of_its_own_has_waited_for(self) -> None:
         measured = ResponseTimes()
-        measured.note(pace.COSTLY_SECONDS)
-        for _ in range(pace.FEWEST):
-            measured.note(0)
-        assert measured.is_quick
+        measured.record(response_times.COSTLY_SECONDS)
+        for _ in range(response_times.FEWEST_IN_A_ROW):
+            measured.record(0)
+        assert measured.are_fast
 
 
 class TestInterrupts:
@@ -459,7 +459,7 @@ class TestConnections:
     def test_nor_is_one_that_timed_out(self, make_webhook: MakeWebhook) -> None:
         with Receiver(answers(), never_answers) as receiver:
             _, outcome = deliver(make_webhook(receiver.url, timeout=0.3), [sample(), sample()])
-            assert unavailable(outcome) == "timed out while waiting for the answer"
+            assert unavailable(outcome) == "timed out while waiting for the response"
             assert len(receiver.requests) == 2
 
     def test_what_follows_an_answer_is_not_taken_for_the_next_one(self, make_webhook: MakeWebhook) -> None:

@@ -87,7 +87,7 @@ def test_one_of_an_authority_that_nobody_knows(make_webhook: MakeWebhook, author
 def test_no_tls_at_all(make_webhook: MakeWebhook) -> None:
     with Receiver(on_connect=lambda line: line.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")) as receiver:
         error = unavailable(deliver_one(make_webhook(receiver.url.replace("http:", "https:"))))
-    assert error.endswith("while agreeing on TLS")
+    assert error.endswith("while negotiating TLS")
 
 
 def test_a_body_that_drips(make_webhook: MakeWebhook, authority: trustme.CA, trusting: Trust) -> None:
@@ -142,7 +142,7 @@ def test_through_a_proxy_it_is_the_receivers_certificate_that_counts(
 def test_a_proxy_that_refuses(make_webhook: MakeWebhook, trusting: Trust) -> None:
     with Receiver(answers("407 Who are you")) as proxy:
         webhook = make_webhook("https://receiver.example/", proxy=f"http://127.0.0.1:{proxy.port}", **trusting)
-        assert unavailable(deliver_one(webhook)) == "the proxy answered 407 Who are you"
+        assert unavailable(deliver_one(webhook)) == "the proxy responded 407 Who are you"
 
 
 def test_the_authorities_are_read_once_for_all_webhooks() -> None:

@@ -1,4 +1,7 @@
-"""One connection, and one request after another on it."""
+"""Send one request after another over one connection of httpcore.
+
+A thread uses one connection at a time, so httpcore's connection pool is not needed.
+"""
 
 from __future__ import annotations
 
@@ -9,21 +12,22 @@ from functools import cache
 import httpcore
 import httpx
 
-from outbox.webhooks.transport import response_summary as response
+from outbox.webhooks.transport import response_limits
 from outbox.webhooks.transport.httpcore_threads.deadline import Deadline
 from outbox.webhooks.transport.httpcore_threads.network_backend import DeadlineBackend
 from outbox.webhooks.transport.protocol import NoResponse, NotSent, Response, SendResult, WebhookRequest
 from outbox.webhooks.transport.public_address import AddressNotAllowed
 from outbox.webhooks.transport.resolver import Resolver
-from outbox.webhooks.transport.response_limits import BODY_PIECES, LimitExceeded
+from outbox.webhooks.transport.response_limits import LimitExceeded
+from outbox.webhooks.transport.response_summary import summarize
 from outbox.webhooks.transport.url import Url
 
-# Below what servers and what stands in front of them usually keep.
+# Less than servers and load balancers usually keep an idle connection.
 KEEP_ALIVE_SECONDS = 4.0
 
 
 class Connection:
-    """Sends with httpcore's connections, without a pool around them: each sender has one."""
+    """A connection to a receiver, made when it is needed, and made again when the receiver has closed it."""
 
     def __init__(
         self,
@@ -34,20 +38,20 @@ class Connection:
         ssl_context: ssl.SSLContext | None = None,
     ) -> None:
         self._deadline = Deadline()
-        self._network = DeadlineBackend(resolver, self._deadline, public_only=public_only)
+        self._backend = DeadlineBackend(resolver, self._deadline, public_only=public_only)
         self._proxy = proxy
         self._ssl_context = ssl_context
         self._connection: httpcore.ConnectionInterface | None = None
         self._url: Url | None = None
 
     def send(self, request: WebhookRequest) -> SendResult:
-        """Never raises: whatever goes wrong is this request's answer."""
+        """Send a request and return its result. It raises no exception: an error is the result of the request."""
         try:
             return self._read(self._respond(request))
         except AddressNotAllowed as error:
             return NotSent(str(error))
         except TimeoutError:
-            return NoResponse(f"timed out while {self._deadline.doing}")
+            return NoResponse(f"timed out while {self._deadline.operation}")
         except (OSError, httpcore.RemoteProtocolError, httpcore.ProxyError, LimitExceeded) as error:
             return NoResponse(self._explain(error))
         except Exception as error:
@@ -55,7 +59,7 @@ class Connection:
 
     @property
     def is_stale(self) -> bool:
-        """The connection is gone, or has been at rest for too long."""
+        """Return whether a request would need a new connection: there is none, or it is closed or idle for too long."""
         connection = self._connection
         return connection is None or not connection.is_available() or connection.has_expired()
 
@@ -65,35 +69,37 @@ class Connection:
             self._connection = None
 
     def _respond(self, request: WebhookRequest) -> httpcore.Response:
-        """Send, and on a kept connection that turns out to be dead send once more on a new one.
+        """Send a request and return httpcore's response. If a kept connection turns out to be dead, use a new one.
 
-        The receiver may have closed it at the very moment when we wrote, which is nobody's failure. It may also have
-        read the request and died: then it gets the event twice, as after any lost answer, and knows it by its id.
+        The receiver may have closed the kept connection just when the request was sent; that is not an error. It may
+        also have read the request and crashed. Then it gets the event twice, with the same id, as after any response
+        that was lost.
         """
         url = request.url
         if url is not self._url:
-            self._aim(url)
-        headers = [*self._first, *request.headers, ("content-length", str(len(request.body)))]
-        written = httpcore.Request(b"POST", self._target, headers=headers, content=request.body)
+            self._prepare(url)
+        headers = [*self._host_header, *request.headers, ("content-length", str(len(request.body)))]
+        outgoing = httpcore.Request(b"POST", self._target, headers=headers, content=request.body)
         self._deadline.begin(request.ends_at)
         if self._connection is not None and not self.is_stale:
             try:
-                return self._connection.handle_request(written)
+                return self._connection.handle_request(outgoing)
             except TimeoutError:
                 raise
             except (OSError, httpcore.RemoteProtocolError):
-                if self._deadline.answered:
+                if self._deadline.response_began:
                     raise
-        return self._connect(url).handle_request(written)
+        return self._connect(url).handle_request(outgoing)
 
-    def _aim(self, url: Url) -> None:
-        """What is the same for all requests to a URL."""
+    def _prepare(self, url: Url) -> None:
+        """Make once what all requests to a URL have in common."""
         self.close()
         self._url = url
         self._target = httpcore.URL(scheme=url.scheme, host=url.host, port=url.port, target=url.target)
-        self._first = [("host", url.authority)]
+        self._host_header = [("host", url.authority)]
 
     def _connect(self, url: Url) -> httpcore.ConnectionInterface:
+        """Replace the connection by a new one, which httpcore opens with the first request."""
         self.close()
         origin = self._target.origin
         context = self._ssl_context
@@ -101,7 +107,7 @@ class Connection:
             context = default_ssl_context()
         if self._proxy is None:
             self._connection = httpcore.HTTPConnection(
-                origin, ssl_context=context, keepalive_expiry=KEEP_ALIVE_SECONDS, network_backend=self._network
+                origin, ssl_context=context, keepalive_expiry=KEEP_ALIVE_SECONDS, network_backend=self._backend
             )
         else:
             self._connection = httpcore.HTTPProxy(
@@ -109,47 +115,49 @@ class Connection:
                 proxy_auth=self._proxy.credentials,
                 ssl_context=context,
                 keepalive_expiry=KEEP_ALIVE_SECONDS,
-                network_backend=self._network,
+                network_backend=self._backend,
             ).create_connection(origin)
         return self._connection
 
-    def _read(self, answer: httpcore.Response) -> Response:
-        """What the receiver said. It has said it with the status: what goes wrong from then on changes nothing."""
-        self._deadline.shorten(response.BODY_SECONDS)
+    def _read(self, response: httpcore.Response) -> Response:
+        """Read the body within its limits, and return the summary. The status is known: an error no longer matters."""
+        self._deadline.shorten(response_limits.BODY_SECONDS)
         body = bytearray()
-        with contextlib.closing(answer), contextlib.suppress(OSError, httpcore.RemoteProtocolError, LimitExceeded):
-            for number, piece in enumerate(answer.iter_stream(), 1):
+        with contextlib.closing(response), contextlib.suppress(OSError, httpcore.RemoteProtocolError, LimitExceeded):
+            for number, piece in enumerate(response.iter_stream(), 1):
                 body += piece
-                if len(body) >= response.BODY_BYTES or number >= BODY_PIECES:
+                if len(body) >= response_limits.BODY_BYTES or number >= response_limits.BODY_PIECES:
                     break
-        if _is_followed_by_more(answer):
+        if _is_followed_by_more(response):
             self.close()
-        return response.read(answer.status, answer.extensions.get("reason_phrase", b""), answer.headers, bytes(body))
+        reason = response.extensions.get("reason_phrase", b"")
+        return summarize(response.status, reason, response.headers, bytes(body))
 
     def _explain(self, error: Exception) -> str:
-        doing = self._deadline.doing
         match error:
             case ssl.SSLCertVerificationError():
                 return f"the receiver's certificate was not accepted: {error.verify_message}"
             case httpcore.ProxyError():
-                return f"the proxy answered {error}"
+                return f"the proxy responded {error}"
             case OSError():
-                return f"{error if error.strerror is None else error.strerror} while {doing}"
+                return f"{error if error.strerror is None else error.strerror} while {self._deadline.operation}"
             case _:
-                return f"no HTTP answer: {error}"
+                return f"no HTTP response: {error}"
 
 
 @cache
 def default_ssl_context() -> ssl.SSLContext:
-    """One for all: to read the certificate authorities takes longer than many requests."""
+    """Return one context for all connections: reading the certificate authorities takes longer than many requests."""
     return httpx.create_ssl_context()
 
 
-def _is_followed_by_more(answer: httpcore.Response) -> bool:
-    """Whether more has come than the answer: it would be taken for the next one's, which had not even been sent.
+def _is_followed_by_more(response: httpcore.Response) -> bool:
+    """Return whether bytes have arrived after the response.
 
-    httpcore shows this nowhere; where it can't be found any more, connections are not kept, and a test says so.
+    The next request on this connection would take them for its own response. httpcore shows this in no public
+    attribute. If a later version of httpcore moves the private one, this returns True: then connections are not kept,
+    and a test fails.
     """
-    connection = getattr(answer.stream, "_connection", None)
+    connection = getattr(response.stream, "_connection", None)
     received = getattr(connection, "_h11_state", None)
     return received is None or received.trailing_data[0] != b""

@@ -1,4 +1,7 @@
-"""How long a request may still take, whatever it is waiting for."""
+"""Limit the total time of one request, whatever it is waiting for.
+
+A timeout for each socket operation would not do that: a receiver that sends one byte now and then never exceeds it.
+"""
 
 from __future__ import annotations
 
@@ -6,29 +9,31 @@ import time
 
 
 class Deadline:
-    """One request's time, from resolving the name to the last byte: asked before every operation that may block.
+    """The deadline of the current request on a connection. Every operation that may block asks it for the time left."""
 
-    A limit for each operation would be none for their sum: a receiver that sends a byte now and then never exceeds it.
-    """
-
-    __slots__ = ("_ends_at", "answered", "doing")
+    __slots__ = ("_ends_at", "operation", "response_began")
 
     def __init__(self) -> None:
         self.begin(0.0)
 
     def begin(self, ends_at: float) -> None:
-        """A new request, that ends at this time by `time.monotonic()`."""
+        """Start a new request, which must end at this time by `time.monotonic()`."""
         self._ends_at = ends_at
-        self.doing = "starting"
-        self.answered = False  # whether any byte has come back
+        # What the request is waiting for, to be named in its error.
+        self.operation = "starting"
+        # Whether any byte of a response has arrived.
+        self.response_began = False
 
     def shorten(self, seconds: float) -> None:
-        """What is left is worth no more than this."""
+        """Leave at most so many seconds from now."""
         self._ends_at = min(self._ends_at, time.monotonic() + seconds)
 
-    def left(self, doing: str) -> float:
-        """The seconds left for what is done now; always more than 0, which a socket would take for `don't wait`."""
-        self.doing = doing
+    def left(self, operation: str) -> float:
+        """Return the seconds left for an operation; raise TimeoutError if there are none.
+
+        The result is always more than 0, which a socket would take for "don't block".
+        """
+        self.operation = operation
         seconds = self._ends_at - time.monotonic()
         if seconds <= 0:
             raise TimeoutError

@@ -1,6 +1,7 @@
-"""Sockets for httpcore that keep a deadline, and that connect only where they may.
+"""Connect and transfer bytes for httpcore: with one deadline for each request, and only to allowed addresses.
 
-The errors raised here are Python's own, which pass through httpcore as they are.
+httpcore asks a `NetworkBackend` for connections. The errors raised here are Python's own; httpcore passes them on as
+they are.
 """
 
 from __future__ import annotations
@@ -14,19 +15,20 @@ from typing import Any
 import httpcore
 
 from outbox.webhooks.transport.httpcore_threads.deadline import Deadline
+from outbox.webhooks.transport.httpcore_threads.response_meter import ResponseMeter
 from outbox.webhooks.transport.public_address import check_public
 from outbox.webhooks.transport.resolver import Resolver, SocketAddress
-from outbox.webhooks.transport.response_limits import ResponseMeter
 
-# An interrupt reaches a thread only between two instructions: waiting is done in pieces.
-PIECE_SECONDS = 0.5
+# An exception that another thread raises in this one, such as Dramatiq's time limit, takes effect only between two
+# bytecode instructions. So no socket operation blocks for longer than this.
+LONGEST_BLOCK_SECONDS = 0.5
 
 
 class DeadlineBackend(httpcore.NetworkBackend):
     """Resolves, checks and connects.
 
-    What is checked is what is connected to: the name is not resolved again, so that it can't mean something else by
-    then. TLS and the Host header go on using the name.
+    The connection goes to an address that was checked: the name is not resolved a second time, when it could resolve to
+    another address. TLS and the Host header still use the name.
     """
 
     def __init__(self, resolver: Resolver, deadline: Deadline, *, public_only: bool) -> None:
@@ -42,21 +44,25 @@ class DeadlineBackend(httpcore.NetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> DeadlineStream:
+        """Return a connection. Of the arguments that httpcore passes, only host and port are used."""
         addresses = self._resolver.resolve(host, port, self._deadline.left(f"resolving {host}"))
         if self._public_only:
             check_public(host, addresses)
         return DeadlineStream(self._connect(addresses, f"connecting to {host}, port {port}"), self._deadline)
 
-    def _connect(self, addresses: list[SocketAddress], doing: str) -> socket.socket:
-        """To the first that answers. Each gets its share of what is left: one that swallows packets is not the end."""
+    def _connect(self, addresses: list[SocketAddress], operation: str) -> socket.socket:
+        """Connect to the first address that accepts.
+
+        Each gets its share of the time left, so that an address that drops packets does not use up all of it.
+        """
         for index, address in enumerate(addresses):
-            share = self._deadline.left(doing) / (len(addresses) - index)
+            share = self._deadline.left(operation) / (len(addresses) - index)
             try:
                 return _open(address, share)
             except OSError:
                 if address is addresses[-1]:
                     raise
-        raise OSError("no address")  # resolving has seen to that
+        raise OSError("no address")  # not reached: the resolver returns at least one
 
 
 def _open(address: SocketAddress, seconds: float) -> socket.socket:
@@ -72,30 +78,31 @@ def _open(address: SocketAddress, seconds: float) -> socket.socket:
 
 
 class DeadlineStream(httpcore.NetworkStream):
-    """A connection, in plain text or TLS. The timeouts that httpcore passes are not looked at."""
+    """A connection, plain or TLS. The timeouts that httpcore passes are ignored; the deadline is used instead."""
 
     def __init__(self, connection: socket.socket, deadline: Deadline) -> None:
         self._socket = connection
         self._deadline = deadline
         self._unsent: list[bytes] = []
         self._meter = ResponseMeter()
-        self._piece = 0.0
+        self._socket_timeout = 0.0
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        """Kept until the answer is asked for, so that a request's head and body leave in one piece."""
+        """Keep the bytes until httpcore reads: then head and body of a request are sent together."""
         self._unsent.append(buffer)
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        """Send what was written, and return the next bytes of the response."""
         self._send()
         while True:
-            self._limit("waiting for the answer")
+            self._set_timeout("waiting for the response")
             try:
                 received = self._socket.recv(max_bytes)
             except TimeoutError:
-                continue  # it is the deadline that says when it is over
+                continue  # `_set_timeout` raises when the deadline has passed
             if not received:
                 return received
-            self._deadline.answered = True
+            self._deadline.response_began = True
             return self._meter.admit(received)
 
     def _send(self) -> None:
@@ -105,28 +112,29 @@ class DeadlineStream(httpcore.NetworkStream):
         rest = memoryview(b"".join(self._unsent))
         self._unsent.clear()
         while rest:
-            self._limit("sending")
+            self._set_timeout("sending")
             try:
                 rest = rest[self._socket.send(rest) :]
             except TimeoutError:
                 continue
             except OSError:
-                # A receiver may answer and hang up before it has read everything. If there is no answer, reading says
-                # so.
+                # A receiver may respond and close before it has read everything. If it has not responded, reading
+                # raises the error.
                 return
 
-    def _limit(self, doing: str) -> None:
-        """How long the next operation may take: one piece of what is left, and told to the socket if it is another."""
-        piece = min(self._deadline.left(doing), PIECE_SECONDS)
-        if piece != self._piece:
-            self._piece = piece
-            self._socket.settimeout(piece)
+    def _set_timeout(self, operation: str) -> None:
+        """Limit the next socket operation; raise TimeoutError if the deadline has passed."""
+        seconds = min(self._deadline.left(operation), LONGEST_BLOCK_SECONDS)
+        if seconds != self._socket_timeout:
+            self._socket_timeout = seconds
+            self._socket.settimeout(seconds)
 
     def start_tls(
         self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
     ) -> DeadlineStream:
+        """Negotiate TLS, and return the encrypted connection."""
         try:
-            self._socket.settimeout(self._deadline.left("agreeing on TLS"))
+            self._socket.settimeout(self._deadline.left("negotiating TLS"))
             secured = ssl_context.wrap_socket(self._socket, server_hostname=server_hostname)
         except BaseException:
             self.close()
@@ -137,7 +145,7 @@ class DeadlineStream(httpcore.NetworkStream):
         self._socket.close()
 
     def get_extra_info(self, info: str) -> Any:
-        """httpcore asks whether there is something to read on a connection at rest: the end, that is."""
+        """Return whether an idle connection is readable. httpcore asks for that: it means that the peer has closed."""
         if info != "is_readable":
             return None
         poll = select.poll()

@@ -1,32 +1,40 @@
-"""Whether a receiver answers so soon that waiting for it costs less than handing the request to a thread that does."""
+"""Decide whether a receiver responds so fast that requests are best sent one after the other, without threads.
+
+To hand a request to a thread, and its result back, takes as long as a fast receiver does.
+"""
 
 from __future__ import annotations
 
-QUICK_SECONDS = 0.005
-# So many quick answers in a row, at first and at most.
-FEWEST, MOST = 20, 1280
-# Who waits this long itself has kept the rest of its batch waiting.
+FAST_SECONDS = 0.005
+# How many fast responses in a row are needed: at first, and at most.
+FEWEST_IN_A_ROW, MOST_IN_A_ROW = 20, 1280
+# A response that took this long, while requests were sent one after the other, has delayed the rest of its batch: after
+# it, twice as many fast ones are needed.
 COSTLY_SECONDS = 0.1
 
 
 class ResponseTimes:
-    """Shared by all exchanges with a receiver. That its counts are off by some now and then does no harm."""
+    """How long one receiver's responses take. All exchanges with it share this object.
 
-    __slots__ = ("_needed", "_row")
+    Threads change it without a lock: a count that is off by one now and then does no harm.
+    """
+
+    __slots__ = ("_in_a_row", "_needed")
 
     def __init__(self) -> None:
-        self._row = 0
-        self._needed = FEWEST
+        self._in_a_row = 0
+        self._needed = FEWEST_IN_A_ROW
 
     @property
-    def is_quick(self) -> bool:
-        return self._row >= self._needed
+    def are_fast(self) -> bool:
+        """Return whether enough responses in a row were fast."""
+        return self._in_a_row >= self._needed
 
-    def note(self, seconds: float) -> None:
-        """One request has taken so long."""
-        if seconds <= QUICK_SECONDS:
-            self._row += 1
+    def record(self, seconds: float) -> None:
+        """Count one response that took so long."""
+        if seconds <= FAST_SECONDS:
+            self._in_a_row += 1
             return
-        if seconds >= COSTLY_SECONDS and self.is_quick:
-            self._needed = min(2 * self._needed, MOST)
-        self._row = 0
+        if seconds >= COSTLY_SECONDS and self.are_fast:
+            self._needed = min(2 * self._needed, MOST_IN_A_ROW)
+        self._in_a_row = 0

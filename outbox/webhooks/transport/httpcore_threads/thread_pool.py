@@ -1,7 +1,8 @@
-"""As many threads as a receiver's slowness calls for.
+"""Send requests in as many threads as a receiver's response time needs.
 
-Threads share one interpreter: with a receiver that answers at once, several only get in each other's way, while one
-that takes its time needs them all. So there is one at first, and one more whenever nothing has come for a moment.
+Threads of one process take turns in the interpreter: with a receiver that responds immediately, several of them only
+delay each other, while a slow receiver needs all of them. So a pool begins with one thread, and adds another whenever
+no result has come for a moment.
 """
 
 from __future__ import annotations
@@ -19,31 +20,38 @@ from outbox.webhooks.transport.protocol import NoResponse, SendResult, WebhookRe
 
 K = TypeVar("K")
 
-PATIENCE_SECONDS = 0.002
-# An interrupt reaches a thread only between two instructions: waiting is done in pieces.
-PIECE_SECONDS = 0.5
+# How long no result may come before another thread is started.
+GROW_AFTER_SECONDS = 0.002
+# An exception that another thread raises in this one, such as Dramatiq's time limit, takes effect only between two
+# bytecode instructions. So no wait is longer than this.
+LONGEST_BLOCK_SECONDS = 0.5
 
 
 class ThreadPool(Generic[K]):
-    """Threads with a sender each, for one exchange."""
+    """Threads with a connection each, for one exchange. `HttpcoreTransport` makes one when it needs threads."""
 
     def __init__(
-        self, name: str, most: int, borrow: Callable[[], AbstractContextManager[Connection]], pace: ResponseTimes
+        self,
+        name: str,
+        most: int,
+        borrow_connection: Callable[[], AbstractContextManager[Connection]],
+        response_times: ResponseTimes,
     ) -> None:
         self._name = name
         self._most = most
-        self._borrow = borrow
-        self._pace = pace
+        self._borrow_connection = borrow_connection
+        self._response_times = response_times
         self._threads: list[threading.Thread] = []
         self._requests: queue.SimpleQueue[tuple[K, WebhookRequest] | None] = queue.SimpleQueue()
-        self._answers: queue.SimpleQueue[tuple[K, SendResult]] = queue.SimpleQueue()
+        self._results: queue.SimpleQueue[tuple[K, SendResult]] = queue.SimpleQueue()
 
     def exchange(self, requests: Iterator[tuple[K, WebhookRequest]]) -> Generator[tuple[K, SendResult], None, None]:
-        """Requests are taken here, in the caller's thread, and only when there is a thread for them.
+        """Send all requests and yield their results. See `Transport.exchange`.
 
-        An answer is handed out before the next request is taken: it may be what decides that there is no next one.
+        A request is taken in the caller's thread, and only when a thread of the pool can send it. A result is yielded
+        before the next request is taken, because the caller may decide after it to give no more requests.
         """
-        under_way = 0
+        in_flight = 0
         more = room = True
         try:
             while True:
@@ -52,45 +60,47 @@ class ThreadPool(Generic[K]):
                     if taken is None:
                         more = False
                     else:
-                        self._hand_over(taken, under_way)
-                        under_way += 1
-                if under_way == 0:
+                        self._hand_over(taken, in_flight)
+                        in_flight += 1
+                if in_flight == 0:
                     break
                 may_grow = more and len(self._threads) < self._most
                 try:
-                    answer = self._answers.get(timeout=PATIENCE_SECONDS if may_grow else PIECE_SECONDS)
+                    result = self._results.get(timeout=GROW_AFTER_SECONDS if may_grow else LONGEST_BLOCK_SECONDS)
                 except queue.Empty:
                     room = may_grow
                 else:
-                    under_way -= 1
+                    in_flight -= 1
                     room = True
-                    yield answer
+                    yield result
         finally:
-            # Those with a request end after it; nobody waits for what they still say.
+            # A thread that is sending ends after that request. If the exchange was closed, its result is not used.
             for _ in self._threads:
                 self._requests.put(None)
         for thread in self._threads:
             thread.join()
 
-    def _hand_over(self, request: tuple[K, WebhookRequest], under_way: int) -> None:
-        if under_way == len(self._threads):
-            thread = threading.Thread(target=self._work, name=f"outbox-send-{self._name}", daemon=True)
+    def _hand_over(self, request: tuple[K, WebhookRequest], in_flight: int) -> None:
+        """Give a request to a free thread, or to a new one if all of them are sending."""
+        if in_flight == len(self._threads):
+            thread = threading.Thread(target=self._send_requests, name=f"outbox-send-{self._name}", daemon=True)
             try:
                 thread.start()
-            except RuntimeError as error:  # no room for one more
+            except RuntimeError as error:  # the process can't have more threads
                 self._most = len(self._threads)
                 if not self._threads:
-                    self._answers.put((request[0], NoResponse(f"not sent: {error}")))
+                    self._results.put((request[0], NoResponse(f"not sent: {error}")))
                     return
             else:
                 self._threads.append(thread)
         self._requests.put(request)
 
-    def _work(self) -> None:
-        with self._borrow() as sender:
+    def _send_requests(self) -> None:
+        """Send requests from the queue until there is a None. This is what each thread runs."""
+        with self._borrow_connection() as connection:
             while (taken := self._requests.get()) is not None:
                 key, request = taken
                 began_at = time.monotonic()
-                answer = sender.send(request)
-                self._pace.note(time.monotonic() - began_at)
-                self._answers.put((key, answer))
+                result = connection.send(request)
+                self._response_times.record(time.monotonic() - began_at)
+                self._results.put((key, result))

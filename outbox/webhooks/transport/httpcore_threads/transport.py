@@ -1,4 +1,4 @@
-"""HTTP/1.1 over httpcore, with connections that are kept between exchanges."""
+"""The transport over httpcore: connections that are kept between exchanges, used by one thread or several."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ K = TypeVar("K")
 
 
 class HttpcoreTransport:
-    """A stack of senders: the one that was used last is used next, while its connection is still open."""
+    """A stack of idle connections: the one that was used last is used next, and is most likely to be still open."""
 
     def __init__(
         self,
@@ -40,61 +40,68 @@ class HttpcoreTransport:
     def exchange(
         self, requests: Iterator[tuple[K, WebhookRequest]], at_once: int
     ) -> Generator[tuple[K, SendResult], None, None]:
+        """Send all requests and yield their results. See `Transport.exchange`."""
         if self._process != os.getpid():
             self._start()
-        yield from self._exchange_here(requests, alone=at_once == 1)
+        yield from self._exchange_in_this_thread(requests, only_one=at_once == 1)
         if at_once > 1:
-            yield from ThreadPool[K](self._name, at_once, self._borrow, self._pace).exchange(requests)
+            pool = ThreadPool[K](self._name, at_once, self._borrow_connection, self._response_times)
+            yield from pool.exchange(requests)
 
-    def _exchange_here(
-        self, requests: Iterator[tuple[K, WebhookRequest]], *, alone: bool
+    def _exchange_in_this_thread(
+        self, requests: Iterator[tuple[K, WebhookRequest]], *, only_one: bool
     ) -> Generator[tuple[K, SendResult], None, None]:
-        """In the caller's thread, one after the other: while the receiver is quick, or if there may be no more.
+        """Send requests one after the other, while the receiver is fast, or if `only_one` may be in flight.
 
-        To hand a request to another thread, and its answer back, takes as long as a quick receiver does. One that turns
-        out to be slow has cost one request's time: the others go on side by side. A connection that has to be made is
-        left to threads, since that may take a while.
+        To hand a request to another thread, and its result back, takes as long as a fast receiver does. If a response
+        is slow, the loop ends after it, and the remaining requests are sent by threads. A connection that has to be
+        made first is left to a thread, since that may take a while.
         """
-        with self._borrow() as sender:
-            here = alone or (self._pace.is_quick and not sender.is_stale)
+        with self._borrow_connection() as connection:
+            here = only_one or (self._response_times.are_fast and not connection.is_stale)
             while here and (taken := next(requests, None)) is not None:
                 key, request = taken
                 began_at = time.monotonic()
-                answer = sender.send(request)
-                self._pace.note(time.monotonic() - began_at)
-                yield key, answer
-                here = alone or self._pace.is_quick
+                result = connection.send(request)
+                self._response_times.record(time.monotonic() - began_at)
+                yield key, result
+                here = only_one or self._response_times.are_fast
 
     def close(self) -> None:
+        """Close the idle connections."""
         with suppress(IndexError):
             while True:
                 self._idle.pop().close()
 
     def _start(self) -> None:
-        """Also after a fork: the parent's connections are the parent's, and its threads are not here."""
+        """Start without connections. After a fork those of the parent must not be used, and its threads don't exist."""
         self._process = os.getpid()
         self._resolver = Resolver()
-        self._pace = ResponseTimes()
+        self._response_times = ResponseTimes()
         self._idle: deque[Connection] = deque()
 
     @contextmanager
-    def _borrow(self) -> Iterator[Connection]:
+    def _borrow_connection(self) -> Iterator[Connection]:
+        """Take an idle connection from the stack, or make one, and put it back afterwards."""
         idle = self._idle
         try:
-            sender = idle.pop()
+            connection = idle.pop()
         except IndexError:
-            sender = Connection(
+            connection = Connection(
                 self._resolver, public_only=self._public_only, proxy=self._proxy, ssl_context=self._ssl_context
             )
         try:
-            yield sender
+            yield connection
         finally:
-            idle.append(sender)
-            _tidy(idle)
+            idle.append(connection)
+            _close_stale(idle)
 
 
-def _tidy(idle: deque[Connection]) -> None:
-    """Close what nobody has needed for a while: those at the bottom, one deque operation at a time."""
+def _close_stale(idle: deque[Connection]) -> None:
+    """Close the connections at the bottom of the stack that are stale.
+
+    Other threads use the stack meanwhile: each operation of a deque is atomic, so no lock is needed.
+    """
     with suppress(IndexError):
         while (oldest := idle.popleft()).is_stale:
             oldest.close()

@@ -1,4 +1,7 @@
-"""Whose certificates are accepted: a file or a folder of authorities, as OpenSSL reads them."""
+"""Find the certificate authorities (CAs) that libcurl should trust: a file or a folder, as OpenSSL reads them.
+
+They are the same as those of httpx, so that both clients accept the same receivers.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +10,19 @@ import os
 import ssl
 from typing import NamedTuple, Self
 
-# OpenSSL's own variables.
+# The environment variables of OpenSSL.
 FILE_VARIABLE, FOLDER_VARIABLE = "SSL_CERT_FILE", "SSL_CERT_DIR"
 
 
 class CaCertificates(NamedTuple):
-    """Where they are. With neither, nobody is trusted."""
+    """The paths of the CA certificates. With neither, no receiver's certificate is accepted."""
 
     file: str | None = None
     folder: str | None = None
 
     @classmethod
     def default(cls) -> Self:
-        """Those that httpx takes: what the environment names, or certifi's; and without certifi the system's."""
+        """Return what httpx would use: the environment's, or else certifi's, or without certifi the system's."""
         file, folder = os.environ.get(FILE_VARIABLE), os.environ.get(FOLDER_VARIABLE)
         if file:
             return cls(file=file)
@@ -33,6 +36,6 @@ class CaCertificates(NamedTuple):
 
     @classmethod
     def of_the_system(cls) -> Self:
-        """libcurl's own idea of it is that of the machine that it was built on."""
+        """Return the system's. libcurl's own default is that of the machine on which it was built."""
         paths = ssl.get_default_verify_paths()
         return cls(paths.cafile, paths.capath)

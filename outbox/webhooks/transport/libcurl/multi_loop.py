@@ -1,4 +1,8 @@
-"""Many transfers in one thread: libcurl's multi interface, and what libcurl leaves to us."""
+"""Run many transfers in one thread with libcurl's multi interface.
+
+libcurl connects, sends and receives. This module does the rest: it takes requests while there is room, has names
+resolved in threads, waits until something happens, and ends transfers that exceed a limit.
+"""
 
 from __future__ import annotations
 
@@ -9,28 +13,30 @@ from typing import TypeVar
 
 import pycurl
 
-from outbox.webhooks.transport import response_summary as response
-from outbox.webhooks.transport.libcurl.transfer import Route, Transfer
+from outbox.webhooks.transport import response_limits
+from outbox.webhooks.transport.libcurl.easy_handle import Route
+from outbox.webhooks.transport.libcurl.transfer import Transfer
 from outbox.webhooks.transport.protocol import NoResponse, NotSent, SendResult, WebhookRequest
 from outbox.webhooks.transport.public_address import AddressNotAllowed
 from outbox.webhooks.transport.resolver import Lookup, Resolver
 
 K = TypeVar("K")
 
-# An interrupt reaches a thread only between two instructions: waiting is done in pieces.
-PIECE_SECONDS = 0.5
-# A lookup, or a descriptor that select() can't have, does not end the wait: it is looked at this often.
-GLANCE_SECONDS = 0.002
-# So many steps are usual for a request: to connect, to send a large body, to receive. A receiver that sends byte by
-# byte causes a step with each: then there is a pause before each.
+# An exception that another thread raises in this one, such as Dramatiq's time limit, takes effect only between two
+# bytecode instructions. So no wait is longer than this.
+LONGEST_BLOCK_SECONDS = 0.5
+# The end of a lookup does not wake select(), nor does a descriptor that is too high for it: both are polled.
+POLL_SECONDS = 0.002
+# How many steps a request usually needs at most: to connect, to send a large body, to receive. A receiver that sends
+# byte by byte causes one with each byte: beyond this number there is a pause before each step.
 STEPS_PER_REQUEST = 100
-# They are closed for their age alone: by itself, libcurl may keep four for each request that is under way, and at the
-# end of a batch these are few.
+# Connections are closed only because of their age. libcurl's default, four for each request in flight, would close good
+# ones at the end of a batch, when few requests are in flight.
 MOST_CONNECTIONS = 10_000
 
 
 class MultiLoop:
-    """A multi handle, its connections, and transfers to use them; for one exchange at a time."""
+    """A multi handle, its connections, and its transfers. It runs one exchange at a time."""
 
     def __init__(self, route: Route, resolver: Resolver) -> None:
         self._route = route
@@ -39,22 +45,26 @@ class MultiLoop:
         self._multi.setopt(pycurl.M_MAXCONNECTS, MOST_CONNECTIONS)
         self._multi.setopt(pycurl.M_PIPELINING, 0)
         self._idle: list[Transfer] = []
+        # The transfers that libcurl works on, and those that wait for a name to be resolved.
         self._sending: dict[pycurl.Curl, Transfer] = {}
         self._resolving: dict[Transfer, Lookup] = {}
-        self._answers: list[tuple[Transfer, SendResult]] = []
-        self._is_blind = False
+        self._results: list[tuple[Transfer, SendResult]] = []
+        # Whether a kept connection may have a descriptor that is too high for select().
+        self._has_high_descriptors = False
         self._steps_left = 0
 
     @property
-    def is_at_rest(self) -> bool:
+    def is_idle(self) -> bool:
+        """Return whether no transfer is in flight, so that another exchange may use this loop."""
         return not self._sending and not self._resolving
 
     def exchange(
         self, requests: Iterator[tuple[K, WebhookRequest]], at_once: int
     ) -> Generator[tuple[K, SendResult], None, None]:
-        """Requests are taken while there is room for them, and only when every answer has been handed out.
+        """Send all requests and yield their results. See `Transport.exchange`.
 
-        It may be an answer that decides that there is no next request. Who closes this cancels what is under way.
+        All results are yielded before the next request is taken, because the caller may decide after one of them to
+        give no more requests. Closing the generator cancels what is in flight.
         """
         keys: dict[Transfer, K] = {}
         more = True
@@ -73,16 +83,16 @@ class MultiLoop:
                 if not keys:
                     return
                 self._step()
-                for transfer, answer in self._answers:
+                for transfer, result in self._results:
                     key = keys.pop(transfer)
                     self._idle.append(transfer)
-                    yield key, answer
-                self._answers.clear()
+                    yield key, result
+                self._results.clear()
         finally:
             self._cancel(keys)
 
     def close(self) -> None:
-        """Also the transfers: each holds what is called back."""
+        """Close all connections. The transfers are closed too: otherwise their callbacks keep them alive."""
         self._cancel({})
         for transfer in self._idle:
             transfer.close()
@@ -90,118 +100,119 @@ class MultiLoop:
         self._multi.close()
 
     def _begin(self, transfer: Transfer, request: WebhookRequest) -> None:
-        """On a connection that is kept, if there may be one; else a name has to be looked up first."""
+        """Send a request over a kept connection, if there may be one; otherwise resolve its name first."""
         try:
             transfer.begin(request)
-            if transfer.may_be_kept:
-                self._send(transfer)
-            else:
-                self._look_up(transfer)
-        except Exception as error:  # it is this request that can't be sent
-            self._answers.append((transfer, _unsent(error)))
+            self._send_or_resolve(transfer)
+        except Exception as error:  # only this request can't be sent
+            self._results.append((transfer, _not_sent(error)))
 
-    def _send(self, transfer: Transfer) -> None:
-        self._sending[transfer.handle] = transfer  # first: what is not in here would never be removed
-        self._multi.add_handle(transfer.handle)
-
-    def _look_up(self, transfer: Transfer) -> None:
-        if transfer.is_late:
-            self._answers.append((transfer, NoResponse(f"timed out while {transfer.resolving}")))
+    def _send_or_resolve(self, transfer: Transfer) -> None:
+        if transfer.may_reuse_connection:
+            self._send(transfer)
+        elif transfer.is_late:
+            self._results.append((transfer, NoResponse(f"timed out while {transfer.resolving}")))
         else:
             self._resolving[transfer] = self._resolver.begin(*transfer.peer)
 
+    def _send(self, transfer: Transfer) -> None:
+        # First the entry in the dict: after an exception between the two lines, `_cancel` must find the handle.
+        self._sending[transfer.handle] = transfer
+        self._multi.add_handle(transfer.handle)
+
     def _step(self) -> None:
-        """Until something has happened, or a piece of time has passed."""
+        """Let libcurl work, and collect results. If there are none, wait until something happens."""
         if self._resolving:
-            self._connect()
+            self._connect_resolved()
         if self._sending:
             self._multi.perform()
             self._collect()
-        if not self._answers:
+        if not self._results:
             self._steps_left -= 1
             if self._steps_left < 0:
-                time.sleep(GLANCE_SECONDS)
+                time.sleep(POLL_SECONDS)
             self._wait()
 
-    def _connect(self) -> None:
-        """Those whose name has been looked up."""
+    def _connect_resolved(self) -> None:
+        """Connect the transfers whose name has been resolved. End those that are too late, or whose lookup failed."""
         for transfer, lookup in list(self._resolving.items()):
             try:
                 addresses = lookup.result(0)
             except TimeoutError:
                 if transfer.is_late:
                     del self._resolving[transfer]
-                    self._answers.append((transfer, NoResponse(f"timed out while {transfer.resolving}")))
+                    self._results.append((transfer, NoResponse(f"timed out while {transfer.resolving}")))
                 continue
             except OSError as error:
                 del self._resolving[transfer]
-                self._answers.append((transfer, NoResponse(f"{error} while {transfer.resolving}")))
+                self._results.append((transfer, NoResponse(f"{error} while {transfer.resolving}")))
                 continue
             del self._resolving[transfer]
             try:
                 transfer.connect(addresses)
                 self._send(transfer)
             except Exception as error:
-                self._answers.append((transfer, _unsent(error)))
+                self._results.append((transfer, _not_sent(error)))
 
     def _collect(self) -> None:
-        _, answered, failed = self._multi.info_read()
-        for handle in answered:
+        """Collect the results of the transfers that libcurl has ended, and end those that exceed a limit."""
+        _, ended, failed = self._multi.info_read()
+        for handle in ended:
             transfer = self._remove(handle)
-            self._answers.append((transfer, transfer.answered()))
+            self._results.append((transfer, transfer.result()))
         for handle, code, message in failed:
-            self._settle(self._remove(handle), code, message)
-        for transfer in [each for each in self._sending.values() if each.head]:
-            if transfer.has_sent_enough:
+            self._handle_failure(self._remove(handle), code, message)
+        for transfer in [each for each in self._sending.values() if each.header_lines]:
+            if transfer.exceeds_limits:
                 self._remove(transfer.handle)
-                self._answers.append((transfer, transfer.answered()))
+                self._results.append((transfer, transfer.result()))
 
-    def _settle(self, transfer: Transfer, code: int, message: str) -> None:
+    def _handle_failure(self, transfer: Transfer, code: int, message: str) -> None:
         try:
-            answer = transfer.failed(code, message)
-            if answer is not None:
-                self._answers.append((transfer, answer))
-            elif transfer.may_be_kept:
-                self._send(transfer)
+            result = transfer.result_of_failure(code, message)
+            if result is not None:
+                self._results.append((transfer, result))
             else:
-                self._look_up(transfer)
+                self._send_or_resolve(transfer)
         except Exception as error:
-            self._answers.append((transfer, _unsent(error)))
+            self._results.append((transfer, _not_sent(error)))
 
     def _remove(self, handle: pycurl.Curl) -> Transfer:
-        """What is not over ends here, and its connection with it."""
+        """Take a handle away from libcurl. If its transfer has not ended, this ends it and closes its connection."""
         self._multi.remove_handle(handle)
         transfer = self._sending.pop(handle)
-        transfer.let_go()
-        self._is_blind |= transfer.is_out_of_sight
+        transfer.close_sockets()
+        self._has_high_descriptors |= transfer.is_beyond_select
         return transfer
 
     def _wait(self) -> None:
+        """Wait until a socket is ready, a timer of libcurl's has run out, or it is time to poll."""
         if not self._sending:
-            next(iter(self._resolving.values())).wait(PIECE_SECONDS / 10)
+            next(iter(self._resolving.values())).wait(LONGEST_BLOCK_SECONDS / 10)
             return
-        seconds = GLANCE_SECONDS if self._resolving or self._is_blind else PIECE_SECONDS
+        seconds = POLL_SECONDS if self._resolving or self._has_high_descriptors else LONGEST_BLOCK_SECONDS
         for transfer in self._sending.values():
-            if transfer.head:
-                seconds = min(seconds, response.BODY_SECONDS / 10)
-            if transfer.is_out_of_sight:
-                seconds = GLANCE_SECONDS
+            if transfer.header_lines:
+                seconds = min(seconds, response_limits.BODY_SECONDS / 10)
+            if transfer.is_beyond_select:
+                seconds = POLL_SECONDS
         timer = self._multi.timeout()
         if timer >= 0:
             seconds = min(seconds, timer / 1000)
-        # Without a descriptor that it could wait for, it does not wait.
+        # select() returns -1 immediately if libcurl has no descriptor to wait for.
         if seconds > 0 and self._multi.select(seconds) < 0:
-            time.sleep(min(seconds, GLANCE_SECONDS))
+            time.sleep(min(seconds, POLL_SECONDS))
 
     def _cancel(self, keys: dict[Transfer, K]) -> None:
+        """End all transfers that are in flight, and make those with a key available to the next exchange."""
         for handle in list(self._sending):
-            with suppress(pycurl.error):  # interrupted before it was added, or after it was removed
+            with suppress(pycurl.error):  # an exception came before it was added, or after it was removed
                 self._multi.remove_handle(handle)
-            self._sending.pop(handle).let_go()
+            self._sending.pop(handle).close_sockets()
         self._resolving.clear()
-        self._answers.clear()
+        self._results.clear()
         self._idle.extend(keys)
 
 
-def _unsent(error: Exception) -> NotSent:
+def _not_sent(error: Exception) -> NotSent:
     return NotSent(str(error) if isinstance(error, AddressNotAllowed) else f"not sent: {type(error).__name__}: {error}")

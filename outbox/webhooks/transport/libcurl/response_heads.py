@@ -1,4 +1,7 @@
-"""Read the heads of a response from the lines that libcurl hands over, each line once."""
+"""Parse the heads (status line and headers) of a response from the lines that libcurl passes on. Each is read once.
+
+Several heads may come for one request: that of the proxy, any number of interim responses (1xx), and the final one.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from typing import NamedTuple
 
 from outbox.webhooks.transport.response_limits import HEAD_BYTES, MOST_INTERIM, LimitExceeded, check_heads
 
-# As numbers, which are compared many times a second.
+# Plain numbers: comparing an HTTPStatus takes longer, and this is done for every event.
 _OK, _REDIRECTS = HTTPStatus.OK.value, HTTPStatus.MULTIPLE_CHOICES.value
 
 
@@ -18,13 +21,9 @@ class ResponseHead(NamedTuple):
     reason: bytes
     headers: list[tuple[bytes, bytes]]
 
-    @property
-    def is_good(self) -> bool:
-        return is_good(self.status)
-
 
 class ResponseHeads:
-    """The heads that have come so far. libcurl adds to `lines`."""
+    """The heads that have come so far for one request. libcurl appends to `lines`."""
 
     def __init__(self) -> None:
         self.lines: list[bytes] = []
@@ -33,36 +32,37 @@ class ResponseHeads:
         self.clear(through_tunnel=False)
 
     def clear(self, *, through_tunnel: bool) -> None:
-        """Start anew. Through a tunnel, the first response is the proxy's."""
+        """Start again for another request. Through a tunnel, the first response is the proxy's."""
         self.lines.clear()
         self._final.clear()
         self._current.clear()
         self._through_tunnel = through_tunnel
+        # Which limit was exceeded, as a text for the error.
         self.excess: str | None = None
         self._read = self._filled = self._size = self._interim = 0
 
     @property
     def are_short(self) -> bool:
-        """Return whether all limits are kept, without reading anything: the usual case."""
+        """Return whether all limits are kept, without parsing: this is the usual case, and fast."""
         return len(self.lines) <= MOST_INTERIM and sum(map(len, self.lines)) <= HEAD_BYTES
 
     @property
-    def of_tunnel(self) -> ResponseHead | None:
+    def of_proxy(self) -> ResponseHead | None:
         """Return the head of the proxy's response to CONNECT, or None if there is no tunnel."""
         return self._final[0] if self._through_tunnel and self._final else None
 
     @property
-    def answer(self) -> ResponseHead | None:
-        """Return the head of the receiver's response, or None if it is not complete."""
+    def of_receiver(self) -> ResponseHead | None:
+        """Return the head of the receiver's final response, or None if it is not complete yet."""
         index = int(self._through_tunnel)
         return self._final[index] if len(self._final) > index else None
 
-    def read(self) -> None:
-        """Read the new lines, up to the receiver's response; `excess` says if there are too many until then."""
+    def parse(self) -> None:
+        """Parse the new lines, up to the receiver's final response; set `excess` if there are too many until then."""
         try:
             for line in self.lines[self._read :]:
-                if self.answer is not None or self.excess is not None:
-                    return  # what follows an answer are trailers
+                if self.of_receiver is not None or self.excess is not None:
+                    return  # the lines after the final head are trailers
                 self._read += 1
                 self._add(line)
                 check_heads(interim=self._interim, lines=self._filled, size=self._size)
@@ -76,10 +76,10 @@ class ResponseHeads:
             self._filled += 1
             self._current.append(stripped)
         else:
-            self._end()
+            self._end_head()
 
-    def _end(self) -> None:
-        head = _parse(self._current)
+    def _end_head(self) -> None:
+        head = _parse_head(self._current)
         self._current.clear()
         if head is None:
             return
@@ -89,11 +89,12 @@ class ResponseHeads:
             self._interim += 1
 
 
-def is_good(status: int) -> bool:
+def is_success(status: int) -> bool:
+    """Return whether a status is 2xx."""
     return _OK <= status < _REDIRECTS
 
 
-def _parse(lines: list[bytes]) -> ResponseHead | None:
+def _parse_head(lines: list[bytes]) -> ResponseHead | None:
     _, _, rest = lines[0].partition(b" ") if lines else (b"", b"", b"")
     status, _, reason = rest.lstrip().partition(b" ")
     if not status.isdigit():

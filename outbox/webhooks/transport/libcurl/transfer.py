@@ -1,297 +1,219 @@
-"""One request after another on an easy handle of libcurl's.
+"""Send one request after another on one easy handle of libcurl, over a connection that libcurl keeps.
 
-libcurl is told little: to speak HTTP/1.1 with an address that was looked up and checked here. What it would do of its
-own accord - use the environment's proxy, follow, unpack, send again - it does not do.
+The multi loop uses a transfer in this order:
+
+1. `begin` sets the request. If `may_reuse_connection`, the loop gives the handle to libcurl.
+2. Otherwise the loop resolves the name and calls `connect`, then gives the handle to libcurl.
+3. When libcurl has ended the transfer, `result` or `result_of_failure` returns the request's result. The latter may
+   return None: then the request has to be sent again, from step 1 or 2.
 """
 
 from __future__ import annotations
 
 import io
-import os
-import re
 import socket
 import time
-from typing import NamedTuple
 
 import pycurl
 
-from outbox.webhooks.transport import response_summary as response
-from outbox.webhooks.transport.libcurl.ca_certificates import CaCertificates
-from outbox.webhooks.transport.libcurl.response_heads import ResponseHeads, is_good
+from outbox.webhooks.transport.libcurl.easy_handle import Route, make_easy_handle, set_url
+from outbox.webhooks.transport.libcurl.received_response import ReceivedResponse
+from outbox.webhooks.transport.libcurl.transfer_errors import KEPT_CONNECTION_WAS_DEAD, OUR_ERRORS, explain
 from outbox.webhooks.transport.protocol import NoResponse, NotSent, Response, WebhookRequest
 from outbox.webhooks.transport.public_address import check_public, is_public
 from outbox.webhooks.transport.resolver import SocketAddress
-from outbox.webhooks.transport.response_limits import BODY_PIECES, MOST_LINES
 from outbox.webhooks.transport.url import Url
 
-# Below what servers and what stands in front of them usually keep.
-KEEP_ALIVE_SECONDS = 4
-# What select() can wait for ends here; libcurl has a descriptor of its own beside the one that it was given.
-LAST_IN_SIGHT = 1024 - 64
-
-# On a kept connection that turned out to be dead, libcurl would send once more, on whichever it finds. It can't: it has
-# no way to read the body again, and says so.
-_DIED = pycurl.E_SEND_FAIL_REWIND
-_OURS = frozenset((pycurl.E_URL_MALFORMAT, pycurl.E_FAILED_INIT, pycurl.E_OUT_OF_MEMORY, 43, 48))
-_VERIFIED = re.compile(r"^SSL certificate (problem|OpenSSL verify result): ")
-_BROKEN = frozenset((pycurl.E_SEND_ERROR, pycurl.E_RECV_ERROR))
-
-
-class Route(NamedTuple):
-    """How receivers are reached."""
-
-    public_only: bool
-    proxy: Url | None
-    authorities: CaCertificates
+# select() can't wait for descriptors from 1024 on. For each one that we open, libcurl makes a duplicate, which may have
+# a somewhat higher number.
+HIGHEST_SELECTABLE = 1024 - 64
 
 
 class Transfer:
-    """`begin`, then hand it to libcurl; when that is over, `answered` or `failed` says what it comes to."""
+    """One request at a time on an easy handle."""
 
     def __init__(self, route: Route) -> None:
         self._route = route
         self._url: Url | None = None
         self._sockets: list[socket.socket] = []
-        self._refusal: str | None = None
-        self._opens = False
-        # What it was last connected to; the addresses that are still to be tried, if it has to be connected anew.
+        self._not_allowed: str | None = None
+        # Whether this try uses a new connection; otherwise it may use only a kept one.
+        self._is_new_connection = False
+        self._needs_new_connection = False
+        # The address of the last connection, and those still to be tried if it fails.
         self._address: SocketAddress | None = None
-        self._left: list[SocketAddress] = []
-        self.is_out_of_sight = False
-        self._heads = ResponseHeads()
-        self.head = self._heads.lines
-        self._body: list[bytes] = []
-        self._counted = self._size = 0  # the pieces of the body that have been measured, and their bytes
-        self._cut_at: float | None = None
-        self.handle = self._made()
-
-    def _made(self) -> pycurl.Curl:
-        handle = pycurl.Curl()
-        options = {
-            pycurl.POST: 1,
-            pycurl.HTTP_VERSION: pycurl.CURL_HTTP_VERSION_1_1,
-            pycurl.PROTOCOLS: pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS,
-            pycurl.FOLLOWLOCATION: 0,
-            pycurl.HTTP_CONTENT_DECODING: 0,
-            pycurl.NETRC: pycurl.NETRC_IGNORED,
-            pycurl.NOSIGNAL: 1,
-            pycurl.MAXAGE_CONN: KEEP_ALIVE_SECONDS,
-            pycurl.SSL_VERIFYPEER: 1,
-            pycurl.SSL_VERIFYHOST: 2,
-            # An empty one is none, whatever the environment says; the same goes for exceptions from it.
-            pycurl.PROXY: "",
-            pycurl.NOPROXY: "",
-            # Nothing of Python runs while libcurl does, but for a new connection: an interrupt would be lost in it.
-            pycurl.HEADERFUNCTION: self.head.append,
-            pycurl.WRITEFUNCTION: self._body.append,
-            pycurl.OPENSOCKETFUNCTION: self._open,
-        }
-        for option, value in options.items():
-            handle.setopt(option, value)
-        file, folder = self._route.authorities
-        for option, path in ((pycurl.CAINFO, file), (pycurl.CAPATH, folder)):
-            if path is None:
-                handle.unsetopt(option)
-            else:
-                handle.setopt(option, os.fsencode(path))
-        return handle
+        self._untried: list[SocketAddress] = []
+        # Whether its socket's descriptor is too high for select().
+        self.is_beyond_select = False
+        self._received = ReceivedResponse()
+        self.header_lines = self._received.heads.lines
+        self.handle = make_easy_handle(
+            route,
+            on_header_line=self.header_lines.append,
+            on_body=self._received.body.append,
+            open_socket=self._open_socket,
+        )
 
     def close(self) -> None:
         self.handle.close()
 
     def begin(self, request: WebhookRequest) -> None:
-        """On a connection that is kept, if this has had one."""
+        """Set the next request, to be sent over a kept connection."""
         self._request = request
-        if request.url is not self._url:
-            self._aim(request.url)
+        url = request.url
+        if url is not self._url:
+            self._url = url
+            self._host_header = f"host: {url.authority}"
+            self._address = None
+            self._is_tunnel = set_url(self.handle, url, self._route.proxy)
         lines = [f"{name}: {value}" for name, value in request.headers]
-        # libcurl sends what it is given: a line must not be two.
+        # libcurl sends these lines as they are: a line break in one of them would begin another header.
         text = "".join(lines)
         if "\n" in text or "\r" in text or "\0" in text:
             raise ValueError("a header has a line break")
-        self.handle.setopt(pycurl.HTTPHEADER, [self._host, "expect:", *lines])
+        self.handle.setopt(pycurl.HTTPHEADER, [self._host_header, "expect:", *lines])
         self.handle.setopt(pycurl.POSTFIELDSIZE_LARGE, len(request.body))
-        self._rewind(opens=False)
-
-    def _aim(self, url: Url) -> None:
-        """The URL that libcurl gets has no path: whatever it says about it gives none away."""
-        self._url = url
-        self._host = f"host: {url.authority}"
-        self._address = None
-        proxy = self._route.proxy
-        self._tunnels = proxy is not None and url.scheme == "https"
-        self.handle.setopt(pycurl.URL, f"{url}/")
-        is_absolute = proxy is not None and not self._tunnels
-        target = f"{url.scheme}://{url.host}:{url.port}{url.target}" if is_absolute else url.target
-        self.handle.setopt(pycurl.REQUEST_TARGET, target)
-        if proxy is not None:
-            self.handle.setopt(pycurl.HTTPPROXYTUNNEL, int(self._tunnels))
-            if proxy.credentials is not None:
-                user, password = proxy.credentials
-                self.handle.setopt(pycurl.PROXYAUTH, pycurl.HTTPAUTH_BASIC)
-                self.handle.setopt(pycurl.PROXYUSERNAME, user.encode())
-                self.handle.setopt(pycurl.PROXYPASSWORD, password.encode())
+        self._rewind(new_connection=False)
 
     @property
-    def may_be_kept(self) -> bool:
-        """Whether it can be handed to libcurl as it is."""
+    def may_reuse_connection(self) -> bool:
+        """Return whether libcurl may have a kept connection for it. Otherwise its name has to be resolved first."""
         return self._address is not None
 
     @property
     def is_late(self) -> bool:
+        """Return whether the request's deadline has passed."""
         return time.monotonic() >= self._request.ends_at
 
     @property
     def peer(self) -> tuple[str, int]:
-        """Host and port that a connection is made to."""
+        """Return host and port to connect to: those of the proxy, or of the receiver."""
         peer = self._request.url if self._route.proxy is None else self._route.proxy
         return peer.host, peer.port
 
     @property
     def resolving(self) -> str:
+        """Return the words for an error that occurs while its name is resolved."""
         return f"resolving {self.peer[0]}"
 
     def connect(self, addresses: list[SocketAddress]) -> None:
-        """To the first of these that answers, on a new connection."""
+        """Prepare a new connection to the first of these addresses that accepts one."""
         if self._route.public_only:
             check_public(self.peer[0], addresses)
-        self._left = list(addresses)
+        self._untried = list(addresses)
         self._connect_to_next()
 
     def _connect_to_next(self) -> None:
-        """Each gets its share of the time: one that swallows packets is not the end."""
-        self._address = self._left.pop(0)
-        place = written(self._address)
+        self._address = self._untried.pop(0)
+        place = host_and_port(self._address)
         if self._route.proxy is None:
             self.handle.setopt(pycurl.CONNECT_TO, [f"::{place}"])
         else:
             self.handle.setopt(pycurl.PROXY, f"http://{place}")
-        self._rewind(opens=True)
+        self._rewind(new_connection=True)
 
-    def _rewind(self, *, opens: bool) -> None:
-        """From the start, on a new connection or on a kept one."""
-        if opens != self._opens:
-            self._opens = opens
-            self.handle.setopt(pycurl.FRESH_CONNECT, int(opens))
-        self._heads.clear(through_tunnel=self._tunnels and opens)
-        self._body.clear()
-        self._counted = self._size = 0
-        self._cut_at = None
-        self._refusal = None
-        self._wants_to_open = False
+    def _rewind(self, *, new_connection: bool) -> None:
+        """Prepare to send the request from its beginning, over a new connection or over a kept one.
+
+        Each address gets its share of the time left, so that one that drops packets does not use up all of it.
+        """
+        if new_connection != self._is_new_connection:
+            self._is_new_connection = new_connection
+            self.handle.setopt(pycurl.FRESH_CONNECT, int(new_connection))
+        self._received.clear(through_tunnel=self._is_tunnel and new_connection)
+        self._not_allowed = None
+        self._needs_new_connection = False
         left = max(1, int((self._request.ends_at - time.monotonic()) * 1000))
         self.handle.setopt(pycurl.TIMEOUT_MS, left)
-        if opens:
-            self.handle.setopt(pycurl.CONNECTTIMEOUT_MS, max(1, left // (len(self._left) + 1)))
+        if new_connection:
+            self.handle.setopt(pycurl.CONNECTTIMEOUT_MS, max(1, left // (len(self._untried) + 1)))
         self.handle.setopt(pycurl.READFUNCTION, io.BytesIO(self._request.body).read)
 
-    def _open(self, purpose: int, place: tuple[int, int, int, tuple[str, int]]) -> socket.socket | int:
-        """What is connected to is what is seen here, whatever was looked up and checked before."""
+    def _open_socket(self, purpose: int, place: tuple[int, int, int, tuple[str, int]]) -> socket.socket | int:
+        """Return a socket for libcurl to connect, or SOCKET_BAD. libcurl calls this for every new connection.
+
+        The address is checked once more: this is the one that libcurl connects to.
+        """
         family, kind, protocol, (text, *_) = place
-        if not self._opens:
-            self._wants_to_open = True
+        if not self._is_new_connection:
+            self._needs_new_connection = True
             return pycurl.SOCKET_BAD
         if self._route.public_only and not is_public(text):
-            self._refusal = f"not sent: {self.peer[0]} leads to {text}, which is no public address"
+            self._not_allowed = f"not sent: {self.peer[0]} resolves to {text}, which is not a public address"
             return pycurl.SOCKET_BAD
         opened = socket.socket(family, kind, protocol)
         self._sockets.append(opened)
-        self.is_out_of_sight = opened.fileno() > LAST_IN_SIGHT
+        self.is_beyond_select = opened.fileno() > HIGHEST_SELECTABLE
         return opened
 
-    def let_go(self) -> None:
-        """libcurl has a descriptor of its own for it."""
+    def close_sockets(self) -> None:
+        """Close the sockets that were opened for libcurl, which uses duplicates of their descriptors."""
         while self._sockets:
             self._sockets.pop().close()
 
-    def answered(self) -> Response | NoResponse:
-        """Of one that took the event, nothing more is needed."""
-        status: int = self.handle.getinfo(pycurl.RESPONSE_CODE)
-        if is_good(status) and self._heads.are_short:
-            return Response(status)
-        self._heads.read()
-        if self._heads.excess is not None:
-            return NoResponse(f"no HTTP answer: {self._heads.excess}")
-        answer = self._heads.answer
-        if answer is None:  # libcurl takes 101 for an answer
-            return NoResponse(f"no HTTP answer: nothing follows {status}")
-        return response.read(answer.status, answer.reason, answer.headers, b"".join(self._body))
-
     @property
-    def has_sent_enough(self) -> bool:
-        """The receiver goes on for too long: before its answer, or after it, in bytes, in pieces or in time."""
-        self._heads.read()
-        if self._heads.answer is None:
-            return self._heads.excess is not None
-        if self._cut_at is None:
-            self._cut_at = time.monotonic() + response.BODY_SECONDS
-        pieces = len(self._body)
-        self._size += sum(map(len, self._body[self._counted :]))
-        self._counted = pieces
-        return (
-            self._size >= response.BODY_BYTES
-            or pieces >= BODY_PIECES
-            or len(self.head) > 2 * MOST_LINES  # trailers
-            or time.monotonic() >= self._cut_at
-        )
+    def exceeds_limits(self) -> bool:
+        """Return whether the transfer should be ended now, because the receiver has sent too much or is too slow."""
+        return self._received.exceeds_limits
 
-    def failed(self, code: int, message: str) -> Response | NoResponse | NotSent | None:
-        """None: to be sent again, after a lookup or as it is now.
+    def result(self) -> Response | NoResponse:
+        """Return the result of a request that libcurl has ended without an error, or that exceeds a limit."""
+        status: int = self.handle.getinfo(pycurl.RESPONSE_CODE)
+        return self._received.result(status)
 
-        That is so if nothing was sent; or if it was, once, on a kept connection, and not a line came back. Then the
-        receiver may have closed that connection at the very moment when we wrote, which is nobody's failure. It may
-        also have read the request and died: then it gets the event twice, as after any lost answer, and knows it by
-        its id.
+    def result_of_failure(self, code: int, message: str) -> Response | NoResponse | NotSent | None:
+        """Return the result of a request that libcurl has ended with an error; None if it has to be sent again.
+
+        It is sent again if nothing was sent. It is also sent again, once, if it was sent over a kept connection and not
+        a line came back: the receiver may have closed that connection just when the request was sent, which is not an
+        error. It may also have read the request and crashed. Then it gets the event twice, with the same id, as after
+        any response that was lost.
         """
-        if self._refusal is not None:
-            return NotSent(self._refusal)
-        if self._wants_to_open or (code == _DIED and not self._opens):
+        if self._not_allowed is not None:
+            return NotSent(self._not_allowed)
+        if self._needs_new_connection or (code == KEPT_CONNECTION_WAS_DEAD and not self._is_new_connection):
             self._address = None
             return None
-        self._heads.read()
-        if self._heads.answer is not None or self._heads.excess is not None:
-            return self.answered()
-        if self._opens and not self._is_connected:
-            if self._left and not self.is_late:
+        heads = self._received.heads
+        heads.parse()
+        if heads.of_receiver is not None or heads.excess is not None:
+            return self.result()
+        if self._is_new_connection and not self._is_connected:
+            if self._untried and not self.is_late:
                 self._connect_to_next()
                 return None
             self._address = None
-        if code in _OURS:
+        if code in OUR_ERRORS:
             return NotSent(f"not sent: {message}")
-        return NoResponse(self._explain(code, message))
+        error = explain(
+            code,
+            message,
+            operation=self._operation(),
+            is_connected=self._is_connected,
+            system_error=self.handle.getinfo(pycurl.OS_ERRNO),
+            proxy_response=heads.of_proxy,
+        )
+        return NoResponse(error)
 
     @property
     def _is_connected(self) -> bool:
-        """With the receiver itself, and TLS agreed on."""
+        """Return whether there is a connection to the receiver itself, with TLS if the URL is https."""
         measured = pycurl.CONNECT_TIME_T if self._request.url.scheme == "http" else pycurl.APPCONNECT_TIME_T
-        return not self._opens or self.handle.getinfo(measured) > 0
+        return not self._is_new_connection or self.handle.getinfo(measured) > 0
 
-    def _explain(self, code: int, message: str) -> str:
-        if code == pycurl.E_OPERATION_TIMEDOUT:
-            return f"timed out while {self._doing()}"
-        if code == pycurl.E_PEER_FAILED_VERIFICATION:
-            return f"the receiver's certificate was not accepted: {_VERIFIED.sub('', message)}"
-        if (said := self._heads.of_tunnel) is not None and not said.is_good:
-            return f"the proxy answered {said.status} {said.reason.decode('latin-1')}".rstrip()
-        if code in _BROKEN or not self._is_connected:
-            number: int = self.handle.getinfo(pycurl.OS_ERRNO)
-            return f"{os.strerror(number) if number else message} while {self._doing()}"
-        if code == pycurl.E_GOT_NOTHING:
-            return "no HTTP answer: Server disconnected without sending a response."
-        return f"no HTTP answer: {message or f'error {code} of libcurl'}"
-
-    def _doing(self) -> str:
+    def _operation(self) -> str:
+        """Return the words for what the request was doing when it failed."""
         getinfo = self.handle.getinfo
-        if self._opens:
+        if self._is_new_connection:
             if not getinfo(pycurl.CONNECT_TIME_T):
                 host, port = self.peer
                 return f"connecting to {host}, port {port}"
             if not self._is_connected:
-                return "agreeing on TLS"
-        return "sending" if getinfo(pycurl.SIZE_UPLOAD_T) < len(self._request.body) else "waiting for the answer"
+                return "negotiating TLS"
+        return "sending" if getinfo(pycurl.SIZE_UPLOAD_T) < len(self._request.body) else "waiting for the response"
 
 
-def written(address: SocketAddress) -> str:
-    """As libcurl reads it."""
+def host_and_port(address: SocketAddress) -> str:
+    """Return an address in the form that libcurl reads."""
     host, port = address.text, address.sockaddr[1]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,4 +1,4 @@
-"""HTTP/1.1 over libcurl: all requests are under way in one thread, the caller's."""
+"""The transport over libcurl: multi loops with open connections, kept between exchanges."""
 
 from __future__ import annotations
 
@@ -9,31 +9,33 @@ from contextlib import suppress
 from typing import TypeVar
 
 from outbox.webhooks.transport.libcurl.ca_certificates import CaCertificates
+from outbox.webhooks.transport.libcurl.easy_handle import Route
 from outbox.webhooks.transport.libcurl.multi_loop import MultiLoop
-from outbox.webhooks.transport.libcurl.transfer import Route
 from outbox.webhooks.transport.protocol import SendResult, WebhookRequest
 from outbox.webhooks.transport.resolver import Resolver
 from outbox.webhooks.transport.url import Url
 
 K = TypeVar("K")
 
-# What a process has from the one that it was forked from. To end it properly would be to say goodbye on connections
-# that the other goes on using.
+# Loops that a process has got from its parent by a fork. They are kept so that they are never freed: libcurl would then
+# close their TLS connections properly, over sockets that the parent still uses.
 _inherited: list[deque[MultiLoop]] = []
 
 
 class CurlTransport:
-    """A stack of loops, with their connections: one for each exchange that is under way at the same time."""
+    """A stack of idle loops. Each exchange that runs at the same time as others takes one of its own."""
 
     def __init__(
-        self, *, public_only: bool = False, proxy: Url | None = None, authorities: CaCertificates | None = None
+        self, *, public_only: bool = False, proxy: Url | None = None, ca_certificates: CaCertificates | None = None
     ) -> None:
-        self._route = Route(public_only, proxy, CaCertificates.default() if authorities is None else authorities)
+        trusted = CaCertificates.default() if ca_certificates is None else ca_certificates
+        self._route = Route(public_only, proxy, trusted)
         self._start()
 
     def exchange(
         self, requests: Iterator[tuple[K, WebhookRequest]], at_once: int
     ) -> Generator[tuple[K, SendResult], None, None]:
+        """Send all requests and yield their results. See `Transport.exchange`."""
         if self._process != os.getpid():
             _inherited.append(self._idle)
             self._start()
@@ -45,12 +47,13 @@ class CurlTransport:
         try:
             yield from loop.exchange(requests, at_once)
         finally:
-            if loop.is_at_rest:
+            if loop.is_idle:
                 idle.append(loop)
-            else:  # interrupted once more while it was being put in order
+            else:  # an exception interrupted its cleaning up
                 loop.close()
 
     def close(self) -> None:
+        """Close the idle loops and their connections."""
         with suppress(IndexError):
             while True:
                 self._idle.pop().close()
