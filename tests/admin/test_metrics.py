@@ -32,7 +32,7 @@ __all__ = ["make_stage"]
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
-DOCS = ROOT / "docs"
+DOCS = ROOT / "docs" / "reference"
 
 
 def families(box: Outbox) -> dict[str, Metric]:

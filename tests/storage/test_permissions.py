@@ -1,4 +1,4 @@
-"""What docs/permissions.md grants is enough for each role, and each is refused what it was not granted."""
+"""What docs/how-to/permissions.md grants is enough for each role, and each is refused what it was not granted."""
 
 import os
 import re
@@ -28,7 +28,7 @@ from outbox.storage.connect import open_database
 from tests.operations.changing import change_all
 from tests.program import BIN, ROOT, run
 
-PAGE = (ROOT / "docs" / "permissions.md").read_text()
+PAGE = (ROOT / "docs" / "how-to" / "permissions.md").read_text()
 GRANTS = "\n".join(re.findall(r"^```sql\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL))
 FOR_EMITTING = re.findall(r"^```sql\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)[0]
 ROLES = ("app", "worker", "viewer")

@@ -430,7 +430,7 @@ def test_the_printed_statements_can_be_split_at_the_ends_of_lines(opened: Any, u
 
 
 def test_the_page_about_migrations_drops_every_table() -> None:
-    page = (ROOT / "docs" / "migrations.md").read_text()
+    page = (ROOT / "docs" / "how-to" / "migrations.md").read_text()
     made = set(re.findall(r"CREATE TABLE (?:IF NOT EXISTS )?(\w+)", " ".join(schema.definition("postgres", Tables()))))
     lists = re.findall(r"for table in (\(.*?\)):", page)
     assert len(lists) == 2

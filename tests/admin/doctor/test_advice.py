@@ -20,7 +20,7 @@ from outbox.settings import PREFIX, Settings
 from tests.program import ROOT
 
 SOURCES = sorted(Path(doctor.__file__).parent.glob("*.py"))
-PAGE = ROOT / "docs" / "doctor.md"
+PAGE = ROOT / "docs" / "reference" / "doctor.md"
 
 
 def texts(source: Path) -> Iterator[str]:
