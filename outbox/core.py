@@ -18,9 +18,10 @@ import peewee
 from playhouse.pool import PooledDatabase
 
 from outbox.configured_destinations import register_configured_destinations
-from outbox.delivery import deliver as delivery
+from outbox.delivery import deliver
 from outbox.delivery.audience import Audiences
 from outbox.delivery.batch_size import AdaptiveBatchSize
+from outbox.delivery.context import DeliveryContext
 from outbox.delivery.drain_failures import DrainFailures
 from outbox.delivery.drain_limit import DrainLimit
 from outbox.delivery.lease import LeaseKeeper
@@ -37,21 +38,19 @@ from outbox.inbox.inbox import Inbox
 from outbox.notify.after_commit import AfterCommit
 from outbox.notify.notifier import Notifier
 from outbox.operations import apply_action
-from outbox.settings import Settings
+from outbox.settings import INLINE, OFF, Settings
 from outbox.storage import retention, schema
 from outbox.storage.connect import open_database
 from outbox.storage.connection_errors import CONNECTION_ERRORS
 from outbox.storage.dialect import Dialect
 from outbox.storage.dialects import dialect_of
 from outbox.storage.models import OutboxEvent
-from outbox.storage.peewee_database import behind_proxy, is_private_to_a_thread
+from outbox.storage.peewee_database import behind_proxy
 from outbox.telemetry.counters import Counters
 from outbox.telemetry.process_reports import ProcessReporter
 from outbox.throttle.throttles import Throttles
 
 logger = logging.getLogger("outbox")
-
-INLINE, OFF = "inline", "off"
 
 _delivering_inline: ContextVar[bool] = ContextVar("outbox_delivering_inline", default=False)
 
@@ -79,13 +78,7 @@ class Outbox:
         self.inbox = Inbox(inbox_dialect, self.counters, self.settings.inbox_hours)
         # The destinations that the workers of the deployment have recorded, and what records those of this process.
         self.recorded = RecordedDestinations(self.dialect)
-        self.audiences = Audiences(self.dialect, self.registry, self.recorded)
         self.recorder = Recorder(self.dialect, self.registry, self.recorded, self.warn_once)
-        self.batch_size = AdaptiveBatchSize(self.settings.batch_size)
-        self.scan_position = ScanPosition()
-        self.drain_limit = DrainLimit(self.settings.drains)
-        self.leases = LeaseKeeper(self)
-        self.quarantine = Quarantine(search_every=self.settings.lease_seconds)
         self.throttles = Throttles(self.settings)
         self.drain_failures = DrainFailures(self.counters)
         self.notifier = self._make_notifier()
@@ -97,6 +90,7 @@ class Outbox:
         # Set when this process is about to end: what has not begun is given back.
         self.stopping = threading.Event()
         self._warned: set[str] = set()
+        self.delivery = self._make_delivery_context()
         self.warned_of_no_transaction = False
         # Last: if anything above fails, nothing is registered.
         register_configured_destinations(self.settings, self.registry)
@@ -155,11 +149,11 @@ class Outbox:
         size = self.settings.batch_size if batch_size is None else batch_size
         if size < 1:
             raise SettingsError(f"batch_size must be at least 1, not {size}.")
-        return delivery.process_pending_events(self, size)
+        return deliver.process_pending_events(self.delivery, size)
 
     def drain(self) -> int:
         """Deliver what is due until a claim comes back short; answers how many events were claimed."""
-        return delivery.drain(self)
+        return deliver.drain(self.delivery)
 
     def become_worker(self, modules: Sequence[str] = ()) -> None:
         """Declare that this process was started to deliver events.
@@ -179,10 +173,28 @@ class Outbox:
         if self.registry.is_empty:
             raise NothingRegistered(modules)
 
-    @property
-    def side_by_side(self) -> bool:
-        """Whether destinations get a thread each. Inline everything stays in the emitter's, as a debugger likes it."""
-        return self.settings.dispatch != INLINE and not is_private_to_a_thread(self.database)
+    def _make_delivery_context(self) -> DeliveryContext:
+        settings = self.settings
+        return DeliveryContext(
+            dialect=self.dialect,
+            settings=settings,
+            counters=self.counters,
+            notifier=self.notifier,
+            registry=self.registry,
+            recorder=self.recorder,
+            audiences=Audiences(self.dialect, self.registry, self.recorded),
+            throttles=self.throttles,
+            batch_size=AdaptiveBatchSize(settings.batch_size),
+            scan_position=ScanPosition(),
+            quarantine=Quarantine(search_every=settings.lease_seconds),
+            drain_limit=DrainLimit(settings.drains),
+            drain_failures=self.drain_failures,
+            leases=LeaseKeeper(self.dialect, settings),
+            stopping=self.stopping,
+            is_worker=lambda: self.is_worker,
+            warn_once=self.warn_once,
+            start_reporting=self.reporter.start,
+        )
 
     # What looks after the table
 
@@ -274,7 +286,7 @@ class Outbox:
         token = _delivering_inline.set(True)
         seen: set[UUID] = set()
         try:
-            while (batch := delivery.deliver_batch(self, self.settings.batch_size)) is not None:
+            while (batch := deliver.deliver_batch(self.delivery, self.settings.batch_size)) is not None:
                 ids = {event.id for event in batch.events}
                 if ids <= seen:
                     break  # due again at once: the emitter must not wait for what can't be done now

@@ -20,6 +20,8 @@ PREFIX = "OUTBOX_"
 # For the project's own tests: no settings.
 TEST_PREFIX = "OUTBOX_TEST_"
 DEFAULT_DATABASE_URL = "sqlite:///outbox.db"
+# The two values of OUTBOX_DISPATCH that need no plug-in: the emitter delivers itself, or no worker is notified.
+INLINE, OFF = "inline", "off"
 DEFAULT_MASKED_KEYS = "password,passwd,secret,token,authorization,api_key,private_key,cookie,credential"
 
 # Beyond these, sums of times overflow: in Python, or in a database.

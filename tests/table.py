@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from threading import Event as Gate
 from typing import Any
@@ -17,6 +18,7 @@ import outbox
 from outbox.core import Outbox
 from outbox.delivery.batch import Batch
 from outbox.delivery.claim import claim
+from outbox.notify.notifier import Notifier
 from outbox.storage import timestamp
 from outbox.storage.models import OutboxEvent
 from tests.servers import wait_until
@@ -90,9 +92,15 @@ def _moments(entry: dict[str, Any], back: timedelta) -> dict[str, str]:
 
 def claimed(box: Outbox, size: int = 100) -> Batch:
     """A claim that finds something."""
-    batch = claim(box, size)
+    batch = claim(box.delivery, size)
     assert batch is not None
     return batch
+
+
+def set_notifier(box: Outbox, notifier: Notifier) -> None:
+    """Let this notifier hear of commits, and of what deliveries leave to do."""
+    box.notifier = notifier
+    box.delivery = replace(box.delivery, notifier=notifier)
 
 
 def another(box: Outbox) -> Outbox:

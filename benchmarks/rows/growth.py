@@ -72,7 +72,7 @@ def block(site: Site) -> dict[str, float]:
         emitted = timed(lambda: [box.emit("Bench", 0, EVENT_TYPE, PAYLOAD, idempotency_key=outbox.UNIQUE)
                                  for _ in range(BATCH)])  # fmt: skip
     batches: list[Batch | None] = []
-    claimed = timed(lambda: batches.append(claim(box, BATCH)))
+    claimed = timed(lambda: batches.append(claim(box.delivery, BATCH)))
     batch = batches[0]
     if batch is None or len(batch.events) != BATCH:
         raise RuntimeError("not as many were claimed as were emitted")

@@ -33,10 +33,10 @@ def measure(ground: Ground) -> Iterator[Sample]:
 def claims(site: Site) -> Iterator[float]:
     """Each batch is settled before the next: at most one of our own is in flight."""
     box = site.box
-    claim(box, BATCH)
+    claim(box.delivery, BATCH)
     for _ in range(CLAIMS):
         began_at = time.perf_counter()
-        batch = claim(box, BATCH)
+        batch = claim(box.delivery, BATCH)
         yield time.perf_counter() - began_at
         if batch is None:
             return

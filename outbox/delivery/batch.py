@@ -1,13 +1,13 @@
 """A claimed batch: one lease, its events, and how far each of them is.
 
-Several threads look at it - one per destination, and the lease keeper - so everything that changes is under a lock.
-An event is in one of four places, and only ever moves on:
+Several threads use a batch - one per destination, the worker's own and the lease keeper's - so a lock protects all that
+changes. An event is in one of three places, and moves only in this direction:
 
     unbegun ──▶ begun ──▶ finished ──▶ (settled, gone)
        └──▶ (given back or lost, gone)
 
-An event of several destinations is begun by the first that takes it, and finished when each has answered or, having
-not begun when the batch's time was up, was put off.
+An event begins when the first of its destinations takes it. It is finished when each destination has returned an
+outcome or was put off: destinations that have not begun when the batch is closed are put off.
 """
 
 from __future__ import annotations
@@ -26,22 +26,25 @@ from outbox.storage.timestamp import DatabaseClock
 
 @dataclass(slots=True)
 class Delivery:
-    """One event on its way: where its destinations stand, which have yet to answer, and which were handed it.
+    """One event on its way to its destinations.
 
-    `deferred`: it was put off untried, at one destination at least. `audience` is the number of the names that have it
-    when all that are awaited have taken it, if that is known from the start. Names are few, and tuples of them are
-    shared by many events: sets of their own would keep Python's garbage collector busy.
+    Names are few, and many events share the same tuple of them: a set for each event would keep Python's garbage
+    collector busy.
     """
 
     event: Event
+    # How far each destination is.
     progress: dict[str, ProgressEntry]
+    # The destinations without an outcome, and those that have taken the event.
     awaited: tuple[str, ...] = ()
     begun: tuple[str, ...] = ()
+    # Whether a destination was put off without being called.
     deferred: bool = False
+    # The id of the audience that has the event once all awaited destinations have it, if that is known from the start.
     audience: int | None = None
 
-    def heard(self, name: str, entry: ProgressEntry) -> bool:
-        """One destination is done with it, or won't begin; whether that was the last."""
+    def record(self, name: str, entry: ProgressEntry) -> bool:
+        """Store a destination's new entry; return whether no destination is awaited any more."""
         self.progress[name] = entry
         if len(self.awaited) == 1 and name in self.awaited:
             self.awaited = ()
@@ -65,24 +68,25 @@ class Batch:
     ) -> None:
         self.lease_id = lease_id
         self.events = events
-        # One event, taken over from a lease that ran out: it may be what killed its worker.
+        # It is a single event, taken over from an expired lease: that event may be what killed its worker.
         self.from_expired_lease = from_expired_lease
-        # As many as were asked for: there may be more where they came from.
+        # The claim returned as many events as it asked for: more may be due.
         self.full = full
         self.clock = DatabaseClock(events[0].claimed_at)
         self.started_at = time.monotonic()
-        # By this host's monotonic clock, from before the claim was sent: never later than the database's own.
+        # When the lease ends, by this host's monotonic clock. It is counted from before the claim was sent, so it is
+        # never later than the end that the database has.
         self.valid_until = claimed_from + lease_seconds
-        # How many were not delivered after all.
-        self.given_back = 0
-        # What to do when it goes on for too long.
-        self.overdue: Callable[[], None] | None = None
-        # Held while outcomes are written: a batch has not ended before they are, whoever writes them.
+        # Called by threads of the lease keeper: when the batch has taken its time slice, and when it has taken longer
+        # than OUTBOX_MAX_RUN_SECONDS.
+        self.on_slice_end: Callable[[], None] = _do_nothing
+        self.on_overdue: Callable[[], None] = _do_nothing
+        # Held while outcomes are written: the batch has not ended before all threads have written theirs.
         self.writing = threading.Lock()
         self._lock = threading.Lock()
         self._closed = False
-        # By their positions: an id takes ten times as long to look up, and after a reset of its sequence, or with two
-        # primaries, `seq` is not unique.
+        # Events are looked up by position: an id takes ten times as long, and `seq` is not unique after its sequence
+        # was reset, or with two primaries.
         self._unbegun: dict[int, Event] = dict(enumerate(events))
         for position, event in self._unbegun.items():
             event.position = position
@@ -90,12 +94,12 @@ class Batch:
         self._lost: set[int] = set()
         self._finished: list[Delivery] = []
         self._in_writing: list[Delivery] = []
-        self._tally: Counter[str] = Counter()
+        self._counts: Counter[str] = Counter()
         self._done = 0
         self._done_at = self.started_at
 
     def begin(self, delivery: Delivery, name: str) -> bool:
-        """Whether this destination may have the event now: the lease is ours, and there is time."""
+        """Return whether this destination may take the event now: the lease is valid, and the batch not closed."""
         position = delivery.event.position
         with self._lock:
             if self._closed or position in self._lost or time.monotonic() >= self.valid_until:
@@ -108,69 +112,68 @@ class Batch:
                 delivery.begun += (name,)
             return True
 
-    def answer(self, delivery: Delivery, name: str, entry: ProgressEntry) -> None:
-        """A destination that had begun is done with the event."""
+    def record(self, delivery: Delivery, name: str, entry: ProgressEntry) -> None:
+        """Store the new entry of a destination that has taken the event and returned an outcome."""
         with self._lock:
-            if delivery.heard(name, entry):
+            if delivery.record(name, entry):
                 self._finish(delivery)
 
     def put_off(self, delivery: Delivery, name: str, entry: ProgressEntry) -> None:
-        """A destination is not given the event now; unless it went back already."""
+        """Store the new entry of a destination that is not called now, unless the event was given back or lost."""
         with self._lock:
             position = delivery.event.position
             if position in self._unbegun or position in self._begun:
                 delivery.deferred = True
-                if delivery.heard(name, entry):
+                if delivery.record(name, entry):
                     self._finish(delivery)
 
     def finish(self, delivery: Delivery) -> None:
-        """Nobody has to be asked: it can be settled."""
+        """Mark an event that goes to no destination now as ready to be settled."""
         with self._lock:
             self._finish(delivery)
 
     def take_finished(self) -> list[Delivery]:
-        """What can be settled now; each is handed out once."""
+        """Return the deliveries that can be settled now, each of them once."""
         with self._lock:
             self._in_writing, self._finished = self._finished, []
             return self._in_writing
 
     def written(self) -> None:
-        """What was taken last is settled. Until then it needs the lease: writing may have to wait for a locked row."""
+        """Note that what was taken last is settled: until then it needs the lease, since writing may have to wait."""
         with self._lock:
             self._in_writing = []
 
     def take_unbegun(self) -> list[Event]:
-        """What has not begun: it won't, and goes back. No other begins, at any destination."""
+        """Close the batch and return the events that have not begun; no event begins any more, at any destination."""
         with self._lock:
             self._closed = True
             unbegun, self._unbegun = list(self._unbegun.values()), {}
-            self.given_back += len(unbegun)
             for delivery in list(self._begun.values()):
-                self._put_off(delivery)
+                self._put_off_unbegun_destinations(delivery)
             return unbegun
 
-    def progress(self) -> tuple[int, float]:
-        """How many were worked on to the end, and how long that took."""
+    def speed(self) -> tuple[int, float]:
+        """Return how many events were delivered to their last destination, and how many seconds that took."""
         with self._lock:
             return self._done, self._done_at - self.started_at
 
     def count(self, **counts: int) -> None:
-        """What became of some of its events."""
+        """Add to the counts of what became of the batch's events: delivered, retried, failed, released, fenced."""
         with self._lock:
-            self._tally.update(counts)
+            self._counts.update(counts)
 
-    def tally(self) -> dict[str, int]:
+    def counts(self) -> dict[str, int]:
         with self._lock:
-            return dict(self._tally)
+            return dict(self._counts)
 
     def held(self) -> list[UUID]:
-        """What still needs the lease."""
+        """Return the ids of the events that still need the lease."""
         with self._lock:
             deliveries = (*self._begun.values(), *self._finished, *self._in_writing)
             return [event.id for event in (*self._unbegun.values(), *(delivery.event for delivery in deliveries))]
 
     def renewed(self, until: float, lost: Collection[UUID]) -> None:
-        """Ours for longer, but for those that somebody else has taken over: of them none may begin."""
+        """Extend the lease. Events whose lease another worker has taken over are lost: none of them may begin."""
         with self._lock:
             self.valid_until = until
             if lost:
@@ -178,10 +181,12 @@ class Batch:
             for position in self._lost:
                 self._unbegun.pop(position, None)
 
-    def _put_off(self, delivery: Delivery) -> None:
-        """Whoever has not begun with the event won't: those who have don't wait for them."""
+    def _put_off_unbegun_destinations(self, delivery: Delivery) -> None:
+        """Put off the destinations that have not taken the event, so that it does not wait for them."""
         for name in delivery.awaited:
-            if name not in delivery.begun and delivery.heard(name, delivery.progress[name].still_due(self.clock.now())):
+            if name in delivery.begun:
+                continue
+            if delivery.record(name, delivery.progress[name].still_due(self.clock.now())):
                 self._finish(delivery)
 
     def _finish(self, delivery: Delivery) -> None:
@@ -192,3 +197,7 @@ class Batch:
         if self._begun.pop(position, None) is None:
             self._unbegun.pop(position, None)
         self._finished.append(delivery)
+
+
+def _do_nothing() -> None:
+    pass

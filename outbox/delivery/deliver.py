@@ -1,6 +1,6 @@
-"""Delivery is claim → dispatch → settle.
+"""Deliver events: claim → dispatch → settle.
 
-The same code serves every path: a Dramatiq actor, a sweep, inline, the command line, or a call by hand.
+The same code serves every path: a Dramatiq actor, a sweep, inline delivery, the command line, or a call by hand.
 """
 
 from __future__ import annotations
@@ -9,68 +9,69 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from functools import partial
 
 from outbox.delivery.batch import Batch
 from outbox.delivery.claim import claim
+from outbox.delivery.context import DeliveryContext
 from outbox.delivery.dispatch import dispatch
 from outbox.delivery.settle import close
 from outbox.errors import TransactionOpen
 from outbox.telemetry import logs
 from outbox.throttle.delivery_mode import DeliveryMode
 
-if TYPE_CHECKING:
-    from outbox.core import Outbox
+logger = logging.getLogger(__name__)
 
-logger = logging.getLogger("outbox")
-
-# A drain that has gone on for this long hands over to another, so that workers and queues breathe.
+# A drain ends after this long and notifies another, so that the worker's thread also gets to other messages.
 DRAIN_SECONDS = 10.0
-# A backlog calls for help at once, and then so often: whoever comes calls for more.
-RECRUIT_SECONDS = 0.1
-# Counting beyond this says nothing that "many" does not.
+# A drain that finds a backlog notifies another worker at once, and then at most this often: each worker that comes
+# notifies more.
+NOTIFY_AGAIN_SECONDS = 0.1
+# `remaining` is counted up to this number: a larger one says no more than "many".
 REMAINING_CAP = 1_000
 
 
-def deliver_batch(box: Outbox, size: int) -> Batch | None:
-    """Claim a batch, hand it to its destinations, write what became of it."""
-    return _deliver(box, size, recruit=None)
+def deliver_batch(
+    context: DeliveryContext,
+    size: int,
+    mode: DeliveryMode = DeliveryMode.ONE_BATCH,
+    on_full_batch: Callable[[], None] = lambda: None,
+) -> Batch | None:
+    """Claim a batch, deliver it to its destinations, and settle it; return None if nothing is due.
 
-
-def _deliver(box: Outbox, size: int, recruit: Callable[[], None] | None) -> Batch | None:
-    """The same for a worker: a full batch means more than one worker's share, so `recruit` calls another to help.
-
-    A worker does not wait for what takes long: whoever ends last lands the batch.
+    In a drain, slow destinations may go on after this returns: then the thread that ends last settles the rest.
     """
-    with ExitStack() as flight:
-        batch = flight.enter_context(
-            box.quarantine.claiming(
-                lambda expired: claim(box, size, include_expired_leases=expired), box.notifier.notify_in
+    with ExitStack() as in_flight:
+        batch = in_flight.enter_context(
+            context.quarantine.claiming(
+                lambda expired: claim(context, size, include_expired_leases=expired), context.notifier.notify_in
             )
         )
         if batch is None:
             logger.debug("nothing is due")
             return None
-        try:
-            flight.enter_context(box.leases.keeping(batch))
-        except BaseException:
-            close(box, batch)
-            raise
-        flight.callback(_land, box, batch)  # under the lease that is kept: writing may have to wait
-        if batch.full and recruit is not None:
-            recruit()
-        mode = DeliveryMode.ONE_BATCH if recruit is None else DeliveryMode.DRAIN
-        completion = dispatch(box, batch, mode)
-        completion.then(flight.pop_all().close)
+        in_flight.callback(context.leases.stop_renewing, batch)
+        in_flight.callback(_complete, context, batch)  # before renewing stops: writing may have to wait
+        batch.on_slice_end = partial(end_slice, context, batch)
+        context.leases.renew_while_in_flight(batch)
+        if batch.full:
+            on_full_batch()
+        dispatch(context, batch, mode).then(in_flight.pop_all().close)
     return batch
 
 
-def _land(box: Outbox, batch: Batch) -> None:
-    """Give back what has not begun, settle the rest, and say what became of the batch."""
-    close(box, batch)
-    if box.notifier.runs_in_background:
-        box.reporter.start()
-    counts = dict.fromkeys(("delivered", "retried", "failed", "released", "fenced"), 0) | batch.tally()
+def end_slice(context: DeliveryContext, batch: Batch) -> None:
+    """Close a batch that has taken its time slice, and notify a worker of the events that were given back."""
+    if close(context, batch):
+        context.notifier.notify()
+
+
+def _complete(context: DeliveryContext, batch: Batch) -> None:
+    """Close the batch, and log what became of it."""
+    close(context, batch)
+    if context.notifier.runs_in_background:
+        context.start_reporting()
+    counts = dict.fromkeys(("delivered", "retried", "failed", "released", "fenced"), 0) | batch.counts()
     seconds = time.monotonic() - batch.started_at
     logger.info(
         "batch: %d claimed, %s in %.3f s",
@@ -87,67 +88,67 @@ def _land(box: Outbox, batch: Batch) -> None:
     )
 
 
-def process_pending_events(box: Outbox, batch_size: int) -> dict[str, int]:
-    """One batch, in this thread."""
-    with box.dialect.connection():
-        _refuse_inside_a_transaction(box)
-        batch = deliver_batch(box, batch_size)
-        return {"processed": 0 if batch is None else len(batch.events), "remaining": count_due(box)}
+def process_pending_events(context: DeliveryContext, batch_size: int) -> dict[str, int]:
+    """Deliver one batch in this thread; return how many events were claimed, and how many remain."""
+    with context.dialect.connection():
+        _refuse_inside_a_transaction(context)
+        batch = deliver_batch(context, batch_size)
+        return {"processed": 0 if batch is None else len(batch.events), "remaining": count_due(context)}
 
 
-def drain(box: Outbox, seconds: float = DRAIN_SECONDS) -> int:
-    """Deliver until a claim comes back short or the time is up; answers how many events were claimed.
+def drain(context: DeliveryContext, seconds: float = DRAIN_SECONDS) -> int:
+    """Deliver batches until one is not full or the time is up; return how many events were claimed.
 
     If OUTBOX_DRAINS drains are running in this process, return 0 at once: one of them claims once more.
     """
     claimed = 0
     ends_at = time.monotonic() + seconds
-    recruit = _at_most_every(RECRUIT_SECONDS, box.notifier.notify)
-    with box.drain_limit.slot() as slot:
+    notify_another = _at_most_every(NOTIFY_AGAIN_SECONDS, context.notifier.notify)
+    with context.drain_limit.slot() as slot:
         if slot is None:
             return 0
-        with box.drain_failures.watching(), box.dialect.connection():
-            _refuse_inside_a_transaction(box)
-            if box.is_worker:
-                box.recorder.keep_current()
-            while not box.stopping.is_set():
+        with context.drain_failures.watching(), context.dialect.connection():
+            _refuse_inside_a_transaction(context)
+            if context.is_worker():
+                context.recorder.keep_current()
+            while not context.stopping.is_set():
                 slot.claim_starts()
-                batch = _deliver(box, box.batch_size.current, recruit)
+                batch = deliver_batch(context, context.batch_size.current, DeliveryMode.DRAIN, notify_another)
                 if batch is not None:
                     claimed += len(batch.events)
-                    _adapt_batch_size(box, batch)
+                    _adapt_batch_size(context, batch)
                 if (batch is None or not batch.full) and slot.release():
                     break
                 if time.monotonic() >= ends_at:
-                    box.notifier.notify()  # whoever was called before may have come and gone
+                    context.notifier.notify()  # workers that were notified before may have ended already
                     break
     return claimed
 
 
-def _adapt_batch_size(box: Outbox, batch: Batch) -> None:
-    done, seconds = batch.progress()
-    if done:
-        box.batch_size.batch_took(done, seconds)
+def _adapt_batch_size(context: DeliveryContext, batch: Batch) -> None:
+    events, seconds = batch.speed()
+    if events:
+        context.batch_size.batch_took(events, seconds)
 
 
-def _at_most_every(seconds: float, do: Callable[[], None]) -> Callable[[], None]:
-    """The same, but that calls which come sooner after the last one do nothing."""
+def _at_most_every(seconds: float, call: Callable[[], None]) -> Callable[[], None]:
+    """Return a function that calls `call`, unless it has done so within the last `seconds`."""
     next_at = 0.0
 
-    def maybe() -> None:
+    def limited() -> None:
         nonlocal next_at
         if time.monotonic() >= next_at:
             next_at = time.monotonic() + seconds
-            do()
+            call()
 
-    return maybe
-
-
-def count_due(box: Outbox) -> int:
-    """How many events are due and free, up to a cap."""
-    return int(box.dialect.run(box.dialect.statements.count_due, (REMAINING_CAP,)).fetchone()[0])
+    return limited
 
 
-def _refuse_inside_a_transaction(box: Outbox) -> None:
-    if box.database.in_transaction() or box.dialect.in_transaction:
+def count_due(context: DeliveryContext) -> int:
+    """Return how many events are due and not under a valid lease, up to a cap."""
+    return int(context.dialect.run(context.dialect.statements.count_due, (REMAINING_CAP,)).fetchone()[0])
+
+
+def _refuse_inside_a_transaction(context: DeliveryContext) -> None:
+    if context.dialect.database.in_transaction() or context.dialect.in_transaction:
         raise TransactionOpen

@@ -1,117 +1,57 @@
-"""dispatch: hand a batch to its destinations, side by side, outside any transaction.
+"""dispatch: give a batch's events to their destinations, outside any transaction.
 
-A worker gives each destination a thread, and waits for them for a moment only: what takes longer goes on by itself,
-settles its own outcomes and keeps its lease, while the worker turns to the next batch. So a slow destination holds up
-nobody, and one that never comes back costs a thread, not the worker. How many threads it may take is up to its gate.
+The batch is split into shares, one for each destination. In a worker each share runs in a thread of its own, so that a
+slow destination does not hold up the others (`share_threads`). Inline, or with a single destination in a call that
+waits for its batch anyway, the shares run one after another in the calling thread.
 """
 
 from __future__ import annotations
 
-import contextlib
-import logging
-import queue
-import time
-from typing import TYPE_CHECKING
-
 from outbox.delivery.batch import Batch
-from outbox.delivery.completion import Completion
-from outbox.delivery.plan import plan, unplannable
+from outbox.delivery.context import DeliveryContext
+from outbox.delivery.plan import plan, plan_after_error
 from outbox.delivery.settle import settle
 from outbox.delivery.share import Share
+from outbox.delivery.share_threads import Completion, run_in_threads
 from outbox.errors import describe
 from outbox.throttle.delivery_mode import DeliveryMode
 
-if TYPE_CHECKING:
-    from outbox.core import Outbox
 
-logger = logging.getLogger("outbox")
+def dispatch(context: DeliveryContext, batch: Batch, mode: DeliveryMode = DeliveryMode.ONE_BATCH) -> Completion:
+    """Deliver the batch and settle its outcomes.
 
-# An interrupt reaches a thread only between two instructions: waiting is done in pieces.
-PIECE_SECONDS = 0.5
-# How long a worker waits for a batch: most are done by then, and settled in one go.
-MOMENT_SECONDS = 0.1
-
-
-def dispatch(box: Outbox, batch: Batch, mode: DeliveryMode = DeliveryMode.ONE_BATCH) -> Completion:
-    """Deliver the batch and settle it; in a drain, without waiting for what takes longer than a moment."""
-    shares = _split(box, batch)
-    settle(box, batch)  # what needed no destination
-    if box.side_by_side and (mode is DeliveryMode.DRAIN or len(shares) > 1):
-        return _run_in_threads(box, batch, shares, mode)
+    Return a completion: what is passed to its `then` is called once no share is running any more. In a drain, shares
+    that take longer than a moment still run when this returns.
+    """
+    shares = _split(context, batch)
+    settle(context, batch)  # the events that go to no destination now
+    if context.uses_threads and (mode is DeliveryMode.DRAIN or len(shares) > 1):
+        return run_in_threads(context, batch, shares, mode)
     for share in shares:
         try:
             share.run(mode)
         finally:
-            settle(box, batch)
+            settle(context, batch)
     return Completion(0)
 
 
-def _split(box: Outbox, batch: Batch) -> list[Share]:
-    """The batch by destination."""
+def _split(context: DeliveryContext, batch: Batch) -> list[Share]:
+    """Return the shares of the batch; events that go to no destination now are finished at once."""
     shares: dict[str, Share] = {}
-    # A batch may come from two claims, and so be of two versions.
+    # A batch may come from two claims, which may have seen two versions of the recorded destinations.
     versions = {event.destinations_version for event in batch.events}
-    audiences = box.audiences.look_up(versions, {event.event_type for event in batch.events})
+    audiences = context.audiences.look_up(versions, {event.event_type for event in batch.events})
     now = batch.clock.now()
     for event in batch.events:
         try:
-            delivery, destinations = plan(box, event, audiences[event.event_type], now)
-        except Exception as error:  # what is wrong with one event must not stop the others
-            delivery, destinations = unplannable(box, event, now, describe(error)), []
+            delivery, destinations = plan(context, event, audiences[event.event_type], now)
+        except Exception as error:  # an event that can't be planned must not stop the others
+            delivery, destinations = plan_after_error(context, event, now, describe(error)), []
         if not destinations:
             batch.finish(delivery)
         for destination in destinations:
             share = shares.get(destination.name)
             if share is None:
-                share = shares[destination.name] = Share(box, batch, destination)
+                share = shares[destination.name] = Share(context, batch, destination)
             share.deliveries.append(delivery)
     return list(shares.values())
-
-
-def _run_in_threads(box: Outbox, batch: Batch, shares: list[Share], mode: DeliveryMode) -> Completion:
-    """Settle what is finished as each share ends; leave behind what goes on for too long."""
-    news: queue.SimpleQueue[Share] = queue.SimpleQueue()
-    completion = Completion(len(shares))
-    batch.overdue = lambda: _give_up(shares, completion)
-    for share in shares:
-        share.start(news, completion.share_ended, mode)
-    ends_at = (
-        time.monotonic() + MOMENT_SECONDS
-        if mode is DeliveryMode.DRAIN
-        else batch.started_at + box.settings.max_run_seconds
-    )
-    try:
-        while _worth_waiting_for(shares) and (left := ends_at - time.monotonic()) > 0:
-            with contextlib.suppress(queue.Empty):
-                news.get(timeout=min(left, PIECE_SECONDS))
-                settle(box, batch)
-        if mode is DeliveryMode.ONE_BATCH:
-            _give_up(shares, completion)
-    except BaseException:
-        _give_up(shares, completion)
-        raise
-    finally:
-        for share in shares:
-            share.leave_behind()
-        settle(box, batch)
-    for share in shares:
-        if share.interrupted is not None and mode is DeliveryMode.ONE_BATCH:
-            raise share.interrupted
-    return completion
-
-
-def _worth_waiting_for(shares: list[Share]) -> bool:
-    """Whether some share has not ended. Those that wait for others at their gates don't count, beside any that don't.
-
-    With one share alone there is nobody to hold up; and whoever went on would likely claim more for the same gate.
-    """
-    return any(not share.over and (len(shares) == 1 or not share.waits) for share in shares)
-
-
-def _give_up(shares: list[Share], completion: Completion) -> None:
-    """Interrupt what is still busy, and go on as if it had ended."""
-    for share in shares:
-        if not share.over:
-            logger.error("%s has not come back in time and is interrupted", share.name)
-            share.interrupt()
-    completion.abandon()

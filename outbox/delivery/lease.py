@@ -1,12 +1,12 @@
-"""The lease keeper: one thread per process that looks after all of its batches.
+"""The lease keeper: one thread per process that renews the leases of all batches that the process has in flight.
 
-It renews their leases while work goes on, up to a limit, so that a long handler keeps its event and a dead worker
-loses it soon. And when a batch has taken its time, it has what is finished settled and what has not begun given back,
-although a handler may still be busy with one of the others.
+Leases are renewed while work goes on, up to a limit, so that a long handler keeps its event and a dead worker loses it
+soon. The lease keeper also ends a batch's time slice: after about a second the finished events are settled and those
+that have not begun are given back, although a handler may still be busy with another event.
 
-The keeper itself waits for nobody: one row that another transaction has locked, or a pool without a free connection,
-must not end the leases of every other event of the process. So it renews through a connection of its own, in a
-statement that skips locked rows; what settles may wait for such a row, and runs in a thread for each batch.
+The lease keeper's own thread never waits for a lock: one row that another transaction has locked, or a pool without a
+free connection, must not end the leases of all other events of the process. So it renews through a connection of its
+own, with a statement that skips locked rows. Settling may wait for such a row, and runs in a thread for each batch.
 """
 
 from __future__ import annotations
@@ -16,81 +16,82 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
 
 from outbox.delivery.batch import Batch
-from outbox.delivery.settle import close
+from outbox.settings import Settings
+from outbox.storage.dialect import Dialect
 from outbox.storage.ids import as_uuid
 from outbox.storage.peewee_database import is_private_to_a_thread
 from outbox.storage.private_connection import can_have_one, private_connection
 
-if TYPE_CHECKING:
-    from outbox.core import Outbox
+logger = logging.getLogger(__name__)
 
-logger = logging.getLogger("outbox")
-
-# A batch is meant to be about this much work. What has not begun by then, others may take.
+# A batch is meant to be about this much work. Events that have not begun by then are given back to other workers.
 SLICE_SECONDS = 1.0
 # Without a batch the thread waits this long for another, and then ends.
 LINGER_SECONDS = 10.0
 
 
-Step = Callable[[Batch], None]
-
-
 class LeaseKeeper:
-    """Watches over the batches that this process holds."""
+    """Renews the leases of the batches that this process has in flight."""
 
-    def __init__(self, box: Outbox) -> None:
-        self._box = box
+    def __init__(self, dialect: Dialect, settings: Settings) -> None:
+        self._dialect = dialect
+        self._settings = settings
         self._start_afresh()
         _keepers.add(self)
 
     def _start_afresh(self) -> None:
+        """Set the state of a process without batches; also that of a forked child, where no thread runs."""
         self._changed = threading.Condition()
-        self._batches: dict[Batch, float] = {}  # and when each is to be looked at next
-        self._ending: set[tuple[Batch, Step]] = set()  # what threads of their own are doing
+        self._batches: dict[Batch, float] = {}  # and when each needs attention next
+        self._steps_running: set[tuple[Batch, str]] = set()
         self._wakes_at = 0.0
         self._thread: threading.Thread | None = None
 
-    @contextmanager
-    def keeping(self, batch: Batch) -> Iterator[None]:
-        """Look after the batch inside the block."""
-        if is_private_to_a_thread(self._box.database):
-            yield  # no other thread can see the database, so nobody can take the lease either
-            return
-        try:
-            with self._changed:
-                look_at = self._batches[batch] = self._next_look(batch, batch.started_at)
-                if self._thread is None:
-                    thread = threading.Thread(target=self._keep, name="outbox-leases", daemon=True)
-                    thread.start()
-                    self._thread = thread
-                if look_at < self._wakes_at:  # else the thread need not hear of it now
-                    self._changed.notify()
-            yield
-        finally:
-            with self._changed:
-                self._batches.pop(batch, None)
+    def renew_while_in_flight(self, batch: Batch) -> None:
+        """Renew the batch's lease from now on, until `stop_renewing`; its hooks are called when their time comes."""
+        if is_private_to_a_thread(self._dialect.database):
+            return  # no other thread sees this database, so no other worker can take the lease over
+        with self._changed:
+            attention_at = self._batches[batch] = self._next_attention(batch, batch.started_at)
+            if self._thread is None:
+                thread = threading.Thread(target=self._run, name="outbox-leases", daemon=True)
+                thread.start()
+                self._thread = thread
+            if attention_at < self._wakes_at:  # otherwise the thread wakes up in time by itself
+                self._changed.notify()
+
+    def stop_renewing(self, batch: Batch) -> None:
+        with self._changed:
+            self._batches.pop(batch, None)
 
     @property
     def _renew_every(self) -> float:
-        return self._box.settings.lease_seconds / 3
+        return self._settings.lease_seconds / 3
 
-    def _keep(self) -> None:
+    def _next_attention(self, batch: Batch, now: float) -> float:
+        """Return when the batch is to be renewed, or one of its hooks called, whichever comes first."""
+        limits = (SLICE_SECONDS, self._settings.max_run_seconds)
+        return min([now + self._renew_every, *(at for limit in limits if (at := batch.started_at + limit) > now)])
+
+    # The lease keeper's thread
+
+    def _run(self) -> None:
         with ExitStack() as connection:
-            while self._has_work():
+            while self._has_batches():
                 try:
-                    self._look(connection)
+                    self._attend(connection)
                 except Exception as error:
                     connection.close()
-                    logger.warning("leases could not be looked after, trying again: %s", str(error).strip())
+                    logger.warning("leases could not be renewed, trying again: %s", str(error).strip())
                 if not self._batches:
                     connection.close()
 
-    def _has_work(self) -> bool:
+    def _has_batches(self) -> bool:
+        """Return whether there is a batch, or one comes soon; if not, this thread ends."""
         with self._changed:
             if not self._batches:
                 self._wait(LINGER_SECONDS)
@@ -98,90 +99,78 @@ class LeaseKeeper:
                 self._thread = None
             return bool(self._batches)
 
-    def _look(self, connection: ExitStack) -> None:
-        """Wait until a batch wants looking at, and do so; the connection is kept for the next time."""
+    def _attend(self, connection: ExitStack) -> None:
+        """Wait until a batch needs attention, and give it; the connection is kept for the next time."""
         with self._changed:
             now = time.monotonic()
             next_at = min(self._batches.values(), default=now)
             if next_at > now:
                 self._wait(next_at - now)
                 return
-            ripe = [batch for batch, due_at in self._batches.items() if due_at <= now]
-            for batch in ripe:
-                self._batches[batch] = self._next_look(batch, now)
-        if not ripe:
+            due = [batch for batch, attention_at in self._batches.items() if attention_at <= now]
+            for batch in due:
+                self._batches[batch] = self._next_attention(batch, now)
+        if not due:
             return
+        max_run_seconds = self._settings.max_run_seconds
         try:
-            if self._box.database.is_closed():
+            if self._dialect.database.is_closed():
                 connection.enter_context(self._connection())
-            self.renew([batch for batch in ripe if now - batch.started_at < self._box.settings.max_run_seconds])
+            self.renew([batch for batch in due if now - batch.started_at < max_run_seconds])
         finally:
-            for batch in ripe:
+            for batch in due:
                 if now - batch.started_at >= SLICE_SECONDS:
-                    self._elsewhere(batch, self.end_slice)
-                if now - batch.started_at >= self._box.settings.max_run_seconds:
-                    self._elsewhere(batch, _end_run)
-
-    def _connection(self) -> AbstractContextManager[None]:
-        database = self._box.database
-        return private_connection(database) if can_have_one(database) else self._box.dialect.connection()
-
-    def _elsewhere(self, batch: Batch, step: Step) -> None:
-        """Do this in a thread of its own, which may wait for a locked row; unless one is at it."""
-        with self._changed:
-            if (batch, step) in self._ending:
-                return
-            self._ending.add((batch, step))
-        try:
-            threading.Thread(target=self._end, args=(batch, step), name="outbox-closing", daemon=True).start()
-        except RuntimeError as error:  # no room for one more: it is tried again with the next renewal
-            logger.warning("a batch gets no thread that settles it: %s", error)
-            self._ended(batch, step)
-
-    def _end(self, batch: Batch, step: Step) -> None:
-        try:
-            step(batch)
-        except Exception as error:
-            logger.warning("a batch could not be settled, trying again: %s", str(error).strip())
-        finally:
-            self._ended(batch, step)
-
-    def _ended(self, batch: Batch, step: Step) -> None:
-        with self._changed:
-            self._ending.discard((batch, step))
+                    self._in_thread(batch, "end of the time slice", batch.on_slice_end)
+                if now - batch.started_at >= max_run_seconds:
+                    self._in_thread(batch, "interrupt", batch.on_overdue)
 
     def _wait(self, seconds: float) -> None:
         self._wakes_at = time.monotonic() + seconds
         self._changed.wait(seconds)
 
-    def _next_look(self, batch: Batch, now: float) -> float:
-        moments = (SLICE_SECONDS, self._box.settings.max_run_seconds)
-        return min([now + self._renew_every, *(at for moment in moments if (at := batch.started_at + moment) > now)])
+    def _connection(self) -> AbstractContextManager[None]:
+        database = self._dialect.database
+        return private_connection(database) if can_have_one(database) else self._dialect.connection()
 
     def renew(self, batches: list[Batch]) -> None:
-        """Extend all these leases, in one statement."""
+        """Extend the leases of all these batches, in one statement."""
         held = {batch: batch.held() for batch in batches}
         ids = [id for ids in held.values() for id in ids]
         if not ids:
             return
-        dialect, settings = self._box.dialect, self._box.settings
+        dialect, lease_seconds = self._dialect, self._settings.lease_seconds
         sent_at = time.monotonic()
         leases = dialect.ids([batch.lease_id for batch in batches])
-        parameters = (dialect.seconds(settings.lease_seconds), dialect.ids(ids), leases)
+        parameters = (dialect.seconds(lease_seconds), dialect.ids(ids), leases)
         kept = {as_uuid(id) for (id,) in dialect.run(dialect.statements.renewed, parameters).fetchall()}
         for batch, ids in held.items():
-            batch.renewed(sent_at + settings.lease_seconds, lost=set(ids) - kept)
+            batch.renewed(sent_at + lease_seconds, lost=set(ids) - kept)
 
-    def end_slice(self, batch: Batch) -> None:
-        """The batch's time is up: settle what is finished, and let others have what has not begun."""
-        if close(self._box, batch):
-            self._box.notifier.notify()
+    # Threads that settle
 
+    def _in_thread(self, batch: Batch, step: str, hook: Callable[[], None]) -> None:
+        """Call the hook in a thread of its own, which may wait for a locked row; unless one is at it."""
+        with self._changed:
+            if (batch, step) in self._steps_running:
+                return
+            self._steps_running.add((batch, step))
+        try:
+            threading.Thread(target=self._call, args=(batch, step, hook), name="outbox-closing", daemon=True).start()
+        except RuntimeError as error:  # no memory for one more: it is tried again with the next renewal
+            logger.warning("could not start a thread that settles a batch, trying again: %s", error)
+            self._step_ended(batch, step)
 
-def _end_run(batch: Batch) -> None:
-    """The batch has taken too long: interrupt what goes on, and settle the rest."""
-    if batch.overdue is not None:
-        batch.overdue()
+    def _call(self, batch: Batch, step: str, hook: Callable[[], None]) -> None:
+        try:
+            hook()
+        except Exception as error:
+            logger.warning("a batch could not be settled, trying again: %s", str(error).strip())
+        finally:
+            self._step_ended(batch, step)
+
+    def _step_ended(self, batch: Batch, step: str) -> None:
+        with self._changed:
+            self._steps_running.discard((batch, step))
 
 
 _keepers: weakref.WeakSet[LeaseKeeper] = weakref.WeakSet()

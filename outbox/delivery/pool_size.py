@@ -1,26 +1,26 @@
-"""Whether the application's connection pool is large enough for a worker process.
+"""Check that the application's connection pool is large enough for a worker process.
 
 Peewee's pool raises MaxConnectionsExceeded when all of its connections are in use: at once, or after its `timeout`. A
-worker process wants one for each of Dramatiq's threads, one for each handler's call under way, and one that settles.
+worker process wants a connection for each of Dramatiq's threads, one for each running call of a handler, and one for
+the thread that settles. The Dramatiq middleware checks that when a worker starts, and the worker's report carries the
+numbers to `outbox doctor`.
 """
 
 from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import peewee
 from playhouse import pool
 
 from outbox.destinations.handler import Handler
+from outbox.destinations.registry import Registry
 
-if TYPE_CHECKING:
-    from outbox.core import Outbox
+logger = logging.getLogger(__name__)
 
-logger = logging.getLogger("outbox")
-
-# Settles what is finished in batches that go on.
+# Used by the threads that settle the finished events of batches that still run.
 SETTLING = 1
 
 
@@ -39,17 +39,20 @@ class PoolSize:
         return {"size": self.size, "wanted": self.wanted}
 
 
-def pool_size(box: Outbox, threads: int) -> PoolSize | None:
-    """Return the pool's size and what a worker with so many Dramatiq threads wants; None where there is no pool."""
-    size = _most_connections(box.database)
+def pool_size(database: peewee.Database, registry: Registry, *, drains: int, threads: int) -> PoolSize | None:
+    """Return the pool's size and how many connections a worker may want; None if the database has no limited pool.
+
+    `drains` is OUTBOX_DRAINS, `threads` the number of Dramatiq's threads.
+    """
+    size = _most_connections(database)
     if size is None:
         return None
     calls = sum(
-        box.settings.drains if each.limits.concurrency is None else each.limits.concurrency
-        for each in box.registry.destinations.values()
+        drains if each.limits.concurrency is None else each.limits.concurrency
+        for each in registry.destinations.values()
         if isinstance(each, Handler)
     )
-    return PoolSize(size, max(threads, box.settings.drains) + calls + SETTLING)
+    return PoolSize(size, max(threads, drains) + calls + SETTLING)
 
 
 def advice(found: PoolSize, drains: int) -> str:
@@ -60,22 +63,22 @@ def advice(found: PoolSize, drains: int) -> str:
     )
 
 
-def check_pool(box: Outbox, threads: int) -> None:
-    """Warn, and publish, that the pool is too small for this worker process."""
-    found = pool_size(box, threads)
-    box.reporter.pool_size = None if found is None else found.to_json()
+def check_pool(database: peewee.Database, registry: Registry, *, drains: int, threads: int) -> PoolSize | None:
+    """Return the same as `pool_size`, and log a warning if the pool is too small."""
+    found = pool_size(database, registry, drains=drains, threads=threads)
     if found is not None and found.too_small:
         logger.warning(
             "the connection pool has %d connections, and this worker may want %d at the same time: handlers wait for "
             "one, and their events are put off. %s",
             found.size,
             found.wanted,
-            advice(found, box.settings.drains),
+            advice(found, drains),
         )
+    return found
 
 
 def _most_connections(database: peewee.Database) -> int | None:
-    """Peewee's pool takes 0 and None for no limit."""
+    """Return the limit of Peewee's pool, where 0 and None mean that there is none."""
     if not isinstance(database, pool.PooledDatabase):
         return None
     most: Any = database._max_connections

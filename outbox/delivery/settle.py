@@ -1,7 +1,15 @@
 """settle: write what became of events, under the fence of their lease.
 
-Every statement here says `AND lease_id = ?`. A worker that was paused past its lease finds nothing to write; that is
-counted, and whoever took over decides.
+Every statement here says `AND lease_id = ?`. A worker that was paused past its lease finds no row to write; that is
+counted as fenced, and the worker that has taken the events over decides.
+
+There are two entrances, because outcomes are written by different threads at different times:
+
+- `settle` writes the outcomes that are there. The thread that dispatched the batch calls it each time a share has
+  ended, so that a destination's outcomes don't wait for slower ones. A share that was left behind calls it for itself:
+  no other thread would.
+- `close` also gives back the events that have not begun. It ends a batch: when all of its shares have ended or, by a
+  thread of the lease keeper, when the batch has taken its time slice.
 """
 
 from __future__ import annotations
@@ -16,37 +24,53 @@ from typing import TYPE_CHECKING
 from outbox import crash_points
 from outbox.delivery import retry
 from outbox.delivery.batch import Batch, Delivery
-from outbox.events.event import Event
+from outbox.delivery.context import DeliveryContext
+from outbox.delivery.settle_report import Settled, account, count, log_outcomes
 from outbox.storage import timestamp
 from outbox.storage.connection_errors import CONNECTION_ERRORS
 from outbox.storage.models import DELIVERED, FAILED, PENDING
 from outbox.storage.progress import PLACEHOLDERS, RETIRED, encode
-from outbox.telemetry import logs
 
 if TYPE_CHECKING:
-    from outbox.core import Outbox
     from outbox.storage.dialect import Row
 
-logger = logging.getLogger("outbox")
-
-Settled = tuple[Delivery, retry.Verdict]
+logger = logging.getLogger(__name__)
 
 RETRY_SECONDS = 0.2
-# What is due within this time this process keeps in mind; sweeps find the rest.
-REMEMBERED_SECONDS = 10.0
+# For an event that is due again within this time, this process sets a timer; sweeps find the others.
+TIMER_SECONDS = 10.0
 
 
-def settle(box: Outbox, batch: Batch) -> None:
-    """Write every finished delivery of the batch; and wait for whoever is writing others of it."""
+def settle(context: DeliveryContext, batch: Batch) -> None:
+    """Write the outcomes of the batch's finished deliveries, after any other thread that is writing some of them."""
     with batch.writing:
         try:
-            _write(box, batch)
+            _write(context, batch)
         finally:
             batch.written()
 
 
-def _write(box: Outbox, batch: Batch) -> None:
-    """The plain successes at once, the rest row by row."""
+def close(context: DeliveryContext, batch: Batch) -> int:
+    """Give back the events that have not begun, and settle those that are finished; return how many went back."""
+    given_back = give_back(context, batch)
+    settle(context, batch)
+    return given_back
+
+
+def give_back(context: DeliveryContext, batch: Batch) -> int:
+    """Release the events that have not begun, as if they had never been claimed; return how many."""
+    unbegun = batch.take_unbegun()
+    if not unbegun:
+        return 0
+    dialect = context.dialect
+    parameters = (dialect.row_ids([event.row_id for event in unbegun]), dialect.id(batch.lease_id))
+    updated = persist(context, batch, lambda: int(dialect.run(dialect.statements.released, parameters).rowcount))
+    count(context, batch, released=updated, fenced=len(unbegun) - updated)
+    return updated
+
+
+def _write(context: DeliveryContext, batch: Batch) -> None:
+    """Write the plain successes with one statement, and the other outcomes row by row."""
     finished = batch.take_finished()
     if not finished:
         return
@@ -55,169 +79,89 @@ def _write(box: Outbox, batch: Batch) -> None:
     others: list[Settled] = []
     for delivery in finished:
         verdict = retry.verdict(delivery.progress)
-        usual = verdict.status == DELIVERED and verdict.attempts == delivery.event.claims
-        if usual and delivery.audience is not None:
+        # The claim has counted the attempt already: of a plain success nothing is left to write but that it is one.
+        counted = verdict.status == DELIVERED and verdict.attempts == delivery.event.claims
+        if counted and delivery.audience is not None:
             plain.append(delivery)
         else:
             others.append((delivery, verdict))
     if plain:
-        hit = persist(box, batch, lambda: _write_delivered(box, batch, plain))
-        _account(box, batch, len(plain), [delivery.event for delivery in plain[:hit]])
+        updated = persist(context, batch, lambda: _write_delivered(context, batch, plain))
+        account(context, batch, len(plain), [delivery.event for delivery in plain[:updated]])
     if others:
-        hit = persist(box, batch, lambda: box.dialect.settle_rows([_row(box, batch, *each) for each in others]))
-        # Should some not have been hit, which they are is not known.
-        statuses = Counter(verdict.status for _, verdict in others[:hit])
-        delivered = [delivery.event for delivery, verdict in others[:hit] if verdict.status == DELIVERED]
-        _account(box, batch, len(others), delivered, retried=statuses[PENDING], failed=statuses[FAILED])
-        _tell(others)
-        _remember(box, batch, others)
+        updated = persist(
+            context, batch, lambda: context.dialect.settle_rows([_row(context, batch, *each) for each in others])
+        )
+        # If fewer rows were updated, it is not known which: the counts take the first ones.
+        statuses = Counter(verdict.status for _, verdict in others[:updated])
+        delivered = [delivery.event for delivery, verdict in others[:updated] if verdict.status == DELIVERED]
+        account(context, batch, len(others), delivered, retried=statuses[PENDING], failed=statuses[FAILED])
+        log_outcomes(others)
+        _set_timers(context, batch, others)
     crash_points.point(crash_points.AFTER_SETTLE)
 
 
-def _write_delivered(box: Outbox, batch: Batch, plain: list[Delivery]) -> int:
-    """Write the successes that took one attempt; return how many of them the lease still covered."""
-    ids = box.dialect.row_ids([delivery.event.row_id for delivery in plain])
-    lease_id = box.dialect.id(batch.lease_id)
-    # Those of one type have one audience: they were planned by the same lookup.
+def _write_delivered(context: DeliveryContext, batch: Batch, plain: list[Delivery]) -> int:
+    """Write the plain successes; return how many of them the lease still covered."""
+    dialect = context.dialect
+    ids = dialect.row_ids([delivery.event.row_id for delivery in plain])
+    lease_id = dialect.id(batch.lease_id)
+    # Events of one type have one audience: the same lookup has planned them.
     audiences = {delivery.event.event_type: delivery.audience for delivery in plain}
     numbers = set(audiences.values())
     of_all, of_types = (numbers.pop(), None) if len(numbers) == 1 else (None, json.dumps(audiences))
-    statement = box.dialect.statements.delivered
-    return int(box.dialect.run(statement, (of_all, of_types, ids, lease_id)).rowcount)
+    return int(dialect.run(dialect.statements.delivered, (of_all, of_types, ids, lease_id)).rowcount)
 
 
-def _audience(box: Outbox, delivery: Delivery) -> int:
-    """Return the number of the names that have the event."""
-    return box.audiences.id_of(
+def _row(context: DeliveryContext, batch: Batch, delivery: Delivery, verdict: retry.Verdict) -> Row:
+    """Return the parameters of the statement `settled`, in its order."""
+    due = None if verdict.next_attempt_at is None else timestamp.to_text(verdict.next_attempt_at)
+    is_delivered = verdict.status == DELIVERED
+    has_retired = any(entry.state == RETIRED for entry in delivery.progress.values())
+    return (
+        verdict.status,
+        verdict.attempts,
+        due,
+        None if is_delivered and not has_retired else encode(delivery.progress, delivery.event.scheduled_at),
+        verdict.error,
+        is_delivered,
+        _audience(context, delivery) if is_delivered else None,
+        delivery.event.row_id,
+        context.dialect.id(batch.lease_id),
+    )
+
+
+def _audience(context: DeliveryContext, delivery: Delivery) -> int:
+    """Return the id of the audience: the destinations that have the event."""
+    return context.audiences.id_of(
         name for name, entry in delivery.progress.items() if entry.state == DELIVERED and name not in PLACEHOLDERS
     )
 
 
-def close(box: Outbox, batch: Batch) -> int:
-    """The batch's time is up: give back what has not begun, settle what is finished; answers how many went back."""
-    given_back = give_back(box, batch)
-    settle(box, batch)
-    return given_back
+def persist(context: DeliveryContext, batch: Batch, write: Callable[[], int]) -> int:
+    """Call `write` again while the database can't be reached, for example because it restarts: the work is done.
 
-
-def give_back(box: Outbox, batch: Batch) -> int:
-    """Return what has not begun, as if it had never been claimed."""
-    unbegun = batch.take_unbegun()
-    if not unbegun:
-        return 0
-    parameters = (box.dialect.row_ids([event.row_id for event in unbegun]), box.dialect.id(batch.lease_id))
-    hit = persist(box, batch, lambda: int(box.dialect.run(box.dialect.statements.released, parameters).rowcount))
-    _count(box, batch, released=hit, fenced=len(unbegun) - hit)
-    return hit
-
-
-def persist(box: Outbox, batch: Batch, write: Callable[[], int]) -> int:
-    """Write through a restart of the database: the work is done already.
-
-    Also when the lease has run out meanwhile, since nobody could claim either; if somebody has, the fence says so.
+    It goes on when the lease has expired meanwhile, since no other worker could claim either. If one could, the fence
+    says so.
     """
-    patience = box.settings.max_run_seconds + box.settings.lease_seconds
+    patience = context.settings.max_run_seconds + context.settings.lease_seconds
     while True:
         try:
-            with box.dialect.connection():
+            with context.dialect.connection():
                 return write()
         except CONNECTION_ERRORS as error:
-            until = batch.valid_until if box.stopping.is_set() else batch.started_at + patience
+            until = batch.valid_until if context.stopping.is_set() else batch.started_at + patience
             if time.monotonic() >= until:
                 raise
             logger.warning("outcomes could not be written, trying again: %s", str(error).strip())
             time.sleep(RETRY_SECONDS)
 
 
-def _row(box: Outbox, batch: Batch, delivery: Delivery, verdict: retry.Verdict) -> Row:
-    """The parameters of SETTLED, in its order."""
-    due = None if verdict.next_attempt_at is None else timestamp.to_text(verdict.next_attempt_at)
-    has_ended_well = verdict.status == DELIVERED
-    retired = any(entry.state == RETIRED for entry in delivery.progress.values())
-    return (
-        verdict.status,
-        verdict.attempts,
-        due,
-        None if has_ended_well and not retired else encode(delivery.progress, delivery.event.scheduled_at),
-        verdict.error,
-        has_ended_well,
-        _audience(box, delivery) if has_ended_well else None,
-        delivery.event.row_id,
-        box.dialect.id(batch.lease_id),
-    )
-
-
-def _remember(box: Outbox, batch: Batch, verdicts: list[Settled]) -> None:
-    """What is due again before long, somebody should look at then: the next sweep may be too early, or late."""
+def _set_timers(context: DeliveryContext, batch: Batch, settled: list[Settled]) -> None:
+    """Have a worker notified when events are due again, if that is soon: the next sweep may be too early, or late."""
     now = batch.clock.now()
-    for _, verdict in verdicts:
+    for _, verdict in settled:
         if verdict.next_attempt_at is not None:
             seconds = (verdict.next_attempt_at - now).total_seconds()
-            if seconds < REMEMBERED_SECONDS:
-                box.notifier.notify_in(seconds)
-
-
-def _account(box: Outbox, batch: Batch, answered: int, delivered: list[Event], **others: int) -> None:
-    """Count what was written; of what was not, another worker tells."""
-    fenced = answered - len(delivered) - sum(others.values())
-    _count(box, batch, delivered=len(delivered), fenced=fenced, **others)
-    since_claim = time.monotonic() - batch.started_at
-    box.counters.observe("latency", [event.waited(since_claim) for event in delivered])
-    if fenced:
-        logger.warning(
-            "fenced: %d of %d outcomes came after lease %s was lost",
-            fenced,
-            answered,
-            batch.lease_id,
-            extra=logs.fields(lease_id=batch.lease_id, fenced=fenced),
-        )
-
-
-def _tell(settled: list[Settled]) -> None:
-    """A line for each that failed or was put off."""
-    for delivery, verdict in settled:
-        if verdict.status == FAILED:
-            logger.error("failed: %s: %s", delivery.event, verdict.error, extra=_fields(delivery, verdict))
-        elif verdict.status == PENDING and verdict.error is not None:
-            level = logging.WARNING if _was_refused(delivery) else logging.DEBUG
-            if logger.isEnabledFor(level):
-                logger.log(
-                    level,
-                    "put off until %s after %d of %d attempts: %s: %s",
-                    verdict.next_attempt_at,
-                    verdict.attempts,
-                    delivery.event.max_attempts,
-                    delivery.event,
-                    verdict.error,
-                    extra=_fields(delivery, verdict),
-                )
-
-
-def _was_refused(delivery: Delivery) -> bool:
-    """Return whether a destination was tried and did not take it. What was put off untried is reported once."""
-    if not delivery.deferred:
-        return True
-    return any(delivery.progress[name].is_open for name in delivery.begun)
-
-
-def _count(box: Outbox, batch: Batch, **counts: int) -> None:
-    box.counters.add(**counts)
-    batch.count(**counts)
-
-
-def _fields(delivery: Delivery, verdict: retry.Verdict) -> dict[str, object]:
-    event = delivery.event
-    unfinished = {name: entry for name, entry in delivery.progress.items() if entry.state != DELIVERED}
-    return logs.fields(
-        event_id=event.id,
-        event_type=event.event_type,
-        aggregate_type=event.aggregate_type,
-        aggregate_id=event.aggregate_id,
-        tenant_id=event.tenant_id,
-        correlation_id=event.correlation_id,
-        destinations=sorted(unfinished),
-        attempts=verdict.attempts,
-        max_attempts=event.max_attempts,
-        next_attempt_at=verdict.next_attempt_at,
-        error=verdict.error,
-    )
+            if seconds < TIMER_SECONDS:
+                context.notifier.notify_in(seconds)

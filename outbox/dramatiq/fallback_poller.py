@@ -48,7 +48,7 @@ class FallbackPoller:
         self._probe = BrokerProbe(broker, box.settings.queue)
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="outbox-fallback-poller", daemon=True)
-        self._claims_seen = box.drain_limit.claims_started
+        self._claims_seen = box.delivery.drain_limit.claims_started
         self._began_at = time.monotonic()
         self._delay = random.uniform(1.0, LATEST)  # noqa: S311  (nothing secret)
         self._workers = 1
@@ -93,7 +93,7 @@ class FallbackPoller:
 
     def _is_needed(self) -> bool:
         """Return whether this worker must claim although no message asked it to."""
-        limit = self._box.drain_limit
+        limit = self._box.delivery.drain_limit
         broker_was_down = self._box.reporter.broker_error is not None
         seen, self._claims_seen = self._claims_seen, limit.claims_started
         if limit.claims_started != seen and not broker_was_down:
@@ -103,7 +103,7 @@ class FallbackPoller:
         return error is not None or self._has_missed_sweeps()
 
     def _has_missed_sweeps(self) -> bool:
-        idle_seconds = time.monotonic() - max(self._began_at, self._box.drain_limit.claim_started_at)
+        idle_seconds = time.monotonic() - max(self._began_at, self._box.delivery.drain_limit.claim_started_at)
         patience = MISSED_SWEEPS * self._box.settings.sweep_seconds * self._delay
         # Workers are counted only when their number decides: not while sweeps arrive.
         return idle_seconds >= patience and idle_seconds >= patience * self._live_workers()
@@ -134,7 +134,7 @@ class FallbackPoller:
         while self._drain_to_the_end_of_its_time() and not self._stopped.is_set():
             if self._box.reporter.broker_error is None:
                 break  # the drain has sent a wake-up
-        self._claims_seen = self._box.drain_limit.claims_started
+        self._claims_seen = self._box.delivery.drain_limit.claims_started
         if self._failing:
             logger.info("Claiming due events works again.")
         self._failing = False

@@ -177,7 +177,9 @@ class Lifecycle(Middleware):
     def after_worker_boot(self, broker: dramatiq.Broker, worker: dramatiq.Worker) -> None:
         box = current()
         box.notifier.notify()  # events may have become due while no worker was running
-        check_pool(box, worker.worker_threads)
+        drains, threads = box.settings.drains, worker.worker_threads
+        pool_size = check_pool(box.database, box.registry, drains=drains, threads=threads)
+        box.reporter.pool_size = None if pool_size is None else pool_size.to_json()
         box.reporter.start(WORKER)
         self._poller = FallbackPoller(box, broker)
         self._poller.start()
@@ -194,7 +196,7 @@ class Lifecycle(Middleware):
         box = current()
         if self._poller is not None:
             self._poller.join(box.settings.max_run_seconds)
-        box.quarantine.wait_until_idle(box.settings.max_run_seconds)
+        box.delivery.quarantine.wait_until_idle(box.settings.max_run_seconds)
         box.notifier.flush()
         box.recorder.stop()
         box.reporter.stop()

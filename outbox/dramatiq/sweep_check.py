@@ -8,12 +8,12 @@ from collections.abc import Iterator
 import dramatiq
 
 from outbox.admin.doctor.check import Check, Context, Finding, ok, problem
-from outbox.core import INLINE
 from outbox.dramatiq import wakeup
 from outbox.dramatiq.actor_names import DELIVER
 from outbox.dramatiq.broker import broker_in_use
 from outbox.dramatiq.broker_kind import is_in_process
 from outbox.errors import SettingsError, describe
+from outbox.settings import INLINE
 
 # How long a worker may take: all its threads may be busy.
 ANSWER_SECONDS = 10.0

@@ -102,11 +102,11 @@ def test_what_is_done_is_what_is_counted(configure: Configure) -> None:
 
 def test_what_was_given_back_and_what_came_too_late_are_counted(box: Outbox) -> None:
     emit(1)
-    give_back(box, claimed(box))
+    give_back(box.delivery, claimed(box))
     late = claimed(box)
     expire_leases()
     claimed(another(box))
-    give_back(box, late)
+    give_back(box.delivery, late)
     box.reporter.report_now()
     assert (value(box, "outbox_released_total"), value(box, "outbox_fenced_total")) == (1, 1)
 

@@ -12,13 +12,13 @@ from uuid import uuid4
 import dramatiq
 from dramatiq.brokers.redis import RedisBroker
 
-from outbox.delivery import deliver as delivery
+from outbox.delivery import deliver
 from tests.apps.ledger import write
 
 GATE = "OUTBOX_TEST_GATE"
 
 dramatiq.set_broker(RedisBroker(url=os.environ["OUTBOX_REDIS_URL"], namespace=os.environ["OUTBOX_NAMESPACE"]))
-deliver, drain = delivery._deliver, delivery.drain
+deliver_batch, drain = deliver.deliver_batch, deliver.drain
 
 
 def note(what: str) -> None:
@@ -26,7 +26,7 @@ def note(what: str) -> None:
 
 
 def deliver_and_wait(*arguments: Any) -> Any:
-    batch = deliver(*arguments)
+    batch = deliver_batch(*arguments)
     note("claimed")
     while not Path(os.environ[GATE]).exists():
         time.sleep(0.01)
@@ -39,4 +39,4 @@ def drain_and_note(*arguments: Any) -> int:
     return claimed
 
 
-vars(delivery).update(_deliver=deliver_and_wait, drain=drain_and_note)
+vars(deliver).update(deliver_batch=deliver_and_wait, drain=drain_and_note)

@@ -281,5 +281,7 @@ class TestHelp:
         assert options() <= set(re.findall(r"^  (--[a-z-]+)", done.stdout, re.MULTILINE))
 
     def test_and_so_does_the_documentation(self) -> None:
-        documented = set(re.findall(r"^\| `(--[a-z-]+)` \|", (ROOT / "docs/how-to/consuming.md").read_text(), re.MULTILINE))
+        documented = set(
+            re.findall(r"^\| `(--[a-z-]+)` \|", (ROOT / "docs/how-to/consuming.md").read_text(), re.MULTILINE)
+        )
         assert documented == options()

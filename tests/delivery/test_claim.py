@@ -79,19 +79,19 @@ class TestAMomentThatCanNotBeRead:
 
 class TestWhatIsDue:
     def test_nothing_due_is_no_batch(self, box: Outbox) -> None:
-        assert claim(box, 10) is None
+        assert claim(box.delivery, 10) is None
 
     @pytest.mark.parametrize(("seconds", "due"), [(59, False), (61, True)])
     def test_an_event_is_due_from_its_time_on(self, box: Outbox, seconds: int, due: bool) -> None:
         emit(1, deliver_after=timedelta(minutes=1))
         let_pass(seconds=seconds)
-        assert count_due(box) == int(due)
-        assert (claim(box, 10) is not None) == due
+        assert count_due(box.delivery) == int(due)
+        assert (claim(box.delivery, 10) is not None) == due
 
     @pytest.mark.parametrize("status", [DELIVERED, FAILED])
     def test_an_event_that_has_ended_is_never_claimed(self, box: Outbox, status: str) -> None:
         change(emit_one(), status=status, next_attempt_at=None)
-        assert claim(box, 10) is None
+        assert claim(box.delivery, 10) is None
 
     def test_the_oldest_due_come_first_and_equals_in_the_order_of_emission(self, box: Outbox) -> None:
         early, late = emit(3), emit(3)
@@ -123,8 +123,8 @@ class TestTheLease:
         emit(1)
         claimed(box)
         let_pass(seconds=seconds)
-        assert count_due(box) == int(free)
-        assert (claim(box, 10) is not None) == free
+        assert count_due(box.delivery) == int(free)
+        assert (claim(box.delivery, 10) is not None) == free
 
     def test_every_claim_has_a_lease_of_its_own(self, box: Outbox) -> None:
         event = emit_one()

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from outbox.delivery.completion import Completion
+from outbox.delivery.share_threads import Completion
 
 
 def test_it_is_done_when_the_last_group_has_ended_and_by_it() -> None:

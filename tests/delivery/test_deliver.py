@@ -8,7 +8,7 @@ import pytest
 
 import outbox
 from outbox.core import Outbox
-from outbox.delivery import deliver as delivery
+from outbox.delivery.deliver import REMAINING_CAP
 from outbox.errors import SettingsError, TransactionOpen
 from outbox.settings import Settings
 from outbox.storage.models import DELIVERED, FAILED, PENDING
@@ -49,9 +49,9 @@ class TestResults:
 
     def test_remaining_is_counted_up_to_a_cap(self, box: Outbox) -> None:
         register("taker")
-        emit(delivery.REMAINING_CAP + 1)
-        assert box.process_pending_events(1) == {"processed": 1, "remaining": delivery.REMAINING_CAP}
-        assert box.process_pending_events(1) == {"processed": 1, "remaining": delivery.REMAINING_CAP - 1}
+        emit(REMAINING_CAP + 1)
+        assert box.process_pending_events(1) == {"processed": 1, "remaining": REMAINING_CAP}
+        assert box.process_pending_events(1) == {"processed": 1, "remaining": REMAINING_CAP - 1}
 
     def test_the_batch_size_defaults_to_the_setting(self, configure: Configure) -> None:
         configure(batch_size=2)

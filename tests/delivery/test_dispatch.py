@@ -218,7 +218,7 @@ class TestSideBySide:
             outbox.handler("*", name=name)(lambda _: threads.append(threading.current_thread()))
         emit(1)
         assert threads == [threading.current_thread()] * 2
-        assert not box.side_by_side
+        assert not box.delivery.uses_threads
 
     def test_each_sees_an_event_of_its_own(self, box: Outbox) -> None:
         seen: list[dict[str, int]] = []

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 import outbox
 from outbox.core import Outbox
-from outbox.delivery import deliver as delivery
+from outbox.delivery import deliver
 from outbox.delivery.batch_size import AdaptiveBatchSize
 from outbox.notify.notifier import Notifier
 from outbox.storage.models import DELIVERED, PENDING, SENDING
 from tests.conftest import Configure
-from tests.table import becomes_true, claimed, emit, expire_leases, passes, statuses
+from tests.table import becomes_true, claimed, emit, expire_leases, passes, set_notifier, statuses
 
 SECONDS = st.just(0.0) | st.floats(1e-9, 1e6)  # as clocks have them
 
@@ -28,7 +28,7 @@ def listen(box: Outbox, events: int) -> list[str]:
     """Emit, and tell from then on what happens, in order: `rung` and `handled`. Rings under way are waited for."""
     emit(events)
     heard: list[str] = []
-    box.notifier = Notifier(lambda: heard.append("rung"))
+    set_notifier(box, Notifier(lambda: heard.append("rung")))
 
     @outbox.handler("order.*", name="listener")
     def handle(_: outbox.Event) -> None:
@@ -90,14 +90,14 @@ class TestRecruiting:
 class TestTheTimeSlice:
     def test_when_it_is_over_somebody_is_called_once_more(self, small: Outbox) -> None:
         heard = listen(small, 7)
-        assert delivery.drain(small, seconds=0) == 3
+        assert deliver.drain(small.delivery, seconds=0) == 3
         small.notifier.flush()
         assert heard == ["rung", "handled", "handled", "handled", "rung"]
         assert statuses() == {DELIVERED: 3, PENDING: 4}
 
     def test_at_its_end_a_short_batch_calls_nobody(self, small: Outbox) -> None:
         heard = listen(small, 1)
-        assert delivery.drain(small, seconds=0) == 1
+        assert deliver.drain(small.delivery, seconds=0) == 1
         small.notifier.flush()
         assert heard == ["handled"]
 
@@ -136,6 +136,6 @@ class TestBatchSize:
         emit(9)
         box.drain()
         assert statuses() == {SENDING: 1, DELIVERED: 9}
-        assert box.batch_size.current == 10
+        assert box.delivery.batch_size.current == 10
         gate.set()
         becomes_true(lambda: statuses() == {DELIVERED: 10})

@@ -2,12 +2,13 @@
 
 import threading
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 
 import outbox
-from outbox.core import Outbox
-from outbox.delivery import deliver as delivery
+from outbox.delivery import deliver
+from outbox.delivery.batch import Batch
 from outbox.delivery.drain_limit import DrainLimit
 from outbox.storage.models import DELIVERED
 from tests.conftest import Configure
@@ -94,13 +95,13 @@ class TestDrains:
                 elsewhere(box.database, lambda: (emit(1), box.drain()))
 
         emit(1)
-        assert delivery.drain(box, seconds=0) == 1
+        assert deliver.drain(box.delivery, seconds=0) == 1
 
     def test_one_that_is_refused_says_nothing_about_whether_drains_fail(self, configure: Configure) -> None:
         box = configure(drains=1)
         with pytest.raises(ValueError, match="failed"), box.drain_failures.watching():
             raise ValueError("failed")
-        with box.drain_limit.slot():
+        with box.delivery.drain_limit.slot():
             assert box.drain() == 0
         assert box.drain_failures.report()["in_a_row"] == 1
         box.drain()
@@ -125,20 +126,20 @@ class TestDrains:
         box = configure(drains=2, batch_size=1)
         outbox.handler("order.*", name="handler")(lambda _: None)
         lock, running, most = threading.Lock(), 0, 0
-        deliver = delivery._deliver
+        deliver_batch = deliver.deliver_batch
 
-        def counted(box: Outbox, *arguments: object) -> object:
+        def counted(*arguments: Any) -> Batch | None:
             nonlocal running, most
             with lock:
                 running += 1
                 most = max(most, running)
             try:
-                return deliver(box, *arguments)  # type: ignore[arg-type]
+                return deliver_batch(*arguments)
             finally:
                 with lock:
                     running -= 1
 
-        monkeypatch.setattr(delivery, "_deliver", counted)
+        monkeypatch.setattr(deliver, "deliver_batch", counted)
         emit(40)
         at_once(box.database, [box.drain] * 8)
         assert statuses() == {DELIVERED: 40}

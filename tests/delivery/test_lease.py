@@ -13,7 +13,7 @@ import outbox
 from outbox import current_outbox
 from outbox.core import Outbox
 from outbox.delivery.batch import Delivery
-from outbox.delivery.deliver import count_due
+from outbox.delivery.deliver import count_due, end_slice
 from outbox.notify.notifier import Notifier
 from outbox.storage.models import DELIVERED, PENDING, SENDING, OutboxEvent
 from tests.conftest import Configure
@@ -31,6 +31,7 @@ from tests.table import (
     on_postgres,
     passes,
     sessions_waiting,
+    set_notifier,
     statements,
     statuses,
     stored,
@@ -81,7 +82,7 @@ class TestRenewal:
         event = emit_one()
         with at_work(box, gate):
             becomes_true(lambda: stored(event).status == SENDING)
-            becomes_true(lambda: count_due(box) == 1)
+            becomes_true(lambda: count_due(box.delivery) == 1)
             assert claimed(another(box)).events[0].from_expired_lease
         assert (stored(event).status, box.counters["fenced"]) == (SENDING, 1)
 
@@ -90,7 +91,7 @@ class TestRenewal:
         batches = [claimed(box, 2), claimed(box, 2)]
         expire_leases()
         with statements(box.database) as seen:
-            box.leases.renew(batches)
+            box.delivery.leases.renew(batches)
         assert len(seen) == 1
         assert min(stored(event).lease_until for event in events) > LONG_AGO
         assert [stored(event).attempts for event in events] == [1] * 4
@@ -99,8 +100,8 @@ class TestRenewal:
         emit(1)
         batch = claimed(box)
         expire_leases()
-        box.leases.renew([batch])
-        assert count_due(box) == 0
+        box.delivery.leases.renew([batch])
+        assert count_due(box.delivery) == 0
         assert batch.begin(Delivery(batch.events[0], {}), "busy")
 
     def test_a_lease_that_was_lost_is_not_and_its_event_does_not_begin(self, box: Outbox) -> None:
@@ -109,7 +110,7 @@ class TestRenewal:
         expire_leases()
         claimed(another(box))
         before = stored(event).lease_until
-        box.leases.renew([late])
+        box.delivery.leases.renew([late])
         assert stored(event).lease_until == before
         assert not late.begin(Delivery(late.events[0], {}), "busy")
 
@@ -120,7 +121,7 @@ class TestRenewal:
         batch.take_finished()
         batch.written()
         with statements(box.database) as seen:
-            box.leases.renew([batch])
+            box.delivery.leases.renew([batch])
         assert seen == []
 
     @on_postgres
@@ -240,9 +241,9 @@ class TestTheSlice:
 
     def test_somebody_is_called_for_what_was_given_back(self, box: Outbox) -> None:
         rung = Gate()
-        box.notifier = Notifier(rung.set)
+        set_notifier(box, Notifier(rung.set))
         emit(1)
-        box.leases.end_slice(claimed(box))
+        end_slice(box.delivery, claimed(box))
         passes(rung)
 
 
@@ -267,7 +268,7 @@ class TestTheThread:
             outbox.handler("*", name="taker")(lambda _: None)
             emit(1)
             assert box.process_pending_events() == {"processed": 1, "remaining": 0}
-            assert box.leases._thread is None
+            assert box.delivery.leases._thread is None
         finally:
             current_outbox.registry.clear()
             current_outbox.forget()
@@ -282,4 +283,4 @@ def renewed_again(event: OutboxEvent) -> Callable[[], bool]:
 @pytest.mark.parametrize("lease_seconds", [0.5, 30])
 def test_renewals_come_three_to_a_lease(configure: Configure, lease_seconds: float) -> None:
     box = configure(lease_seconds=lease_seconds)
-    assert box.leases._renew_every == pytest.approx(lease_seconds / 3)
+    assert box.delivery.leases._renew_every == pytest.approx(lease_seconds / 3)

@@ -23,8 +23,8 @@ def planned(box: Outbox, event: OutboxEvent) -> tuple[Delivery, list[str]]:
     """Plan the event as this worker would; answers with the names of the destinations to call."""
     batch = claimed(box)
     (claimed_event,) = [each for each in batch.events if each.id == event.id]
-    audiences = box.audiences.look_up({claimed_event.destinations_version}, {claimed_event.event_type})
-    delivery, destinations = plan(box, claimed_event, audiences[claimed_event.event_type], batch.clock.now())
+    audiences = box.delivery.audiences.look_up({claimed_event.destinations_version}, {claimed_event.event_type})
+    delivery, destinations = plan(box.delivery, claimed_event, audiences[claimed_event.event_type], batch.clock.now())
     return delivery, [destination.name for destination in destinations]
 
 

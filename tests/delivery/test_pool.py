@@ -166,6 +166,14 @@ class TestWithoutAutoconnect:
             assert "max_connections" in error_of(event)
 
 
+def size_of(box: Outbox) -> PoolSize | None:
+    return pool_size(box.database, box.registry, drains=box.settings.drains, threads=8)
+
+
+def check(box: Outbox) -> PoolSize | None:
+    return check_pool(box.database, box.registry, drains=box.settings.drains, threads=8)
+
+
 class TestTheSize:
     @pytest.fixture
     def pooled(self, box: Outbox) -> Outbox:
@@ -176,30 +184,30 @@ class TestTheSize:
         return Outbox(box.settings, database=small, registry=box.registry)
 
     def test_is_what_threads_handlers_and_settling_may_want_at_once(self, pooled: Outbox) -> None:
-        assert pool_size(pooled, threads=8) == PoolSize(20, 8 + 12 * pooled.settings.drains + 1)
+        assert size_of(pooled) == PoolSize(20, 8 + 12 * pooled.settings.drains + 1)
         outbox.handler("*", name="limited", concurrency=5)(lambda _: None)
         pooled.registry.add(Other())
-        assert pool_size(pooled, threads=8) == PoolSize(20, 8 + 12 * pooled.settings.drains + 5 + 1)
+        assert size_of(pooled) == PoolSize(20, 8 + 12 * pooled.settings.drains + 5 + 1)
 
     def test_that_is_too_small_is_warned_about_at_the_start_with_the_number_to_set(
         self, pooled: Outbox, caplog: pytest.LogCaptureFixture
     ) -> None:
-        check_pool(pooled, threads=8)
+        found = check(pooled)
         (warned,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
         assert "has 20 connections" in warned
         assert "max_connections=33" in warned
-        assert pooled.reporter.pool_size == PoolSize(20, 33).to_json()
+        assert found == PoolSize(20, 33)
 
     @pytest.mark.parametrize("most", [33, 0, None])
     def test_that_is_enough_is_not(self, pooled: Outbox, caplog: pytest.LogCaptureFixture, most: int | None) -> None:
         database: Any = pooled.database
         database._max_connections = most
-        check_pool(pooled, threads=8)
+        check(pooled)
         assert caplog.records == []
 
     def test_without_a_pool_there_is_none(self, box: Outbox) -> None:
         database = peewee.PostgresqlDatabase("app", prefer_psycopg3=True)
-        assert pool_size(Outbox(box.settings, database=database), threads=8) is None
+        assert size_of(Outbox(box.settings, database=database)) is None
 
 
 class Other:

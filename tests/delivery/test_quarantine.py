@@ -19,6 +19,7 @@ from tests.table import (
     emit_one,
     expire_leases,
     passes,
+    set_notifier,
     stored,
 )
 
@@ -90,20 +91,20 @@ class TestWhileAnotherBatchIsInFlight:
             suspect = a_suspect(box, "quick")
             becomes_true(lambda: box.drain() == 1)
             assert stored(suspect).status == DELIVERED
-            assert not box.quarantine.wait_until_idle(0)
+            assert not box.delivery.quarantine.wait_until_idle(0)
         finally:
             busy.gate.set()
 
     def test_one_that_has_just_begun_is_waited_for(self, box: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(quarantine, "PATIENCE_SECONDS", PATIENCE_SECONDS)
-        monkeypatch.setattr(box.quarantine, "_search_every", 0.0)
+        monkeypatch.setattr(box.delivery.quarantine, "_search_every", 0.0)
         busy = Busy()
         emit_one("slow")
         box.drain()
         passes(busy.begun)
         suspect = a_suspect(box, "quick")
         with at_work(box, busy.gate) as looking:
-            becomes_true(lambda: box.quarantine._searching is not None)
+            becomes_true(lambda: box.delivery.quarantine._searching is not None)
             assert stored(suspect).attempts == 1
             busy.gate.set()
             assert looking.result()["processed"] == 1
@@ -116,7 +117,7 @@ class TestWhileASuspectIsInFlight:
     ) -> None:
         monkeypatch.setattr(quarantine, "ALONE_SECONDS", PATIENCE_SECONDS)
         rung = Gate()
-        box.notifier = Notifier(rung.set)
+        set_notifier(box, Notifier(rung.set))
         busy = Busy()
         a_suspect(box, "slow")
         with at_work(box, busy.gate) as worker:
@@ -140,7 +141,7 @@ class TestWhileASuspectIsInFlight:
         busy = Busy()
         suspect = a_suspect(box, "slow")
         other = emit_one("quick")
-        box.notifier = Notifier(rung.set)
+        set_notifier(box, Notifier(rung.set))
         with at_work(box, busy.gate):
             passes(busy.begun)
             box.process_pending_events()
@@ -180,17 +181,17 @@ class TestWhileASuspectIsInFlight:
 
 class TestWaitingUntilNothingIsInFlight:
     def test_it_is_true_at_once_where_nothing_is(self, box: Outbox) -> None:
-        assert box.quarantine.wait_until_idle(PATIENCE_SECONDS)
+        assert box.delivery.quarantine.wait_until_idle(PATIENCE_SECONDS)
         emit_one()
         box.process_pending_events()
-        assert box.quarantine.wait_until_idle(0)
+        assert box.delivery.quarantine.wait_until_idle(0)
 
     def test_what_goes_on_is_waited_for_so_long_and_no_longer(self, box: Outbox) -> None:
         busy = Busy()
         emit_one("slow")
         box.drain()
         try:
-            assert not box.quarantine.wait_until_idle(0.05)
+            assert not box.delivery.quarantine.wait_until_idle(0.05)
         finally:
             busy.gate.set()
 
@@ -201,9 +202,9 @@ class TestWaitingUntilNothingIsInFlight:
         while box.drain():
             pass
         busy.gate.set()
-        assert box.quarantine.wait_until_idle(PATIENCE_SECONDS)
+        assert box.delivery.quarantine.wait_until_idle(PATIENCE_SECONDS)
         assert {stored(event).status for event in events} == {DELIVERED}
 
     def test_a_claim_that_found_nothing_is_not_in_flight(self, box: Outbox) -> None:
         assert box.drain() == 0
-        assert box.quarantine.wait_until_idle(0)
+        assert box.delivery.quarantine.wait_until_idle(0)

@@ -1,5 +1,6 @@
 """The position: claims begin where the last full batch ended, and nothing that lies before it is forgotten."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -32,7 +33,7 @@ def position(clock: Clock) -> ScanPosition:
 
 @pytest.fixture
 def box(box: Outbox, position: ScanPosition) -> Outbox:
-    box.scan_position = position
+    box.delivery = replace(box.delivery, scan_position=position)
     return box
 
 
@@ -103,7 +104,7 @@ class TestClaims:
         events = emit_apart(7)
         got = [ids(claimed(box, 3).events) for _ in range(3)]
         assert got == [ids(events[:3]), ids(events[3:6]), ids(events[6:])]
-        assert claim(box, 3) is None
+        assert claim(box.delivery, 3) is None
 
     def test_what_came_up_behind_the_front_is_found_when_a_claim_comes_back_short(self, box: Outbox) -> None:
         *first, late = emit_apart(4)
@@ -168,7 +169,7 @@ class TestOnPostgres:
         box.database.execute_sql("VACUUM ANALYZE outbox_event")
         far, near = (
             rows_read(box, box.dialect.earliest_time),
-            rows_read(box, box.scan_position.resume_from(include_expired_leases=True)),
+            rows_read(box, box.delivery.scan_position.resume_from(include_expired_leases=True)),
         )
         assert far > 4_000
         assert near < 1_200

@@ -100,7 +100,7 @@ class TestWhatIsWritten:
         emit(1)
         batch = claimed(box)
         with statements(box.database) as seen:
-            settle(box, batch)
+            settle(box.delivery, batch)
         assert seen == []
 
 
@@ -169,7 +169,7 @@ class TestTheFence:
         late = claimed(box)
         expire_leases()
         holder = claimed(box)
-        dispatch(box, late)
+        dispatch(box.delivery, late)
         row = stored(event)
         assert (row.status, row.attempts, row.lease_id) == (SENDING, 2, holder.lease_id)
         assert (row.progress, row.error_message, row.delivered_at) == (None, None, None)
@@ -180,7 +180,7 @@ class TestTheFence:
         late = claimed(box)
         expire_leases()
         holder = claimed(box)
-        assert give_back(box, late) == 0
+        assert give_back(box.delivery, late) == 0
         row = stored(event)
         assert (row.status, row.attempts, row.lease_id) == (SENDING, 2, holder.lease_id)
         assert (box.counters["fenced"], box.counters["released"]) == (1, 0)
@@ -190,7 +190,7 @@ class TestTheFence:
         event = emit_one()
         batch = claimed(box)
         expire_leases()
-        dispatch(box, batch)
+        dispatch(box.delivery, batch)
         assert stored(event).status == DELIVERED
         assert box.counters["fenced"] == 0
 
@@ -199,7 +199,7 @@ class TestTheFence:
         lost, *kept = emit(3)
         batch = claimed(box)
         change(lost, lease_id=emit_one().id)
-        dispatch(box, batch)
+        dispatch(box.delivery, batch)
         assert [stored(event).status for event in (lost, *kept)] == [SENDING, DELIVERED, DELIVERED]
         assert box.counters["fenced"] == 1
 
@@ -209,21 +209,21 @@ class TestGivingBack:
         event = emit_one()
         before = stored(event)
         batch = claimed(box)
-        assert give_back(box, batch) == 1
+        assert give_back(box.delivery, batch) == 1
         row = stored(event)
         assert (row.status, row.attempts, row.lease_id, row.lease_until) == (PENDING, 0, None, None)
         assert row.next_attempt_at == before.next_attempt_at
 
     def test_what_was_given_back_is_no_suspect(self, box: Outbox) -> None:
         emit(2)
-        give_back(box, claimed(box))
+        give_back(box.delivery, claimed(box))
         assert [event.from_expired_lease for event in claimed(box).events] == [False, False]
 
     def test_what_has_begun_stays(self, box: Outbox) -> None:
         begun, other = emit(2)
         batch = claimed(box)
         assert batch.begin(Delivery(batch.events[0], {}), "somewhere")
-        assert give_back(box, batch) == 1
+        assert give_back(box.delivery, batch) == 1
         assert (stored(begun).status, stored(other).status) == (SENDING, PENDING)
 
 
@@ -259,9 +259,9 @@ def test_a_batch_is_not_over_while_another_thread_writes_its_outcomes(
 
     monkeypatch.setattr(sys.modules[settle.__module__], "persist", write)
     with ThreadPoolExecutor(2) as executor:
-        writing = executor.submit(settle, box, batch)
+        writing = executor.submit(settle, box.delivery, batch)
         assert noticed.came.acquire(timeout=PATIENCE_SECONDS)
-        closing = executor.submit(close, box, batch)
+        closing = executor.submit(close, box.delivery, batch)
         closing.add_done_callback(lambda _: order.append("closed"))
         try:
             assert noticed.came.acquire(timeout=PATIENCE_SECONDS)

@@ -3,7 +3,6 @@
 import contextlib
 import logging
 import signal
-import sys
 import threading
 import time
 from collections import Counter
@@ -18,8 +17,8 @@ import pytest
 
 import outbox
 from outbox.core import Outbox
+from outbox.delivery import share_threads
 from outbox.delivery.claim import claim
-from outbox.delivery.dispatch import dispatch
 from outbox.destinations.limits import Limits
 from outbox.destinations.outcome import Delivered, Outcome
 from outbox.events.event import Event
@@ -41,6 +40,7 @@ from tests.table import (
     error_of,
     let_pass,
     passes,
+    set_notifier,
     statuses,
     stored,
 )
@@ -92,7 +92,7 @@ class Pair:
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers and throttles that wait for as long as it takes."""
-    monkeypatch.setattr(sys.modules[dispatch.__module__], "MOMENT_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr(share_threads, "DRAIN_WAIT_SECONDS", PATIENCE_SECONDS)
     monkeypatch.setattr(destination_throttle, "PATIENCE_SECONDS", PATIENCE_SECONDS)
     monkeypatch.setattr(concurrency_limit, "LEAST_WAIT", PATIENCE_SECONDS)
 
@@ -113,7 +113,7 @@ def slow(event_type: str = "slow", **options: Any) -> Iterator[Slow]:
 
 
 def is_over(box: Outbox) -> bool:
-    return box.quarantine.wait_until_idle(0) and not box.leases._batches
+    return box.delivery.quarantine.wait_until_idle(0) and not box.delivery.leases._batches
 
 
 def drained(box: Outbox) -> Counter[str]:
@@ -196,7 +196,9 @@ class TestWhatTakesLong:
         self, configure: Configure, patient: None
     ) -> None:
         box, in_flight = configure(batch_size=1), []
-        outbox.handler("*", name="one", concurrency=1)(lambda _: in_flight.append(len(box.quarantine._in_flight)))
+        outbox.handler("*", name="one", concurrency=1)(
+            lambda _: in_flight.append(len(box.delivery.quarantine._in_flight))
+        )
         throttle = box.throttles.of(box.registry.destinations["one"])
         place = throttle.admit(1, mode=DeliveryMode.DRAIN)
         emit(3)
@@ -237,7 +239,7 @@ class TestWhatTakesLong:
     def test_leaves_what_it_has_not_begun_to_others_after_a_second(self, box: Outbox) -> None:
         first, *others = emit(4, "slow")
         rung: list[float] = []
-        box.notifier = Notifier(lambda: rung.append(time.monotonic()))
+        set_notifier(box, Notifier(lambda: rung.append(time.monotonic())))
         with slow() as handler:
             box.drain()
             becomes_true(lambda: statuses() == {SENDING: 1, PENDING: 3})
@@ -308,9 +310,9 @@ class TestAProcessThatIsStopping:
             box.drain()
             box.stopping.set()
             assert box.drain() == 0
-            assert not box.quarantine.wait_until_idle(0)
+            assert not box.delivery.quarantine.wait_until_idle(0)
             handler.gate.set()
-            assert box.quarantine.wait_until_idle(PATIENCE_SECONDS)
+            assert box.delivery.quarantine.wait_until_idle(PATIENCE_SECONDS)
         # Nobody has to wait for more than that: everything is written.
         assert (stored(begun).status, stored(begun).attempts) == (DELIVERED, 1)
         assert {(row.status, row.attempts, row.lease_id) for row in map(stored, others)} == {(PENDING, 0, None)}
@@ -377,7 +379,7 @@ class TestOverdue:
             box.drain()
             becomes_true(lambda: is_over(box))
             assert handler.ended == []
-            becomes_true(lambda: claim(another(box), 1) is not None)
+            becomes_true(lambda: claim(another(box).delivery, 1) is not None)
         becomes_true(lambda: box.counters["fenced"] == 1)
         assert (stored(event).status, stored(event).attempts) == (SENDING, 2)
 
@@ -445,14 +447,14 @@ class TestPutOff:
 
     def test_somebody_is_called_when_it_is_due(self, box: Outbox) -> None:
         outbox.handler("order.*", name="limited", per_second=2)(lambda _: None)
-        box.notifier = Notifier(lambda: drain(box))
+        set_notifier(box, Notifier(lambda: drain(box)))
         emit(3)
         becomes_true(lambda: statuses() == {DELIVERED: 3})
 
     def test_nobody_keeps_in_mind_what_is_due_much_later(self, box: Outbox) -> None:
         outbox.handler("order.*", name="limited", per_second=0.01)(lambda _: None)
         emit(3)
-        box.notifier = Notifier(lambda: None)
+        set_notifier(box, Notifier(lambda: None))
         box.drain()
         assert not box.notifier._timer.is_running
 

@@ -41,8 +41,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 @pytest.fixture
 def box(configure: Configure, clock: Clock) -> Outbox:
     box = configure(sweep_seconds=SWEEP_SECONDS, publish_seconds=10)
-    box.drain_limit._clock = clock.monotonic
-    box.drain_limit.claim_started_at = clock.now
+    box.delivery.drain_limit._clock = clock.monotonic
+    box.delivery.drain_limit.claim_started_at = clock.now
     outbox.ignore("*")
     return box
 
@@ -63,10 +63,10 @@ class Looking:
 
     def looks(self) -> bool:
         """Whether the poller claims now."""
-        before = self.box.drain_limit.claims_started
+        before = self.box.delivery.drain_limit.claims_started
         if self.poller._is_needed():
             self.poller._claim()
-        return self.box.drain_limit.claims_started > before
+        return self.box.delivery.drain_limit.claims_started > before
 
 
 @pytest.fixture
@@ -170,7 +170,7 @@ class TestWithABroker:
         outbox.ignore("*")
         publish(box, WORKER, WORKER)
         looking = Looking(box, monkeypatch)
-        box.drain_limit.claim_started_at = clock.now
+        box.delivery.drain_limit.claim_started_at = clock.now
         clock.now += 3 * SWEEP_SECONDS
         assert looking.looks()
 

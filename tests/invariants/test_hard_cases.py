@@ -40,7 +40,7 @@ class TestAHandlerThatNeverComesBack:
                 over.set()
 
         event = emit_one("hang")
-        drain(box)  # comes back
+        drain(box.delivery)  # comes back
         passes(over)
         becomes_true(lambda: stored(event).status == PENDING)
         assert "longer than OUTBOX_MAX_RUN_SECONDS" in str(stored(event).error_message)
@@ -118,7 +118,7 @@ class TestWithoutAThreadToSpare:
                 box.process_pending_events()
         assert (stored(event).status, stored(event).attempts) == (PENDING, 0)  # it went back
         assert box.process_pending_events() == {"processed": 1, "remaining": 0}
-        assert (stored(event).status, box.leases._thread is not None) == (DELIVERED, True)
+        assert (stored(event).status, box.delivery.leases._thread is not None) == (DELIVERED, True)
 
 
 class TestALockedRow:

@@ -1,5 +1,7 @@
 """Committed ⇒ in the end delivered or failed, visibly; never in limbo, whatever crashes."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -19,7 +21,7 @@ STEPS = st.sampled_from(["crash", "refuse", "unavailable", "reject", "take", "st
 
 def crash(box: Outbox) -> None:
     """A worker claims, and is never heard of again."""
-    claim(box, 100)
+    claim(box.delivery, 100)
     expire_leases()
 
 
@@ -124,7 +126,8 @@ def test_an_outage_of_a_day_fails_nothing(configure: Configure) -> None:
             let_pass(hours=1)
             hours += 1
 
-    box.throttles = Throttles(box.settings, clock=lambda: 3600 * hours)
+    throttles = Throttles(box.settings, clock=lambda: 3600 * hours)
+    box.delivery = replace(box.delivery, throttles=throttles)
     emit(20, max_attempts=1)
     deliver_for(24)
     assert statuses() == {PENDING: 20}

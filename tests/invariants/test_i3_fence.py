@@ -18,18 +18,18 @@ Word = Callable[[Outbox, Batch], Any]
 
 
 def renew(box: Outbox, batch: Batch) -> None:
-    box.leases.renew([batch])
+    box.delivery.leases.renew([batch])
 
 
 def deliver(box: Outbox, batch: Batch) -> None:
-    dispatch(box, batch)
+    dispatch(box.delivery, batch)
 
 
 def refuse(box: Outbox, batch: Batch) -> None:
     """The same handler, but for this worker it fails."""
     box.registry.clear()
     outbox.handler("*", name="handler")(lambda _: 1 / 0)
-    dispatch(box, batch)
+    dispatch(box.delivery, batch)
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_the_holder_settles_whatever_the_late_one_said(box: Outbox, event: Outbo
     refuse(box, late)
     current_outbox.registry.clear()
     outbox.handler("*", name="handler")(lambda _: None)
-    dispatch(rival, holder)
+    dispatch(rival.delivery, holder)
     row = stored(event)
     assert (row.status, row.attempts, row.error_message) == (DELIVERED, 1, None)
 
@@ -85,8 +85,8 @@ def test_a_worker_that_slept_through_its_lease_begins_nothing(box: Outbox) -> No
     late = claimed(box)
     let_pass(seconds=31)
     late.valid_until -= 31  # and as much by this host's clock
-    dispatch(box, late)
-    give_back(box, late)
+    dispatch(box.delivery, late)
+    give_back(box.delivery, late)
     assert called == []
     assert (stored(event).status, stored(event).attempts) == ("pending", 0)
 

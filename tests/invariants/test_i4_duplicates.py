@@ -41,7 +41,7 @@ def test_a_retry_has_the_same_id_and_the_same_bytes(box: Outbox) -> None:
 def test_a_redelivery_after_a_crash_has_the_same_id_and_the_same_bytes(box: Outbox) -> None:
     got = collect(box, refused=0)
     emitted = emit_one(payload=PAYLOAD)
-    batch = claim(box, 1)
+    batch = claim(box.delivery, 1)
     assert batch is not None
     crashed = batch.events[0]
     expire_leases()

@@ -128,12 +128,12 @@ class TestAPoisonEvent:
         outbox.handler("*", name="mortal")(lambda event: got.append(event.aggregate_id))
         claimed(box)  # all ten, by a worker that dies
         expire_leases()
-        while (batch := claim(box, 100)) is not None:
+        while (batch := claim(box.delivery, 100)) is not None:
             assert len(batch.events) == 1
             if batch.events[0].id == poison.id and batch.events[0].claims <= 3:
                 expire_leases(poison)  # and so does whoever begins with it
             else:
-                dispatch(box, batch)
+                dispatch(box.delivery, batch)
         assert stored(poison).status == FAILED
         assert [(stored(event).status, stored(event).attempts) for event in others] == [(DELIVERED, 1)] * 9
         assert sorted(got) == [str(number) for number in range(1, 10)]

@@ -173,7 +173,7 @@ class TestRecording:
         made = worker(box, "mailer")
         made.drain()
         emit(2)
-        batch = claim(made, 2)
+        batch = claim(made.delivery, 2)
         assert batch is not None
         worker(box, "crm").drain()
         with box.dialect.connection():
@@ -181,17 +181,17 @@ class TestRecording:
         first, second = batch.events
         assert first.destinations_version != newest
         second.destinations_version = newest
-        dispatch(made, batch)
+        dispatch(made.delivery, batch)
         assert statuses() == {PENDING: 2}
 
     def test_a_batch_that_was_claimed_before_goes_by_what_was_recorded_then(self, box: Outbox) -> None:
         made = worker(box, "mailer")
         made.drain()
         emit_one()
-        batch = claim(made, 10)
+        batch = claim(made.delivery, 10)
         assert batch is not None
-        dispatch(made, batch)
-        settle(made, batch)
+        dispatch(made.delivery, batch)
+        settle(made.delivery, batch)
         worker(box, "crm").drain()
         assert statuses() == {DELIVERED: 1}
 

@@ -8,6 +8,7 @@ import copy
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -103,7 +104,7 @@ class Machine(RuleBasedStateMachine):
         box.counters.reset()
         self.now = 0
         # How far the last run's claims reached, and how long that took, is not this one's to go by.
-        box.scan_position = ScanPosition(clock=lambda: self.now * 60.0)
+        box.delivery = replace(box.delivery, scan_position=ScanPosition(clock=lambda: self.now * 60.0))
         self.fenced = 0
         self.lives: dict[UUID, Life] = {}
         self.keys: dict[UUID, tuple[str, str]] = {}
@@ -188,7 +189,7 @@ class Machine(RuleBasedStateMachine):
         free = {id: life for id, life in self.lives.items() if life.may("claim", self.now)}
         fresh = {id for id, life in free.items() if life.lease is None}
         may_be = set(free) if include_expired_leases else fresh
-        batch = claim(self.box, size, include_expired_leases=include_expired_leases)
+        batch = claim(self.box.delivery, size, include_expired_leases=include_expired_leases)
         if batch is None:
             assert not may_be
             return multiple()
@@ -222,8 +223,8 @@ class Machine(RuleBasedStateMachine):
             destination.answers = {
                 event.id: data.draw(outcomes, label=f"{name}, {number}") for number, event in enumerate(batch.events)
             }
-        dispatch(self.box, batch)
-        close(self.box, batch)
+        dispatch(self.box.delivery, batch)
+        close(self.box.delivery, batch)
         for name, destination in self.destinations.items():
             assert destination.given == expected[name][:takes]
         for event in batch.events:
@@ -269,7 +270,7 @@ class Machine(RuleBasedStateMachine):
             self._give_back(batch)
 
     def _renew(self, batch: Batch) -> None:
-        self.box.leases.renew([batch])
+        self.box.delivery.leases.renew([batch])
         for event in batch.events:
             life = self._held(batch, event)
             if life is not None:
@@ -278,7 +279,7 @@ class Machine(RuleBasedStateMachine):
                 self.lost.add((batch.lease_id, event.id))
 
     def _give_back(self, batch: Batch) -> None:
-        give_back(self.box, batch)
+        give_back(self.box.delivery, batch)
         for event in batch.events:
             life = self._held(batch, event)
             if life is not None:
@@ -376,7 +377,7 @@ class Machine(RuleBasedStateMachine):
         assert {id: self._summary(row) for id, row in found.items()} == {
             id: self._expected(life) for id, life in self.lives.items()
         }
-        assert count_due(self.box) == sum(life.may("claim", self.now) for life in self.lives.values())
+        assert count_due(self.box.delivery) == sum(life.may("claim", self.now) for life in self.lives.values())
         assert self.box.counters["fenced"] == self.fenced
 
     def _expected(self, life: Life) -> tuple[Any, ...]:

@@ -87,8 +87,8 @@ MUTANTS = [
     ),
     Mutant(
         "fenced-but-not-counted",
-        "outbox/delivery/settle.py",
-        "    fenced = answered - len(delivered) - sum(others.values())",
+        "outbox/delivery/settle_report.py",
+        "    fenced = outcomes - len(delivered) - sum(others.values())",
         "    fenced = 0",
         (FENCE, MODEL),
     ),
@@ -117,8 +117,8 @@ MUTANTS = [
     Mutant(
         "lease-never-renewed",
         "outbox/delivery/lease.py",
-        "            self.renew([batch for batch in ripe",
-        "            self.renew([batch for batch in ripe[:0]",
+        "            self.renew([batch for batch in due",
+        "            self.renew([batch for batch in due[:0]",
         ("tests/delivery/test_lease.py::TestRenewal::test_a_long_handler_keeps_its_lease_and_succeeds_once",),
     ),
     Mutant(
@@ -278,8 +278,8 @@ MUTANTS = [
     Mutant(
         "delivered-to-nobody-by-a-worker",
         "outbox/delivery/plan.py",
-        "    if box.registry.is_empty and not box.is_worker:",
-        "    if box.registry.is_empty:",
+        "    if context.registry.is_empty and not context.is_worker():",
+        "    if context.registry.is_empty:",
         ("tests/delivery/test_deliver.py::TestNothingRegistered",),
     ),
     Mutant(
@@ -705,15 +705,15 @@ MUTANTS = [
     Mutant(
         "a-small-pool-is-the-destinations-fault",
         "outbox/delivery/share.py",
-        "        if admission is not None and not starved:",
+        "        if admission is not None and not lacked_connection:",
         "        if admission is not None:",
         ("tests/delivery/test_pool.py",),
     ),
     Mutant(
         "lease-keeper-settles-itself",
         "outbox/delivery/lease.py",
-        "                    self._elsewhere(batch, self.end_slice)",
-        "                    self.end_slice(batch)",
+        '                    self._in_thread(batch, "end of the time slice", batch.on_slice_end)',
+        "                    batch.on_slice_end()",
         ("tests/delivery/test_lease.py::TestARowThatAnotherTransactionHasLocked",),
     ),
     Mutant(
@@ -829,7 +829,7 @@ MUTANTS = [
     Mutant(
         "claims-before-it-records",
         "outbox/delivery/deliver.py",
-        "            box.recorder.keep_current()\n",
+        "                context.recorder.keep_current()\n",
         "            pass\n",
         (f"{AUDIENCE}::TestRecording",),
     ),
@@ -871,7 +871,7 @@ MUTANTS = [
     Mutant(
         "a-successor-begins-anew",
         "outbox/delivery/plan.py",
-        "                progress[heir] = before",
+        "                progress[successor] = before",
         "                pass",
         (f"{AUDIENCE}::TestASuccessor::test_goes_on_where_the_one_that_it_replaces_stopped",),
     ),

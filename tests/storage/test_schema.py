@@ -333,7 +333,7 @@ def test_postgres_keeps_json_as_text_and_half_of_each_page_free(box: Outbox) -> 
 @on_postgres
 def test_a_claim_is_a_hot_update(box: Outbox, postgres_url: str) -> None:
     outbox.emit_many(("Note", number, "note.written", {"text": "x" * 100}) for number in range(200))
-    batch = claim(box, 200)
+    batch = claim(box.delivery, 200)
     assert batch is not None
     assert len(batch.events) == 200
     database: Any = box.database

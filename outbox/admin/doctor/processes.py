@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from outbox.admin.doctor.check import Context, Finding, note, ok, problem, warning
 from outbox.admin.durations import format_seconds
-from outbox.core import INLINE
 from outbox.delivery.pool_size import PoolSize, advice
+from outbox.settings import INLINE
 from outbox.storage.operator_models import Process
 
 MOST_TOLD = 10

@@ -1,0 +1,65 @@
+"""What claim, dispatch and settle work with, in one frozen object.
+
+The Outbox builds it once and hands it to the functions of this folder, which don't know the Outbox itself.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from outbox.delivery.audience import Audiences
+from outbox.delivery.batch_size import AdaptiveBatchSize
+from outbox.delivery.drain_failures import DrainFailures
+from outbox.delivery.drain_limit import DrainLimit
+from outbox.delivery.lease import LeaseKeeper
+from outbox.delivery.quarantine import Quarantine
+from outbox.delivery.scan_position import ScanPosition
+from outbox.destinations.recorder import Recorder
+from outbox.destinations.registry import Registry
+from outbox.notify.notifier import Notifier
+from outbox.settings import INLINE, Settings
+from outbox.storage.dialect import Dialect
+from outbox.storage.peewee_database import is_private_to_a_thread
+from outbox.telemetry.counters import Counters
+from outbox.throttle.throttles import Throttles
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliveryContext:
+    """The parts of one outbox that deliver its events."""
+
+    dialect: Dialect
+    settings: Settings
+    counters: Counters
+    notifier: Notifier
+    # Which destinations there are, and how much each of them may be given now.
+    registry: Registry
+    recorder: Recorder
+    audiences: Audiences
+    throttles: Throttles
+    # How many events to claim, from where on, in which company, and by how many drains at the same time.
+    batch_size: AdaptiveBatchSize
+    scan_position: ScanPosition
+    quarantine: Quarantine
+    drain_limit: DrainLimit
+    drain_failures: DrainFailures
+    leases: LeaseKeeper
+    # Set when this process is about to end: events that have not begun are given back.
+    stopping: threading.Event
+    # Returns whether this process was started to deliver events.
+    is_worker: Callable[[], bool]
+    # Logs a warning, once for each text.
+    warn_once: Callable[[str], None]
+    # Starts the thread that reports on this process, unless it runs.
+    start_reporting: Callable[[], None]
+
+    @property
+    def uses_threads(self) -> bool:
+        """Return whether destinations get a thread each.
+
+        Inline they don't: everything runs in the emitter's thread, where a debugger can follow it. Nor do they if every
+        thread would see a database of its own.
+        """
+        return self.settings.dispatch != INLINE and not is_private_to_a_thread(self.dialect.database)

@@ -1,0 +1,86 @@
+"""Count and log what was settled."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from outbox.delivery import retry
+from outbox.delivery.batch import Batch, Delivery
+from outbox.delivery.context import DeliveryContext
+from outbox.events.event import Event
+from outbox.storage.models import DELIVERED, FAILED, PENDING
+from outbox.telemetry import logs
+
+logger = logging.getLogger(__name__)
+
+Settled = tuple[Delivery, retry.Verdict]
+
+
+def account(context: DeliveryContext, batch: Batch, outcomes: int, delivered: list[Event], **others: int) -> None:
+    """Count what was written. Outcomes that were fenced are reported by the worker that took the events over."""
+    fenced = outcomes - len(delivered) - sum(others.values())
+    count(context, batch, delivered=len(delivered), fenced=fenced, **others)
+    since_claim = time.monotonic() - batch.started_at
+    context.counters.observe("latency", [event.waited(since_claim) for event in delivered])
+    if fenced:
+        logger.warning(
+            "fenced: %d of %d outcomes came after lease %s was lost",
+            fenced,
+            outcomes,
+            batch.lease_id,
+            extra=logs.fields(lease_id=batch.lease_id, fenced=fenced),
+        )
+
+
+def count(context: DeliveryContext, batch: Batch, **counts: int) -> None:
+    context.counters.add(**counts)
+    batch.count(**counts)
+
+
+def log_outcomes(settled: list[Settled]) -> None:
+    """Log a line for each event that failed or was put off."""
+    for delivery, verdict in settled:
+        if verdict.status == FAILED:
+            logger.error("failed: %s: %s", delivery.event, verdict.error, extra=_fields(delivery, verdict))
+        elif verdict.status == PENDING and verdict.error is not None:
+            level = logging.WARNING if _was_refused(delivery) else logging.DEBUG
+            if logger.isEnabledFor(level):
+                logger.log(
+                    level,
+                    "put off until %s after %d of %d attempts: %s: %s",
+                    verdict.next_attempt_at,
+                    verdict.attempts,
+                    delivery.event.max_attempts,
+                    delivery.event,
+                    verdict.error,
+                    extra=_fields(delivery, verdict),
+                )
+
+
+def _was_refused(delivery: Delivery) -> bool:
+    """Return whether a destination was called and does not have the event.
+
+    If none was called, why they were not is logged once, not for each event.
+    """
+    if not delivery.deferred:
+        return True
+    return any(delivery.progress[name].is_open for name in delivery.begun)
+
+
+def _fields(delivery: Delivery, verdict: retry.Verdict) -> dict[str, object]:
+    event = delivery.event
+    unfinished = {name: entry for name, entry in delivery.progress.items() if entry.state != DELIVERED}
+    return logs.fields(
+        event_id=event.id,
+        event_type=event.event_type,
+        aggregate_type=event.aggregate_type,
+        aggregate_id=event.aggregate_id,
+        tenant_id=event.tenant_id,
+        correlation_id=event.correlation_id,
+        destinations=sorted(unfinished),
+        attempts=verdict.attempts,
+        max_attempts=event.max_attempts,
+        next_attempt_at=verdict.next_attempt_at,
+        error=verdict.error,
+    )

@@ -1,0 +1,186 @@
+"""Run the shares of a batch at the same time, each in a thread of its own.
+
+In a drain the worker waits for them for a moment only. A share that takes longer goes on by itself, settles its own
+outcomes and keeps its lease, while the worker claims the next batch. So a slow destination does not hold up the others,
+and a call that never returns costs a thread, not the worker. The limits of each destination say how many threads its
+shares may have.
+
+A call that takes longer than OUTBOX_MAX_RUN_SECONDS is interrupted: Python can raise an exception in another thread,
+between two of its instructions. A call that sits in a system call notices that only when the system call returns; its
+thread is then left behind, and ends with the process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+
+from outbox.delivery.batch import Batch
+from outbox.delivery.context import DeliveryContext
+from outbox.delivery.settle import settle
+from outbox.delivery.share import Share, connect
+from outbox.errors import describe
+from outbox.throttle.delivery_mode import DeliveryMode
+
+logger = logging.getLogger(__name__)
+
+# An exception that is raised in this thread takes effect only between two instructions: it waits in pieces.
+PIECE_SECONDS = 0.5
+# How long a worker waits for a batch: most are done by then, and settled with one statement.
+DRAIN_WAIT_SECONDS = 0.1
+
+
+class Overdue(BaseException):
+    """Raised in a thread whose call has taken longer than OUTBOX_MAX_RUN_SECONDS."""
+
+    def __str__(self) -> str:
+        return "it went on for longer than OUTBOX_MAX_RUN_SECONDS"
+
+
+class Completion:
+    """Counts the shares of a batch that are running, and calls back once when none is left.
+
+    The callback runs in the thread that ended last.
+    """
+
+    def __init__(self, shares: int) -> None:
+        self._lock = threading.Lock()
+        self._running = shares
+        self._callback: Callable[[], object] | None = None
+
+    def share_ended(self) -> None:
+        """Count one share less."""
+        with self._lock:
+            self._running -= 1
+        self._call_back_if_complete()
+
+    def abandon(self) -> None:
+        """Stop waiting for the shares that are still running."""
+        with self._lock:
+            self._running = 0
+        self._call_back_if_complete()
+
+    def then(self, callback: Callable[[], object]) -> None:
+        """Call this when all shares have ended; at once if they have."""
+        with self._lock:
+            self._callback = callback
+        self._call_back_if_complete()
+
+    def _call_back_if_complete(self) -> None:
+        with self._lock:
+            if self._running > 0:
+                return
+            callback, self._callback = self._callback, None
+        if callback is not None:
+            callback()
+
+
+class ShareThread:
+    """The thread of one share."""
+
+    def __init__(self, context: DeliveryContext, batch: Batch, share: Share, mode: DeliveryMode) -> None:
+        self._context = context
+        self._batch = batch
+        self.share = share
+        self._mode = mode
+        self._thread: threading.Thread | None = None
+        self._was_interrupted = False
+        self.has_ended = False
+        # What ended it, if that was not an outcome: a time limit, or a shutdown.
+        self.stopped_by: BaseException | None = None
+
+    def start(self, on_change: Callable[[], None], on_end: Callable[[], None]) -> None:
+        """Start the thread. It calls `on_change` when the share ends or starts to wait, and `on_end` last of all."""
+        self.share.on_wait = on_change
+        arguments = (on_change, on_end)
+        name = f"outbox-to-{self.share.name}"
+        self._thread = threading.Thread(target=self._run, args=arguments, name=name, daemon=True)
+        try:
+            self._thread.start()
+        except RuntimeError as error:  # no memory for one more: the events have not begun, and are given back
+            logger.warning("%s: could not start a thread, so its events are given back: %s", self.share.name, error)
+            self.has_ended = True
+            on_end()
+
+    def interrupt(self) -> None:
+        """Raise Overdue in the thread, once."""
+        if self._thread is None or self._was_interrupted:
+            return
+        self._was_interrupted = True
+        if self._thread.ident is not None:
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread.ident), ctypes.py_object(Overdue))
+
+    def _run(self, on_change: Callable[[], None], on_end: Callable[[], None]) -> None:
+        database = self._context.dialect.database
+        try:
+            if database.autoconnect or connect(self._context):
+                self.share.run(self._mode)
+            else:
+                self.share.put_off_without_connection()
+        except BaseException as stop:
+            self.stopped_by = stop
+            if self._mode is DeliveryMode.DRAIN:
+                logger.error("%s was interrupted: %s", self.share.name, describe(stop))  # noqa: TRY400  (not our error)
+        finally:
+            self.has_ended = True
+            on_change()
+            if self.share.left_behind:
+                settle(self._context, self._batch)
+            on_end()
+            if not database.is_closed():
+                database.close()
+
+
+def run_in_threads(context: DeliveryContext, batch: Batch, shares: list[Share], mode: DeliveryMode) -> Completion:
+    """Run the shares, and settle what is finished as each of them ends, until all have ended or the time is up."""
+    threads = [ShareThread(context, batch, share, mode) for share in shares]
+    changes: queue.SimpleQueue[None] = queue.SimpleQueue()
+    completion = Completion(len(threads))
+    batch.on_overdue = lambda: _interrupt(threads, completion)
+    for thread in threads:
+        thread.start(lambda: changes.put(None), completion.share_ended)
+    if mode is DeliveryMode.DRAIN:
+        ends_at = time.monotonic() + DRAIN_WAIT_SECONDS
+    else:
+        ends_at = batch.started_at + context.settings.max_run_seconds
+    try:
+        while _are_worth_waiting_for(threads) and (left := ends_at - time.monotonic()) > 0:
+            with contextlib.suppress(queue.Empty):
+                changes.get(timeout=min(left, PIECE_SECONDS))
+                settle(context, batch)
+        if mode is DeliveryMode.ONE_BATCH:
+            _interrupt(threads, completion)
+    except BaseException:
+        _interrupt(threads, completion)
+        raise
+    finally:
+        for share in shares:
+            share.left_behind = True
+        settle(context, batch)
+    for thread in threads:
+        if thread.stopped_by is not None and mode is DeliveryMode.ONE_BATCH:
+            raise thread.stopped_by
+    return completion
+
+
+def _are_worth_waiting_for(threads: list[ShareThread]) -> bool:
+    """Return whether a share is running that does not wait for its destination's limits.
+
+    If there is only one share, it is waited for in any case: it holds up no other, and the next batch would likely be
+    for the same destination.
+    """
+    return any(not thread.has_ended and (len(threads) == 1 or not thread.share.is_waiting) for thread in threads)
+
+
+def _interrupt(threads: list[ShareThread], completion: Completion) -> None:
+    """Interrupt the shares that are still running, and go on as if they had ended."""
+    for thread in threads:
+        if not thread.has_ended:
+            logger.error("%s has not returned in time and is interrupted", thread.share.name)
+            thread.interrupt()
+    completion.abandon()
