@@ -20,6 +20,7 @@ from outbox.storage.dialect import Dialect
 from outbox.storage.models import DELIVERED, FAILED, PENDING, SENDING, OutboxEvent
 from outbox.storage.operator_models import Minute, Process
 from outbox.storage.progress import ProgressEntry
+from outbox.storage.status import is_failed, is_unfinished
 from outbox.telemetry.counters import BOUNDS, BUCKETS
 from outbox.telemetry.labels import labels_from_text
 from outbox.telemetry.process_reports import MISSED_TURNS, SCHEDULER, UP, WORKER
@@ -173,7 +174,7 @@ def backlog(dialect: Dialect, now: datetime) -> Backlog:
     event = OutboxEvent
     query = (
         event.select(event.next_attempt_at, event.lease_until, event.created_at)
-        .where(event.next_attempt_at.is_null(False))
+        .where(*is_unfinished())
         .order_by(event.next_attempt_at)
         .limit(COUNT_CAP + 1)
     )
@@ -202,7 +203,7 @@ def failures_by_cause(dialect: Dialect) -> tuple[Count, list[Failure]]:
     event = OutboxEvent
     query = (
         event.select(event.progress, event.error_message)
-        .where(event.next_attempt_at.is_null(), event.delivered_at.is_null())
+        .where(*is_failed())
         .order_by(event.id.desc())
         .limit(FAILURES_LOOKED_AT + 1)
     )

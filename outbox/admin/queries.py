@@ -19,6 +19,7 @@ from outbox.operations.filters import Condition, Filter
 from outbox.storage.dialect import Dialect
 from outbox.storage.ids import as_uuid
 from outbox.storage.models import DELIVERED, FAILED, OutboxEvent
+from outbox.storage.status import is_unfinished
 from outbox.text import is_storable
 
 PAGE = 50
@@ -154,7 +155,7 @@ def _narrow(dialect: Dialect, filter: Filter) -> list[UUID] | None:
     if filter.aggregate_id is not None:
         choices.append([event.aggregate_id == filter.aggregate_id])
     if filter.status is not None and filter.status not in (DELIVERED, FAILED):
-        choices.append([event.next_attempt_at.is_null(False)])
+        choices.append(is_unfinished())
     if filter.event_type is not None:
         choices.append([event.event_type == filter.event_type])
     for choice in choices:

@@ -22,6 +22,7 @@ from outbox.operations.filters import Condition
 from outbox.storage import progress
 from outbox.storage.dialect import Dialect
 from outbox.storage.models import DELIVERED, FAILED, PENDING, SENDING, OutboxEvent
+from outbox.storage.status import has_ended, is_delivered, is_failed, is_unfinished
 from outbox.text import clean_error
 
 Rows = Sequence[OutboxEvent]
@@ -52,27 +53,11 @@ class Action:
     is_dangerous: bool = False
 
 
-def _is_failed() -> list[Condition]:
-    return [OutboxEvent.next_attempt_at.is_null(), OutboxEvent.delivered_at.is_null()]
-
-
-def _is_delivered() -> list[Condition]:
-    return [OutboxEvent.delivered_at.is_null(False)]
-
-
-def _is_unfinished() -> list[Condition]:
-    return [OutboxEvent.next_attempt_at.is_null(False)]
-
-
-def _has_ended() -> list[Condition]:
-    return [OutboxEvent.next_attempt_at.is_null()]
-
-
 # Retry
 
 
 def _retry(dialect: Dialect, rows: Rows) -> int:
-    retry = dialect.statements.put_back
+    retry = dialect.statements.retry
     return sum(
         int(dialect.run(retry, (progress.started_again(row.progress), dialect.id(row.id))).rowcount) for row in rows
     )
@@ -89,7 +74,7 @@ RETRY = Action(
         "Fix the cause first: otherwise the event fails again.",
     ),
     statuses=(FAILED,),
-    conditions=_is_failed,
+    conditions=is_failed,
     run=_retry,
     makes_due=True,
 )
@@ -112,7 +97,7 @@ REPLAY = Action(
         "A consumer that remembers ids (an inbox) skips it; any other consumer processes it once more.",
     ),
     statuses=(DELIVERED,),
-    conditions=_is_delivered,
+    conditions=is_delivered,
     run=_replay,
     makes_due=True,
 )
@@ -127,7 +112,7 @@ def replay_to(dialect: Dialect, registry: Registry, destination: str) -> Action:
     return replace(
         REPLAY,
         done=f"{REPLAY.done} to {destination}",
-        conditions=lambda: [*_is_delivered(), wanted],
+        conditions=lambda: [*is_delivered(), wanted],
         run=lambda dialect, rows: _replay_to(dialect, rows, destination),
     )
 
@@ -187,7 +172,7 @@ FAIL = Action(
         "An event that a worker is delivering right now is not changed.",
     ),
     statuses=(PENDING, SENDING),
-    conditions=_is_unfinished,
+    conditions=is_unfinished,
     run=_fail(""),
     is_dangerous=True,
 )
@@ -215,7 +200,7 @@ DELETE = Action(
         "Its idempotency key is free again: the same event can be emitted a second time.",
     ),
     statuses=(DELIVERED, FAILED),
-    conditions=_has_ended,
+    conditions=has_ended,
     run=_delete,
     is_dangerous=True,
 )

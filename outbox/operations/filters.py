@@ -13,6 +13,7 @@ from outbox.errors import SettingsError
 from outbox.storage import progress, timestamp
 from outbox.storage.ids import first_uuid7_of
 from outbox.storage.models import DELIVERED, FAILED, PENDING, SENDING, STATUSES, OutboxEvent
+from outbox.storage.status import status_is
 from outbox.text import is_storable
 
 # An event's id holds the time of the emitter's clock; created_at is the time of the database's clock. A filter by time
@@ -104,18 +105,6 @@ def _moved(moment: datetime, by: timedelta) -> datetime:
         return moment
 
 
-def status_is(status: str) -> list[Condition]:
-    """Return the conditions for a status, in terms of columns that have indexes: `status` has none."""
-    event = OutboxEvent
-    match status:
-        case "delivered":
-            return [event.delivered_at.is_null(False)]
-        case "failed":
-            return [event.next_attempt_at.is_null(), event.delivered_at.is_null()]
-        case _:
-            return [event.next_attempt_at.is_null(False), event.status == status]
-
-
 def _plain(value: Any) -> Any:
     """Return the value as JSON can hold it."""
     if isinstance(value, datetime):
@@ -123,4 +112,4 @@ def _plain(value: Any) -> Any:
     return [str(each) for each in value] if isinstance(value, tuple) else value
 
 
-__all__ = ["DELIVERED", "FAILED", "PENDING", "SENDING", "Filter", "status_is"]
+__all__ = ["DELIVERED", "FAILED", "PENDING", "SENDING", "Filter"]

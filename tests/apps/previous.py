@@ -8,8 +8,8 @@ from typing import Any
 from outbox.delivery.audience import Audiences
 from outbox.destinations.recorded_destinations import RecordedDestinations, Snapshot
 from outbox.destinations.recorder import Recorder
-from outbox.storage import schema
-from outbox.storage import statements as sql
+from outbox.storage import schema, statements
+from outbox.storage.sql import delivery as sql
 
 NOTHING_RECORDED = Snapshot(0, {})
 
@@ -40,7 +40,7 @@ change(
         "lease_id = NULL, lease_until = CASE WHEN ?::integer IS NULL THEN NULL::timestamptz END",
     ),
 )
-sql.postgres.cache_clear()
+statements.postgres.cache_clear()
 change(RecordedDestinations, read=lambda _: NOTHING_RECORDED, at=lambda _, versions: NOTHING_RECORDED)
 change(Recorder, keep_current=lambda _: None)
 change(Audiences, id_of=lambda _, names: 0)

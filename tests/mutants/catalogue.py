@@ -2,7 +2,8 @@
 
 from tests.mutants.mutant import Mutant
 
-SQL = "outbox/storage/statements.py"
+DELIVERY_SQL = "outbox/storage/sql/delivery.py"
+OPERATIONS_SQL = "outbox/storage/sql/operations.py"
 MODEL = "tests/model/test_life.py"
 FENCE = "tests/invariants/test_i3_fence.py"
 CLAIM = "tests/delivery/test_claim.py"
@@ -59,28 +60,28 @@ MUTANTS = [
     # The fence: only the holder of the current lease is heard
     Mutant(
         "fence-of-delivered",
-        SQL,
+        DELIVERY_SQL,
         "{audience_of_type})\nWHERE {ids} AND lease_id = ?",
         "{audience_of_type})\nWHERE {ids} AND ? IS NOT NULL",
         (FENCE, "tests/delivery/test_settle.py::TestTheFence", MODEL),
     ),
     Mutant(
         "fence-of-settled",
-        SQL,
+        DELIVERY_SQL,
         "WHERE id = ? AND lease_id = ?",
         "WHERE id = ? AND ? IS NOT NULL",
         (FENCE, "tests/delivery/test_settle.py::TestTheFence", MODEL),
     ),
     Mutant(
         "fence-of-released",
-        SQL,
+        DELIVERY_SQL,
         "attempts - 1, lease_id = NULL, lease_until = NULL, updated_at = {now}\nWHERE {ids} AND lease_id = ?",
         "attempts - 1, lease_id = NULL, lease_until = NULL, updated_at = {now}\nWHERE {ids} AND ? IS NOT NULL",
         (FENCE, "tests/delivery/test_settle.py::TestTheFence::test_a_late_give_back_is_a_counted_no_op", MODEL),
     ),
     Mutant(
         "fence-of-renewed",
-        SQL,
+        DELIVERY_SQL,
         "WHERE {ids} AND {leases} {skip_locked}",
         "WHERE {ids} AND ({leases} OR true) {skip_locked}",
         (FENCE, "tests/delivery/test_lease.py::TestRenewal", MODEL),
@@ -95,21 +96,21 @@ MUTANTS = [
     # The lease: what another has is left alone, until it has run out
     Mutant(
         "lease-filter-on-postgres",
-        SQL,
+        DELIVERY_SQL,
         "(lease_until IS NULL OR (%s AND lease_until <= {now}))",
         "(lease_until IS NULL OR %s)",
         (f"{CLAIM}::TestTheLease", MODEL),
     ),
     Mutant(
         "lease-filter-on-sqlite",
-        SQL,
+        DELIVERY_SQL,
         "(lease_until IS NULL OR (? AND lease_until <= {now}))",
         "(lease_until IS NULL OR ?)",
         (f"{CLAIM}::TestTheLease", MODEL),
     ),
     Mutant(
         "lease-never-runs-out-on-postgres",
-        SQL,
+        DELIVERY_SQL,
         "(%s AND lease_until <= {now})",
         "(%s AND lease_until <= {now} AND false)",
         (f"{CLAIM}::TestTheLease", "tests/invariants/test_i2_ends.py", MODEL),
@@ -130,7 +131,7 @@ MUTANTS = [
     ),
     Mutant(
         "due-filter-on-postgres",
-        SQL,
+        DELIVERY_SQL,
         "WHERE next_attempt_at >= %s AND next_attempt_at <= {now}",
         "WHERE next_attempt_at >= %s",
         (f"{CLAIM}::TestWhatIsDue", MODEL),
@@ -152,7 +153,7 @@ MUTANTS = [
     # Events from expired leases: alone in their batch, alone in their process, and not for ever
     Mutant(
         "expired-leases-with-others-on-postgres",
-        SQL,
+        DELIVERY_SQL,
         "THEN ARRAY(SELECT id FROM due WHERE suspect ORDER BY next_attempt_at LIMIT 1)",
         "THEN ARRAY(SELECT id FROM due)",
         (f"{CLAIM}::TestSuspects", MODEL),
@@ -202,14 +203,14 @@ MUTANTS = [
     # Side by side
     Mutant(
         "skip-locked-in-the-claim",
-        SQL,
+        DELIVERY_SQL,
         "    LIMIT %s\n    FOR UPDATE SKIP LOCKED\n)",
         "    LIMIT %s\n    FOR UPDATE\n)",
         (f"{CLAIM}::TestOnPostgres::test_rows_that_another_transaction_has_locked_are_skipped_not_waited_for",),
     ),
     Mutant(
         "skip-locked-elsewhere",
-        SQL,
+        "outbox/storage/statements.py",
         '"skip_locked": "FOR UPDATE SKIP LOCKED",',
         '"skip_locked": "FOR UPDATE",',
         ("tests/invariants/test_hard_cases.py::TestALockedRow",),
@@ -320,7 +321,7 @@ MUTANTS = [
     ),
     Mutant(
         "claim-reads-moments-as-they-are",
-        SQL,
+        "outbox/storage/statements.py",
         "GREATEST(next_attempt_at, {_EARLIEST})",
         "next_attempt_at",
         ("tests/delivery/test_claim.py::TestAMomentThatCanNotBeRead",),
@@ -341,7 +342,7 @@ MUTANTS = [
     ),
     Mutant(
         "inbox-row-of-a-rival-is-taken-back",
-        SQL,
+        "outbox/storage/sql/inbox.py",
         "message_id = ? AND handler_name = ? AND {version} = ? RETURNING 1",
         "message_id = ? AND handler_name = ? AND ? IS NOT NULL RETURNING 1",
         ("tests/inbox/test_transactions.py::test_a_handler_that_raises_leaves_the_row_of_another_that_came_after_it",),
@@ -372,58 +373,58 @@ MUTANTS = [
     # What operators do: only to what is still in the state that it is for
     Mutant(
         "retry-of-what-has-not-failed",
-        SQL,
-        "WHERE id = ? AND {failed}",
+        OPERATIONS_SQL,
+        "WHERE id = ? AND {is_failed}",
         "WHERE id = ?",
         ("tests/operations/test_action_states.py::test_retrying_touches_only_what_has_failed",),
     ),
     Mutant(
         "retry-of-anything",
-        SQL,
-        "WHERE id = ? AND {failed}",
+        OPERATIONS_SQL,
+        "WHERE id = ? AND {is_failed}",
         "WHERE id = ?",
         ("tests/operations/test_retry_failed_events.py::test_only_failed_ones_are_touched", MODEL),
-        also=(("outbox/operations/actions.py", "conditions=_is_failed", "conditions=list"),),
+        also=(("outbox/operations/actions.py", "conditions=is_failed", "conditions=list"),),
     ),
     Mutant(
         "choice-of-what-is-retried",
         "outbox/operations/actions.py",
-        "conditions=_is_failed",
+        "conditions=is_failed",
         "conditions=list",
         ("tests/operations/test_action_states.py::test_what_is_counted_beforehand_is_in_that_state",),
     ),
     Mutant(
         "failing-of-what-is-being-delivered",
-        SQL,
-        "WHERE {ids} AND next_attempt_at IS NOT NULL AND (lease_until IS NULL OR lease_until <= {now})",
-        "WHERE {ids} AND next_attempt_at IS NOT NULL",
+        OPERATIONS_SQL,
+        "WHERE {ids} AND {is_unfinished} AND (lease_until IS NULL OR lease_until <= {now})",
+        "WHERE {ids} AND {is_unfinished}",
         (f"{ACTIONS}::TestFailing::test_leaves_alone_what_a_worker_is_delivering", MODEL),
     ),
     Mutant(
         "failing-of-what-has-ended",
-        SQL,
-        "WHERE {ids} AND next_attempt_at IS NOT NULL AND (lease_until",
+        OPERATIONS_SQL,
+        "WHERE {ids} AND {is_unfinished} AND (lease_until",
         "WHERE {ids} AND (lease_until",
         ("tests/operations/test_action_states.py::test_failing_touches_only_what_waits",),
     ),
     Mutant(
         "deleting-of-what-has-not-ended",
-        SQL,
-        '"DELETE FROM {event_table} WHERE {ids} AND next_attempt_at IS NULL"',
+        OPERATIONS_SQL,
+        '"DELETE FROM {event_table} WHERE {ids} AND {has_ended}"',
         '"DELETE FROM {event_table} WHERE {ids}"',
         ("tests/operations/test_action_states.py::test_deleting_touches_only_what_has_ended",),
     ),
     Mutant(
         "replay-of-what-was-not-delivered",
-        SQL,
-        "WHERE {ids} AND delivered_at IS NOT NULL",
+        OPERATIONS_SQL,
+        "WHERE {ids} AND {is_delivered}",
         "WHERE {ids}",
         ("tests/operations/test_action_states.py::test_replaying_touches_only_what_was_delivered",),
     ),
     Mutant(
         "clean-up-of-what-has-not-ended",
-        SQL,
-        'ENDED = "next_attempt_at IS NULL AND COALESCE',
+        OPERATIONS_SQL,
+        'ENDED = "{has_ended} AND COALESCE',
         'ENDED = "COALESCE',
         ("tests/storage/test_retention.py", MODEL),
     ),
@@ -777,14 +778,14 @@ MUTANTS = [
     ),
     Mutant(
         "counts-doubled-by-a-commit-unheard-of",
-        SQL,
+        "outbox/storage/sql/telemetry.py",
         "WHERE COALESCE({parcel}, 0) < ?",
         "WHERE COALESCE({parcel}, 0) < 1000000 OR ? IS NOT NULL",
         ("tests/telemetry/test_process_reports.py::TestCounts::test_whose_commit_nobody_heard_of_are_counted_once",),
     ),
     Mutant(
         "give-back-costs-an-attempt",
-        SQL,
+        DELIVERY_SQL,
         "SET status = 'pending', attempts = attempts - 1, lease_id",
         "SET status = 'pending', lease_id",
         ("tests/delivery/test_settle.py::TestGivingBack", MODEL),
@@ -877,14 +878,14 @@ MUTANTS = [
     ),
     Mutant(
         "a-standstill-retires-destinations",
-        SQL,
+        "outbox/storage/statements.py",
         "LEAST(EXTRACT(EPOCH FROM statement_timestamp() - checked_at), ?)",
         "GREATEST(EXTRACT(EPOCH FROM statement_timestamp() - checked_at), ?)",
         (f"{RECORD}::TestAbsence::test_while_no_worker_runs_at_all_does_not_count",),
     ),
     Mutant(
         "who-had-it-is-not-written",
-        SQL,
+        DELIVERY_SQL,
         "audience = COALESCE({number}, {audience_of_type})",
         "audience = NULLIF(COALESCE({number}, {audience_of_type}), 1)",
         (f"{AUDIENCE}::test_who_had_an_event_is_written_with_its_end_in_mixed_batches",),

@@ -10,6 +10,7 @@ from outbox.admin.durations import format_seconds
 from outbox.operations.count import COUNT_CAP
 from outbox.storage import timestamp
 from outbox.storage.models import FAILED, OutboxEvent
+from outbox.storage.status import is_unfinished
 
 
 def leases(context: Context) -> Iterator[Finding]:
@@ -17,12 +18,7 @@ def leases(context: Context) -> Iterator[Finding]:
     now, settings = context.overview.now, context.box.settings
     patience = max(context.thresholds.expired_seconds, settings.lease_seconds + 3 * settings.sweep_seconds)
     event = OutboxEvent
-    query = (
-        event.select(event.lease_until)
-        .where(event.next_attempt_at.is_null(False))
-        .order_by(event.next_attempt_at)
-        .limit(COUNT_CAP)
-    )
+    query = event.select(event.lease_until).where(*is_unfinished()).order_by(event.next_attempt_at).limit(COUNT_CAP)
     ends = [timestamp.from_database(end) for (end,) in context.box.dialect.select(query.tuples()) if end is not None]
     lost = [end for end in ends if end < now - timedelta(seconds=patience)]
     if not lost:

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from outbox.admin.overview import Overview, overview
+from outbox.storage.status import VERY_LATE
 
 if TYPE_CHECKING:
     from outbox.core import Outbox
@@ -63,7 +64,7 @@ class Thresholds:
     free_bytes: int = 256 * 1024 * 1024
     used_memory: float = 0.9
     # An event that has been due for so long is late; a lease that ran out so long ago should have been noticed.
-    late_seconds: float = 300.0
+    late_seconds: float = VERY_LATE.total_seconds()
     expired_seconds: float = 60.0
     growing_minutes: int = 10
     payload_bytes: int = 1024 * 1024 * 1024

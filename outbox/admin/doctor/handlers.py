@@ -12,6 +12,7 @@ from outbox.destinations.recorded_destinations import absent_names, read_recorde
 from outbox.operations.count import COUNT_CAP
 from outbox.storage.models import OutboxEvent
 from outbox.storage.progress import NOBODY, NOT_REGISTERED, parse
+from outbox.storage.status import is_unfinished
 
 MOST_TOLD = 10
 
@@ -70,7 +71,7 @@ def _pending(context: Context) -> tuple[Counter[str], dict[str, Counter[str]]]:
     event = OutboxEvent
     query = (
         event.select(event.event_type, event.progress)
-        .where(event.next_attempt_at.is_null(False))
+        .where(*is_unfinished())
         .order_by(event.next_attempt_at)
         .limit(COUNT_CAP)
     )

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import timedelta
 
 from outbox.admin.durations import format_duration
 from outbox.admin.overview import Overview
+from outbox.storage.status import LATE
 from outbox.telemetry.process_reports import UP, WORKER
 
 BAD, WARN = "bad", "warn"
-LATE = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,59 @@
+"""What counts as unfinished, delivered, failed and late: the one place that says so.
+
+Each condition is a text that the SQL of the library contains (`sql/`); a function of the same name returns it for
+queries that are built with Peewee. The conditions avoid the column `status`, which no index has: an event without a due
+time has ended, and an event that has ended is delivered if it has a time of delivery.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import peewee
+
+from outbox.storage.models import DELIVERED, FAILED, OutboxEvent
+
+# Pending or sending.
+IS_UNFINISHED = "next_attempt_at IS NOT NULL"
+# Delivered or failed.
+HAS_ENDED = "next_attempt_at IS NULL"
+IS_DELIVERED = "delivered_at IS NOT NULL"
+IS_FAILED = "next_attempt_at IS NULL AND delivered_at IS NULL"
+
+# How long an event has been due when it counts as late: the dashboard shows an alert then.
+LATE = timedelta(minutes=1)
+# And when `outbox doctor` reports it.
+VERY_LATE = timedelta(minutes=5)
+
+# Peewee expressions, all of which must hold.
+Conditions = list[Any]
+
+
+def is_unfinished() -> Conditions:
+    """Return the conditions that hold for events that are pending or sending."""
+    return [peewee.SQL(f"({IS_UNFINISHED})")]
+
+
+def has_ended() -> Conditions:
+    """Return the conditions that hold for events that are delivered or failed."""
+    return [peewee.SQL(f"({HAS_ENDED})")]
+
+
+def is_delivered() -> Conditions:
+    """Return the conditions that hold for delivered events."""
+    return [peewee.SQL(f"({IS_DELIVERED})")]
+
+
+def is_failed() -> Conditions:
+    """Return the conditions that hold for failed events."""
+    return [peewee.SQL(f"({IS_FAILED})")]
+
+
+def status_is(status: str) -> Conditions:
+    """Return the conditions that hold for events with this status."""
+    if status == DELIVERED:
+        return is_delivered()
+    if status == FAILED:
+        return is_failed()
+    return [*is_unfinished(), OutboxEvent.status == status]
