@@ -1,4 +1,8 @@
-"""The command line: `outbox`. The outermost layer: it may import everything, and nothing imports it."""
+"""The command line: the `outbox` program and its subcommands, one module each.
+
+This is the outermost layer: it may import every other, and no other imports it. Commands that need Dramatiq,
+APScheduler or Starlette import them when they run, so that `outbox --help` and `outbox emit` start without them.
+"""
 
 from __future__ import annotations
 
@@ -60,12 +64,12 @@ cli.add_command(worker)
 
 
 def main() -> None:
-    """The console script: a mistake of the user's is one line, not a traceback."""
+    """Run the console script; report errors that the user can fix in one line, without a traceback."""
     try:
         cli()
     except OutboxError as error:
         click.echo(f"outbox: {error}", err=True)
         sys.exit(2)
     except CONNECTION_ERRORS as error:
-        click.echo(f"outbox: the database (OUTBOX_DATABASE_URL) can't be used: {error}", err=True)
+        click.echo(f"outbox: can't use the database (OUTBOX_DATABASE_URL): {error}", err=True)
         sys.exit(2)

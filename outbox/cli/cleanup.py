@@ -1,4 +1,4 @@
-"""`outbox cleanup`: delete what is old, now."""
+"""`outbox cleanup`: delete events and inbox messages whose retention is over, now."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from outbox.current_outbox import current
 from outbox.storage import retention
 
 
-@click.command(short_help="Delete what ended long ago.")
-@click.option("--retention-hours", type=click.FloatRange(min=0), help="Instead of OUTBOX_RETENTION_HOURS.")
-@click.option("-y", "--yes", is_flag=True, help="Don't ask.")
-@click.option("--dry-run", is_flag=True, help="Only say how many it would be.")
+@click.command(short_help="Delete old events and inbox messages.")
+@click.option("--retention-hours", type=click.FloatRange(min=0), help="Use this instead of OUTBOX_RETENTION_HOURS.")
+@click.option("-y", "--yes", is_flag=True, help="Don't ask for confirmation.")
+@click.option("--dry-run", is_flag=True, help="Only print how many events would be deleted.")
 @modules_option
 def cleanup(retention_hours: float | None, yes: bool, dry_run: bool) -> None:
-    """Delete events that ended longer ago than the retention, and what the inbox need not remember any longer.
+    """Delete events that ended longer ago than the retention, and inbox messages older than theirs.
 
-    The scheduler does that by itself.
+    The scheduler also does this, every OUTBOX_CLEANUP_MINUTES.
     """
     box = current()
     box.check_schema()
@@ -25,12 +25,12 @@ def cleanup(retention_hours: float | None, yes: bool, dry_run: bool) -> None:
     old = retention.count_ended(box.dialect, hours)
     if dry_run or (old and not yes):
         shown = f"{old:,}{'+' if old >= retention.REMAINING_CAP else ''}"
-        told = f"{shown} events ended more than {hours:g} hours ago"
+        ended = f"{shown} events ended more than {hours:g} hours ago"
         if dry_run:
-            click.echo(f"{told}.")
+            click.echo(f"{ended}.")
             return
-        click.confirm(f"{told}, and will be deleted. Go on?", abort=True, err=True)
+        click.confirm(f"{ended}, and will be deleted. Continue?", abort=True, err=True)
     events = box.cleanup_delivered_events(retention_hours)
     messages = box.inbox.cleanup()
     box.delete_old_records()
-    click.echo(f"{events['deleted']:,} events and {messages['deleted']:,} messages of the inbox were deleted.")
+    click.echo(f"{events['deleted']:,} events and {messages['deleted']:,} inbox messages were deleted.")

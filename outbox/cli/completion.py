@@ -1,4 +1,4 @@
-"""`outbox completion bash`: what makes the shell complete commands and options."""
+"""`outbox completion SHELL`: print the script that makes a shell complete commands and options."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from click.shell_completion import get_completion_class
 SHELLS = ("bash", "zsh", "fish")
 
 
-@click.command(short_help="Print a script that makes a shell complete `outbox`.")
+@click.command(short_help="Print a shell completion script.")
 @click.argument("shell", type=click.Choice(SHELLS))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
     """Print a script that makes the shell complete commands and options.
 
-    For bash: eval "$(outbox completion bash)" in ~/.bashrc.
+    For bash, add this line to ~/.bashrc: eval "$(outbox completion bash)"
     """
     kind = get_completion_class(shell)
     if kind is None:
-        raise click.UsageError(f"click knows no completion for {shell}.")
+        raise click.UsageError(f"The installed version of click has no completion for {shell}.")
     click.echo(kind(context.find_root().command, {}, "outbox", "_OUTBOX_COMPLETE").source())

@@ -1,4 +1,4 @@
-"""`outbox consume events your.module`: handlers for what comes in a Redis stream."""
+"""`outbox consume STREAM MODULE...`: read a Redis stream and call handlers for its entries."""
 
 from __future__ import annotations
 
@@ -14,38 +14,45 @@ from outbox.stop_signal import stop_on_signal
 from outbox.telemetry import logs
 from outbox.telemetry.process_reports import CONSUMER
 
-logger = logging.getLogger("outbox")
+logger = logging.getLogger(__name__)
 
 
-@click.command(short_help="Call handlers for the entries of a Redis stream.")
+@click.command(short_help="Read a Redis stream and call handlers.")
 @click.argument("stream")
 @click.argument("modules", metavar="MODULE...", nargs=-1, required=True)
-@click.option("--url", help="Where the stream is.  [default: the destination's, or OUTBOX_REDIS_URL]")
-@click.option("--group", default="outbox", show_default=True, help="The group of consumers that share the entries.")
-@click.option("--name", help="This consumer's name, unique in its group.  [default: host-pid-random]")
+@click.option("--url", help="Connect to this Redis.  [default: the destination's URL, or OUTBOX_REDIS_URL]")
 @click.option(
-    "--batch", default=50, show_default=True, type=click.IntRange(min=1), help="Most entries fetched at a time."
+    "--group", default="outbox", show_default=True, help="Join this consumer group: its consumers share the entries."
+)
+@click.option("--name", help="Name this consumer; unique in its group.  [default: host-pid-random]")
+@click.option(
+    "--batch",
+    default=50,
+    show_default=True,
+    metavar="N",
+    type=click.IntRange(min=1),
+    help="Fetch at most N entries at a time.",
 )
 @click.option(
     "--max-deliveries",
     default=5,
     show_default=True,
     type=click.IntRange(min=1),
-    help="How often an entry is tried before it is parked.",
+    help="Try an entry so many times; then move it to the dead-letter stream.",
 )
 @click.option(
     "--idle-seconds",
     default=60.0,
     show_default=True,
     type=click.FloatRange(min=0.001),
-    help="When an entry that failed, or whose consumer fell silent, comes again.",
+    help="Try an entry again after this time, if it failed or its consumer stopped responding.",
 )
-@click.option("--dead-letter", help="The stream that entries are parked in.  [default: STREAM.dead]")
+@click.option("--dead-letter", help="Move entries that keep failing to this stream.  [default: STREAM.dead]")
 def consume(stream: str, modules: tuple[str, ...], **options: Any) -> None:
-    """Call the handlers of MODULE for each entry of STREAM, once, in a transaction with the inbox.
+    """Call the handlers of MODULE for each entry of STREAM, exactly once, in one transaction with the inbox.
 
-    STREAM is the name of a RedisStream that MODULE registers, or the stream's own key. Start as many as you like: they
-    share the entries. Stop it with Ctrl-C or SIGTERM; what was fetched is finished.
+    STREAM is the name of a RedisStream that MODULE registers, or the key of the stream in Redis. You can run several
+    consumers: they share the entries. Stop it with Ctrl-C or SIGTERM; it finishes the entries that it has fetched.
     """
     logs.set_up(loaded_settings().log_format, "%(asctime)s %(levelname)s %(message)s")
     import_modules(modules)

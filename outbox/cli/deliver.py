@@ -1,4 +1,4 @@
-"""`outbox deliver`: one drain in the foreground."""
+"""`outbox deliver`: deliver the events that are due, in the foreground, and exit."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from outbox.telemetry import logs
 COUNTED = ("delivered", "retried", "failed", "released")
 
 
-@click.command(short_help="Deliver what is due, here and now.")
+@click.command(short_help="Deliver the events that are due, and exit.")
 @click.argument("modules", metavar="[MODULE...]", nargs=-1)
-@click.option("--batch-size", type=click.IntRange(1, 10_000), help="Instead of OUTBOX_BATCH_SIZE.")
+@click.option("--batch-size", type=click.IntRange(1, 10_000), help="Use this instead of OUTBOX_BATCH_SIZE.")
 def deliver(modules: tuple[str, ...], batch_size: int | None) -> None:
-    """Deliver what is due now, in this process, to the handlers of MODULE and what the settings declare; then end.
+    """Deliver the events that are due, in this process, and exit.
 
-    Workers may run at the same time: nothing is delivered twice. The exit code is 1 if an event failed.
+    They go to the handlers of MODULE and to the destinations that the settings declare. Workers may run at the same
+    time: no event is delivered twice. The exit code is 1 if an event failed.
     """
     logs.set_up(loaded_settings().log_format, "%(asctime)s %(levelname)s %(message)s")
     import_modules(modules)
@@ -32,6 +33,6 @@ def deliver(modules: tuple[str, ...], batch_size: int | None) -> None:
     while processed >= size:
         processed = box.process_pending_events(size)["processed"]
         total += processed
-    told = ", ".join(f"{box.counters[name]:,} {name}" for name in COUNTED)
-    click.echo(f"{total:,} claimed: {told}")
+    counts = ", ".join(f"{box.counters[name]:,} {name}" for name in COUNTED)
+    click.echo(f"{total:,} claimed: {counts}")
     sys.exit(1 if box.counters["failed"] else 0)

@@ -1,4 +1,4 @@
-"""`outbox destinations` and `outbox retire`: what the deployment delivers to."""
+"""`outbox destinations` and `outbox retire`: list the destinations that workers have recorded, and remove one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from outbox.destinations.retirement import retire as retire_destination
 @json_option
 @modules_option
 def destinations(as_json: bool) -> None:
-    """List the destinations that workers have recorded: an event goes to all of them that want its type."""
+    """List the destinations that workers have recorded. An event goes to each of them that wants its type."""
     box = current()
     box.check_schema()
     with box.dialect.connection():
@@ -31,22 +31,23 @@ def destinations(as_json: bool) -> None:
         click.echo("No worker has recorded any destination yet.")
 
 
-@click.command(short_help="Say that a destination is gone for good.")
+@click.command(short_help="Stop delivering to a destination that is gone.")
 @click.argument("name")
-@click.option("--force", is_flag=True, help="Also if a running worker has it.")
-@click.option("-y", "--yes", is_flag=True, help="Don't ask.")
+@click.option("--force", is_flag=True, help="Retire it even if a running worker has it.")
+@click.option("-y", "--yes", is_flag=True, help="Don't ask for confirmation.")
 @modules_option
 def retire(name: str, force: bool, yes: bool) -> None:
-    """Say that a destination is gone for good: events stop waiting for it, and end without failing on its account.
+    """Stop delivering to a destination that is gone for good.
 
-    A worker that starts with a destination of this name brings it back.
+    Events no longer wait for it, and don't fail because of it. If a worker starts with a destination of this name, it
+    is used again.
     """
     box = current()
     box.check_schema()
     with box.dialect.connection():
         is_known = name in read_recorded(box.dialect)[1]
     if is_known and not yes:
-        click.confirm(f"Events that wait for {name} will not be delivered to it. Go on?", abort=True, err=True)
+        click.confirm(f"Events that wait for {name} will not be delivered to it. Continue?", abort=True, err=True)
     retire_destination(box.dialect, name, retired_by=operator(), force=force)
     click.echo(f"{name} is retired.")
 

@@ -1,4 +1,4 @@
-"""`outbox emit`: an event by hand."""
+"""`outbox emit`: emit one event from the command line."""
 
 from __future__ import annotations
 
@@ -14,18 +14,20 @@ from outbox.current_outbox import current
 from outbox.events.emit import UNIQUE
 
 
-@click.command(short_help="Emit an event by hand.")
+@click.command(short_help="Emit an event.")
 @click.argument("aggregate_type")
 @click.argument("aggregate_id")
 @click.argument("event_type")
 @click.argument("payload", default="{}")
-@click.option("--key", help="The idempotency key.  [default: AGGREGATE_TYPE:AGGREGATE_ID]")
-@click.option("--unique", is_flag=True, help="An event that may repeat.")
-@click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="May be given several times.")
-@click.option("--correlation", metavar="ID", help="The correlation id.")
-@click.option("--tenant", metavar="ID", help="The tenant's id.")
-@click.option("--max-attempts", type=int, help="Instead of OUTBOX_MAX_ATTEMPTS.")
-@click.option("--after", type=age, metavar="AGE", help="Deliver it not before that time from now: 90s, 15m, 2h.")
+@click.option("--key", help="Set the idempotency key.  [default: AGGREGATE_TYPE:AGGREGATE_ID]")
+@click.option("--unique", is_flag=True, help="Use a random idempotency key, so that the event may be emitted again.")
+@click.option(
+    "--header", "headers", multiple=True, metavar="NAME=VALUE", help="Add a header; can be given several times."
+)
+@click.option("--correlation", metavar="ID", help="Set the correlation id.")
+@click.option("--tenant", metavar="ID", help="Set the tenant's id.")
+@click.option("--max-attempts", type=int, help="Use this instead of OUTBOX_MAX_ATTEMPTS.")
+@click.option("--after", type=age, metavar="AGE", help="Deliver it after this time: 90s, 15m, 2h.")
 @modules_option
 def emit(
     aggregate_type: str,
@@ -41,18 +43,18 @@ def emit(
     max_attempts: int | None,
     after: timedelta | None,
 ) -> None:
-    """Emit an event by hand; prints its id. PAYLOAD is JSON, or - to read it from standard input."""
+    """Emit an event, and print its id. PAYLOAD is a JSON object, or - to read it from standard input."""
     if unique and key is not None:
-        raise click.UsageError("--key and --unique contradict each other: give one of them.")
+        raise click.UsageError("--key and --unique exclude each other: give one of them.")
     box = current()
-    what = _parsed(sys.stdin.read() if payload == "-" else payload)
-    pairs = dict(_pair(header) for header in headers)
-    with box.dialect.connection(), box.database.atomic():  # OUTBOX_REQUIRE_TRANSACTION holds here too
+    body = _parse_json(sys.stdin.read() if payload == "-" else payload)
+    pairs = dict(_parse_header(header) for header in headers)
+    with box.dialect.connection(), box.database.atomic():  # OUTBOX_REQUIRE_TRANSACTION may be set
         event = box.emit(
             aggregate_type,
             aggregate_id,
             event_type,
-            what,
+            body,
             idempotency_key=UNIQUE if unique else key,
             headers=pairs,
             correlation_id=correlation,
@@ -63,14 +65,14 @@ def emit(
     click.echo(event.id)
 
 
-def _parsed(text: str) -> Any:
+def _parse_json(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise click.BadParameter(f"PAYLOAD is no JSON: {error}.") from None
+        raise click.BadParameter(f"PAYLOAD is not valid JSON: {error}.") from None
 
 
-def _pair(text: str) -> tuple[str, str]:
+def _parse_header(text: str) -> tuple[str, str]:
     name, found, value = text.partition("=")
     if not found or not name:
         raise click.BadParameter(f"--header takes NAME=VALUE, not {text!r}.")

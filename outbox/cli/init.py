@@ -1,4 +1,4 @@
-"""`outbox init`"""
+"""`outbox init`: create or upgrade the tables, or print the SQL that does."""
 
 from __future__ import annotations
 
@@ -10,23 +10,21 @@ from outbox.current_outbox import current
 from outbox.storage import schema
 
 
-@click.command()
+@click.command(short_help="Create the tables, or upgrade them.")
 @click.argument("modules", metavar="[MODULE...]", nargs=-1)
-@click.option("--sql", "as_sql", is_flag=True, help="Print the SQL and change nothing; needs no connection.")
+@click.option("--sql", "as_sql", is_flag=True, help="Print the SQL instead of running it; needs no connection.")
 @click.option(
     "--from",
     "after",
     type=click.IntRange(min=0),
     metavar="N",
-    help="With --sql: only what comes after version N of the tables.",
+    help="With --sql: print only what upgrades version N of the tables.",
 )
-@click.option(
-    "--no-transaction", is_flag=True, help="With --sql: print the statements alone, without BEGIN and COMMIT."
-)
+@click.option("--no-transaction", is_flag=True, help="With --sql: print the statements without BEGIN and COMMIT.")
 def init(modules: tuple[str, ...], as_sql: bool, after: int | None, no_transaction: bool) -> None:
-    """Make the tables, or bring them up to date.
+    """Create the tables, or upgrade them to this version.
 
-    In the database of OUTBOX_DATABASE_URL, or in the one that MODULE hands to outbox.configure.
+    The database is that of OUTBOX_DATABASE_URL, or the one that MODULE passes to outbox.configure.
     """
     if not as_sql and (after is not None or no_transaction):
         raise click.UsageError("--from and --no-transaction need --sql.")

@@ -1,4 +1,4 @@
-"""`outbox metrics`: what Prometheus scrapes, printed."""
+"""`outbox metrics`: print the metrics for Prometheus, or write them to a file."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from outbox.current_outbox import current
 @click.option(
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Write them to a file instead, which is never seen half written.",
+    help="Write them to this file instead, atomically.",
 )
 @modules_option
 def metrics(output: Path | None) -> None:
-    """Print what all processes have counted and how things stand, as Prometheus reads it.
+    """Print the counters of all processes and the state of the outbox, in the text format of Prometheus.
 
     For node_exporter's textfile collector: outbox metrics --output /var/lib/node_exporter/outbox.prom
     """
@@ -29,7 +29,7 @@ def metrics(output: Path | None) -> None:
     if output is None:
         click.echo(body.decode(), nl=False)
         return
-    # Its name does not end in .prom: the collector passes it by.
+    # The collector ignores this file, because its name does not end in .prom.
     unfinished = output.with_name(f".{output.name}.{os.getpid()}")
     unfinished.write_bytes(body)
     unfinished.replace(output)

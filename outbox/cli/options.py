@@ -1,4 +1,4 @@
-"""Options that several commands share."""
+"""Options that several commands share: the filters for events, `--json` and `-m MODULE`; and the types of values."""
 
 from __future__ import annotations
 
@@ -22,34 +22,39 @@ LONGEST_AGE = timedelta(days=36_500)
 
 
 def age(value: str) -> timedelta:
-    """`90s`, `15m`, `2h`, `7d`, `1w`"""
+    """Parse `90s`, `15m`, `2h`, `7d` or `1w`."""
     found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)\s*([smhdw])", value.strip())
     if found is None:
-        raise click.BadParameter(f"{value!r} is no age: write 90s, 15m, 2h, 7d or 1w.")
+        raise click.BadParameter(f"{value!r} is not a valid age: write 90s, 15m, 2h, 7d or 1w.")
     try:
         return min(timedelta(**{UNITS[found[2]]: float(found[1])}), LONGEST_AGE)
     except OverflowError:
         return LONGEST_AGE
 
 
-def moment(value: str) -> datetime:
-    """`2026-01-31`, `2026-01-31T12:00`, with or without a zone (UTC by default)"""
+def timestamp(value: str) -> datetime:
+    """Parse `2026-01-31` or `2026-01-31T12:00`, with or without a time zone; UTC by default."""
     try:
         found = datetime.fromisoformat(value.strip())
         return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
     except (ValueError, OverflowError):
-        raise click.BadParameter(f"{value!r} is no time: write 2026-01-31, or 2026-01-31T12:00 (in UTC).") from None
+        raise click.BadParameter(
+            f"{value!r} is not a valid time: write 2026-01-31, or 2026-01-31T12:00 (in UTC)."
+        ) from None
 
 
 def event_id(value: str) -> UUID:
+    """Parse the id of an event."""
     try:
         return UUID(value.strip())
     except ValueError:
-        raise click.BadParameter(f"{value!r} is no event id, such as 0198c0de-0000-7000-8000-000000000000.") from None
+        raise click.BadParameter(
+            f"{value!r} is not an event id, such as 0198c0de-0000-7000-8000-000000000000."
+        ) from None
 
 
 def modules_option(command: F) -> F:
-    """`-m your.module`, for an application that configures its database in a module of its own."""
+    """Add `-m MODULE`: the modules are imported before the command runs. They may call outbox.configure."""
 
     @functools.wraps(command)
     def call(*args: Any, modules: tuple[str, ...], **kwargs: Any) -> Any:
@@ -62,16 +67,16 @@ def modules_option(command: F) -> F:
         "modules",
         multiple=True,
         metavar="MODULE",
-        help="Import this first: the module that configures the database, or holds the handlers.",
+        help="Import this module first: it configures the database, or registers handlers.",
     )
-    return option(call)  # type: ignore[return-value]  # what click makes of it is called by click alone
+    return option(call)  # type: ignore[return-value]  # only click calls it
 
 
-json_option = click.option("--json", "as_json", is_flag=True, help="For programs: JSON instead of a table.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 
 
 def filter_options(command: F) -> F:
-    """The options that choose events; the command gets a Filter called `which`."""
+    """Add the options that select events; the command gets a Filter as its argument `which`."""
 
     @functools.wraps(command)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -99,18 +104,26 @@ NAMES = (
     "until",
 )
 FILTERS = (
-    click.option("--status", type=click.Choice(STATUSES), help="In this state."),
-    click.option("--type", "event_type", metavar="TYPE", help="Of this event type."),
-    click.option("--aggregate", metavar="TYPE[:ID]", help="About this thing: Order:7, or all of a type: Order."),
-    click.option("--tenant", metavar="ID", help="Of this tenant."),
-    click.option("--destination", metavar="NAME", help="That this destination has not got: failed, or waiting."),
-    click.option("--error", metavar="TEXT", help="Whose error contains this."),
-    click.option("--key", metavar="KEY", help="With this idempotency key."),
-    click.option("--correlation", metavar="ID", help="With this correlation id."),
-    click.option("--older-than", type=age, metavar="AGE", help="Emitted longer ago than 90s, 15m, 2h, 7d."),
-    click.option("--newer-than", type=age, metavar="AGE", help="Emitted since then."),
-    click.option("--since", type=moment, metavar="TIME", help="Emitted at that time or later (UTC)."),
-    click.option("--until", type=moment, metavar="TIME", help="Emitted before that time."),
+    click.option("--status", type=click.Choice(STATUSES), help="Only events with this status."),
+    click.option("--type", "event_type", metavar="TYPE", help="Only events of this type."),
+    click.option(
+        "--aggregate",
+        metavar="TYPE[:ID]",
+        help="Only events of this aggregate, Order:7, or of this aggregate type, Order.",
+    ),
+    click.option("--tenant", metavar="ID", help="Only events of this tenant."),
+    click.option(
+        "--destination",
+        metavar="NAME",
+        help="Only events that failed at this destination, or wait for their next attempt there.",
+    ),
+    click.option("--error", metavar="TEXT", help="Only events whose error contains this text."),
+    click.option("--key", metavar="KEY", help="Only events with this idempotency key."),
+    click.option("--correlation", metavar="ID", help="Only events with this correlation id."),
+    click.option("--older-than", type=age, metavar="AGE", help="Only events emitted longer ago: 90s, 15m, 2h, 7d."),
+    click.option("--newer-than", type=age, metavar="AGE", help="Only events emitted within this time."),
+    click.option("--since", type=timestamp, metavar="TIME", help="Only events emitted at this time (UTC) or later."),
+    click.option("--until", type=timestamp, metavar="TIME", help="Only events emitted before this time (UTC)."),
 )
 
 
@@ -134,7 +147,7 @@ def _filter(
         (("--until", until), ("--older-than", older_than)),
     ):
         if one[1] is not None and other[1] is not None:
-            raise click.UsageError(f"{one[0]} and {other[0]} say the same in two ways: give one of them.")
+            raise click.UsageError(f"{one[0]} and {other[0]} exclude each other: give one of them.")
     now = datetime.now(UTC)
     kind, found, identity = (aggregate or "").partition(":")
     return Filter(

@@ -1,4 +1,4 @@
-"""`outbox scheduler [MODULE...]`: the scheduler process."""
+"""`outbox scheduler [MODULE...]`: run the scheduler process."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import click
 @click.command(short_help="Run the scheduler: sweeps and clean-ups.")
 @click.argument("modules", metavar="[MODULE...]", nargs=-1)
 def scheduler(modules: tuple[str, ...]) -> None:
-    """Run the scheduler: it asks workers to deliver what has come due, and to delete what is old.
+    """Run the scheduler. It asks the workers to deliver events that are due (sweep) and to delete old ones (clean-up).
 
-    Name the MODULE that sets your Dramatiq broker, or that calls outbox.configure; with OUTBOX_REDIS_URL it needs none.
-    One is enough, two do no harm. Stop it with Ctrl-C or SIGTERM.
+    MODULE sets your Dramatiq broker, or calls outbox.configure; none is needed with OUTBOX_REDIS_URL. One scheduler is
+    enough; a second one does no harm. Stop it with Ctrl-C or SIGTERM.
     """
     from outbox.scheduler.process import main
 

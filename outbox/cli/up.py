@@ -1,4 +1,4 @@
-"""`outbox up your.module`: workers and scheduler in one process."""
+"""`outbox up [MODULE...]`: run workers and scheduler in one process, without Redis."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from outbox.stop_signal import stop_on_signal
 from outbox.telemetry import logs
 from outbox.telemetry.process_reports import UP
 
-logger = logging.getLogger("outbox")
+logger = logging.getLogger(__name__)
 
 STOP_MILLISECONDS = 60_000
 
 
 @click.command(short_help="Run workers and scheduler in one process.")
 @click.argument("modules", metavar="[MODULE...]", nargs=-1)
-@click.option("--threads", default=4, show_default=True, help="Worker threads.", type=click.IntRange(min=1))
+@click.option("--threads", default=4, show_default=True, help="Run so many worker threads.", type=click.IntRange(min=1))
 def up(modules: tuple[str, ...], threads: int) -> None:
-    """Run everything in one process: handlers of MODULE, or what the settings declare, workers, scheduler.
+    """Run workers and scheduler in one process. It needs no Redis, and with SQLite no server at all.
 
-    The embedded way: SQLite, no server. Stop it with Ctrl-C or SIGTERM; what is in flight is finished.
+    Events go to the handlers of MODULE and to the destinations that the settings declare. Stop it with Ctrl-C or
+    SIGTERM; it finishes the deliveries in flight.
     """
     from outbox.dramatiq.worker import load_application
 
@@ -35,7 +36,7 @@ def up(modules: tuple[str, ...], threads: int) -> None:
     current().check_registered(modules)
     create_tables()
     stopped = stop_on_signal()
-    current().reporter.start(UP)  # before the worker in it does
+    current().reporter.start(UP)  # before the worker starts it as a worker's
     with running(threads):
         logger.info("up: %d threads, delivering to %s", threads, ", ".join(current().registry.destinations))
         stopped.wait()
@@ -45,7 +46,7 @@ def up(modules: tuple[str, ...], threads: int) -> None:
 
 @contextmanager
 def running(threads: int) -> Iterator[None]:
-    """Workers and scheduler inside this process, for the time of the block."""
+    """Run workers and scheduler as threads of this process while the block runs."""
     import dramatiq
 
     from outbox.dramatiq.worker import prepare_worker, start_worker

@@ -1,4 +1,4 @@
-"""`outbox version`"""
+"""`outbox version`: print the versions of the package, of Python and of the dependencies."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import click
 
 from outbox.version import __version__
 
-BUILT_ON = ("peewee", "dramatiq", "apscheduler", "psycopg", "redis", "httpx", "starlette", "prometheus-client")
+DEPENDENCIES = ("peewee", "dramatiq", "apscheduler", "psycopg", "redis", "httpx", "starlette", "prometheus-client")
 
 
-@click.command(name="version", short_help="Tell the versions of this program and of what it is built on.")
+@click.command(name="version", short_help="Print the versions of outbox and its dependencies.")
 def version_() -> None:
-    """Tell the versions of this program and of what it is built on: what a bug report needs."""
+    """Print the versions of outbox, Python and the dependencies, for bug reports."""
     click.echo(f"outbox {__version__}")
     click.echo(f"Python {platform.python_version()} on {platform.platform()}")
-    for name in BUILT_ON:
+    for name in DEPENDENCIES:
         try:
             click.echo(f"{name} {version(name)}")
         except PackageNotFoundError:

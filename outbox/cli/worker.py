@@ -1,4 +1,4 @@
-"""`outbox worker [MODULE...]`: outbox workers, run by Dramatiq's own program."""
+"""`outbox worker [MODULE...]`: run workers, in the processes of Dramatiq's own program."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ BOOT = "outbox.dramatiq.worker:boot"
 
 
 @click.command(
-    short_help="Run workers, in processes of Dramatiq's.",
+    short_help="Run worker processes.",
     context_settings={"ignore_unknown_options": True},
 )
 @click.argument("arguments", metavar="[MODULE...] [OPTION...]", nargs=-1, type=click.UNPROCESSED)
-@click.option("-p", "--processes", type=click.IntRange(min=1), help="Worker processes.  [default: one for each core]")
-@click.option("-t", "--threads", type=click.IntRange(min=1), help="Threads in each of them.  [default: 8]")
+@click.option("-p", "--processes", type=click.IntRange(min=1), help="Run so many processes.  [default: one per core]")
+@click.option("-t", "--threads", type=click.IntRange(min=1), help="Run so many threads in each process.  [default: 8]")
 def worker(arguments: tuple[str, ...], processes: int | None, threads: int | None) -> None:
-    """Run workers that deliver to the handlers of MODULE and to what the settings declare.
+    """Run workers that deliver to the handlers of MODULE and to the destinations that the settings declare.
 
-    Also run the actors of MODULE. It may set a Dramatiq broker of your own; else OUTBOX_REDIS_URL names the Redis.
-    Every other OPTION, after the modules, is Dramatiq's: --queues, --watch, --pid-file and others (`dramatiq --help`).
-    Stop it with Ctrl-C or SIGTERM; what is in flight is finished.
+    They also run the Dramatiq actors of MODULE. MODULE may set your own Dramatiq broker; otherwise the broker is the
+    Redis of OUTBOX_REDIS_URL. Options after the modules are passed on to Dramatiq: --queues, --watch, --pid-file and
+    others (see `dramatiq --help`). Stop it with Ctrl-C or SIGTERM; the workers finish the deliveries in flight.
     """
     modules, options = split(arguments)
     if processes is not None:
@@ -37,13 +37,13 @@ def worker(arguments: tuple[str, ...], processes: int | None, threads: int | Non
 
 
 def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the modules, and what follows them from the first option on."""
-    first = next((place for place, each in enumerate(arguments) if each.startswith("-")), len(arguments))
+    """Return the modules, and the arguments from the first option on."""
+    first = next((index for index, each in enumerate(arguments) if each.startswith("-")), len(arguments))
     return list(arguments[:first]), list(arguments[first:])
 
 
 def become_dramatiq(modules: Sequence[str], options: Sequence[str]) -> None:
-    """Replace this process by Dramatiq's program: its signals, its exit code and its reloading are then its own."""
+    """Replace this process by Dramatiq's program, so that signals, exit code and reloading are Dramatiq's."""
     from outbox.dramatiq.worker import MODULES_VARIABLE
 
     environment = os.environ | {MODULES_VARIABLE: shlex.join(modules)}

@@ -85,11 +85,11 @@ class TestList:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            (("--older-than", "soon"), "'soon' is no age: write 90s, 15m, 2h, 7d or 1w."),
-            (("--since", "yesterday"), "'yesterday' is no time: write 2026-01-31"),
-            (("--since", "2026-01-01", "--newer-than", "1h"), "--since and --newer-than say the same in two ways"),
-            (("--until", "2026-01-01", "--older-than", "1h"), "--until and --older-than say the same in two ways"),
-            (("--after", "7"), "'7' is no event id"),
+            (("--older-than", "soon"), "'soon' is not a valid age: write 90s, 15m, 2h, 7d or 1w."),
+            (("--since", "yesterday"), "'yesterday' is not a valid time: write 2026-01-31"),
+            (("--since", "2026-01-01", "--newer-than", "1h"), "--since and --newer-than exclude each other"),
+            (("--until", "2026-01-01", "--older-than", "1h"), "--until and --older-than exclude each other"),
+            (("--after", "7"), "'7' is not an event id"),
             (("--status", "done"), "'done' is not one of 'pending', 'sending', 'delivered', 'failed'"),
         ],
     )
@@ -251,9 +251,9 @@ class TestEmit:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            (("{",), "PAYLOAD is no JSON"),
+            (("{",), "PAYLOAD is not valid JSON"),
             (("{}", "--header", "a"), "--header takes NAME=VALUE, not 'a'"),
-            (("{}", "--key", "k", "--unique"), "--key and --unique contradict each other"),
+            (("{}", "--key", "k", "--unique"), "--key and --unique exclude each other"),
         ],
     )
     def test_refuses_what_it_does_not_understand(
@@ -357,7 +357,7 @@ class TestCleanup:
         assert command("cleanup", input="n\n").exit_code == 1
         assert OutboxEvent.select().count() == 3
         done = command("cleanup", "--yes")
-        assert done.stdout == "2 events and 0 messages of the inbox were deleted.\n"
+        assert done.stdout == "2 events and 0 inbox messages were deleted.\n"
         assert OutboxEvent.select().count() == 1
 
     def test_takes_another_retention(self, box: Outbox, command: Outbox_) -> None:
@@ -447,7 +447,7 @@ def test_only_init_makes_a_database(arguments: list[str], tmp_path: Path) -> Non
 def test_a_database_that_is_not_there_is_one_clear_line_without_its_password() -> None:
     done = run(BIN / "outbox", "status", database_url="postgresql://u:hush@127.0.0.1:9/d")
     assert done.returncode == 2
-    assert "outbox: the database (OUTBOX_DATABASE_URL) can't be used" in done.stdout
+    assert "outbox: can't use the database (OUTBOX_DATABASE_URL)" in done.stdout
     assert "hush" not in done.stdout
     assert "Traceback" not in done.stdout
 
