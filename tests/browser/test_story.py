@@ -52,13 +52,13 @@ def test_all_of_it_works_without_scripts(stage: Stage, dashboard: Dashboard) -> 
     assert page.locator(".state .badge").inner_text() == "delivered"
 
 
-def test_those_that_match_are_ticked_at_once_and_retried(stage: Stage, dashboard: Dashboard) -> None:
+def test_those_that_match_are_selected_at_once_and_retried(stage: Stage, dashboard: Dashboard) -> None:
     stage.worker()
     (_, first), (_, second) = fail_one(stage), fail_one(stage)
     page = dashboard.page()
     page.goto("/events?status=failed")
-    page.get_by_label("Tick all on this page").check()
-    assert page.locator("#ticked").inner_text() == " (2)"
+    page.get_by_label("Select all on this page").check()
+    assert page.locator("#selected-count").inner_text() == " (2)"
     first.mend()
     second.mend()
     page.get_by_role("button", name="Retry…").click()
@@ -113,7 +113,7 @@ def test_while_it_is_paused_nothing_is_asked_for(asked: tuple[Page, list[str]]) 
         page.clock.run_for(6_000)
 
 
-def test_nothing_is_pulled_away_from_somebody_who_is_ticking(asked: tuple[Page, list[str]]) -> None:
+def test_the_list_is_not_refreshed_while_events_are_selected(asked: tuple[Page, list[str]]) -> None:
     page, seen = asked
     page.locator('input[name="id"]').check()
     page.get_by_role("heading", name="Events").click()  # the focus is elsewhere
@@ -122,7 +122,7 @@ def test_nothing_is_pulled_away_from_somebody_who_is_ticking(asked: tuple[Page, 
     assert page.locator('input[name="id"]').is_checked()
 
 
-def test_nothing_is_pulled_away_from_somebody_who_goes_through_it_by_keyboard(asked: tuple[Page, list[str]]) -> None:
+def test_the_list_is_not_refreshed_while_it_has_the_keyboard_focus(asked: tuple[Page, list[str]]) -> None:
     page, seen = asked
     page.get_by_role("link", name="test.emitted").focus()
     page.clock.run_for(60_000)

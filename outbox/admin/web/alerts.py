@@ -1,4 +1,4 @@
-"""What is wrong, and what to do about it: the overview's first lines."""
+"""Find what an operator should look at, for the top of the overview: each alert says what is wrong and what to do."""
 
 from __future__ import annotations
 
@@ -15,65 +15,69 @@ BAD, WARN = "bad", "warn"
 
 @dataclass(frozen=True, slots=True)
 class Alert:
+    """What is wrong, and what to do; `level` is BAD or WARN, and the CSS class."""
+
     level: str
     title: str
     text: str
+    # A command that helps, shown after the text.
     command: str | None = None
-    # Where the events in question are listed.
+    # The filter for the list of the events in question, as query parameters; empty for no link.
     events: dict[str, str] = field(default_factory=dict)
 
 
 def alerts(view: Overview) -> list[Alert]:
-    """The worst first."""
-    return sorted(_alerts(view), key=lambda alert: alert.level != BAD)
+    """Return the alerts, the worst first."""
+    found = [*_processes(view), *_destinations(view), *_late(view), *_different_destinations(view)]
+    return sorted(found, key=lambda alert: alert.level != BAD)
 
 
-def _alerts(view: Overview) -> Iterator[Alert]:
-    waiting = view.backlog.unfinished
+def _processes(view: Overview) -> Iterator[Alert]:
+    unfinished = view.backlog.unfinished
     if not view.workers:
-        text = "Nothing is delivered until one runs." if waiting.number else "Nothing waits at the moment."
+        text = "Events are not delivered until one runs." if unfinished.number else "No events are waiting now."
         yield Alert(
-            BAD if waiting.number else WARN,
+            BAD if unfinished.number else WARN,
             "No worker is running",
-            f"{text} Start one, or several:",
+            f"{text} Start one or more:",
             command="outbox worker your.module",
-            events={"status": "pending"} if waiting.number else {},
+            events={"status": "pending"} if unfinished.number else {},
         )
     if not view.schedulers:
         yield Alert(
             WARN,
             "No scheduler is running",
-            "Retries that come due, and events whose worker died, wait until a worker looks for them by itself; old "
-            "events are not deleted. Start one:",
+            "Due retries, and events whose worker died, wait until a worker looks for them by itself. Old events are "
+            "not deleted. Start one:",
             command="outbox scheduler",
         )
     if view.without_broker:
         yield Alert(
             BAD,
             f"{len(view.without_broker)} of {len(view.workers)} workers can't reach their broker (Redis)",
-            "No wake-up and no sweep reaches them. They look for due events by themselves, every OUTBOX_SWEEP_SECONDS. "
+            "They receive no wake-ups and no sweeps. Each of them looks for due events every OUTBOX_SWEEP_SECONDS. "
             f"Last error: {view.without_broker[0].details['broker_error']}",
         )
+
+
+def _destinations(view: Overview) -> Iterator[Alert]:
     for name, breaker in view.breakers.items():
         if breaker["open"]:
             yield Alert(
                 BAD,
-                f"{name} can't be reached",
-                f"It is left alone, and tried with one event from time to time; nothing fails meanwhile. "
-                f"Last error: {breaker['error']}",
+                f"{name} is unavailable",
+                "Its circuit breaker is open: workers try it with one event from time to time, and its other events "
+                f"wait without failing. Last error: {breaker['error']}",
                 events={"destination": name},
             )
     for name in view.absent if view.workers else ():
         yield Alert(
             WARN,
             f"No running worker has the destination {name}",
-            "Events that it wants wait for it. Start a worker with the module that registers it or, if it is gone for "
-            "good, say so:",
+            "Its events wait. Start a worker with the module that registers it or, if it is gone for good, retire it:",
             command=f"outbox retire {name}",
             events={"destination": name},
         )
-    yield from _late(view)
-    yield from _disagreement(view)
 
 
 def _late(view: Overview) -> Iterator[Alert]:
@@ -82,24 +86,25 @@ def _late(view: Overview) -> Iterator[Alert]:
         yield Alert(
             WARN,
             f"Events have been due for {format_duration(view.now - since)}",
-            "The workers don't keep up, or are held up by a slow destination: see their log, or start more.",
+            "The workers are too slow, or a slow destination holds them up: see their log, or start more workers.",
             events={"status": "pending"},
         )
     if view.backlog.expired.number:
         yield Alert(
             WARN,
-            f"{view.backlog.expired} of a worker that fell silent",
-            "Their leases have run out. The next sweep gives them to another worker, one at a time.",
+            f"{view.backlog.expired} {'event' if view.backlog.expired.number == 1 else 'events'} with an expired lease",
+            "Their worker stopped without finishing them. With the next sweep, another worker claims them, one at a "
+            "time.",
             events={"status": "sending"},
         )
 
 
-def _disagreement(view: Overview) -> Iterator[Alert]:
+def _different_destinations(view: Overview) -> Iterator[Alert]:
     sets = {frozenset(each.details.get("destinations", {})) for each in view.alive if each.kind in (WORKER, UP)}
     if len(sets) > 1:
         differing = sorted(frozenset.union(*sets) - frozenset.intersection(*sets))
         yield Alert(
             WARN,
-            "Workers disagree about the destinations",
-            f"Not all of them know {', '.join(differing)}. Start all workers with the same modules.",
+            "Workers have different destinations",
+            f"Not all of them have {', '.join(differing)}. Start all workers with the same modules.",
         )

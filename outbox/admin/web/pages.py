@@ -1,4 +1,4 @@
-"""What is looked at: overview, events, one event, and what was done by hand."""
+"""The pages that show something: the overview, the list of events, one event, and the audit log."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from outbox.admin import event_state, queries
+from outbox.admin import queries
+from outbox.admin.event_state import DestinationState, destination_states, next_step
 from outbox.admin.overview import Overview, database_now
-from outbox.admin.overview import overview as look_over
+from outbox.admin.overview import overview as read_overview
 from outbox.admin.queries import Page
 from outbox.admin.web import parameters
 from outbox.admin.web.alerts import alerts
@@ -24,15 +25,16 @@ from outbox.admin.web.http_errors import HTTPError
 from outbox.admin.web.render import render
 from outbox.admin.web.timeline import timeline
 from outbox.core import Outbox
-from outbox.operations import audit as audits
 from outbox.operations.actions import ACTIONS, Action, actions_for
+from outbox.operations.audit import latest
 from outbox.operations.count import Count
 from outbox.storage.models import OutboxEvent
 from outbox.storage.operator_models import Audit
 
 
 async def overview(request: Request) -> Response:
-    view = await run_in_threadpool(look_over, dashboard_of(request).box.dialect)
+    """Show the counts, the activity of the last hour, why events failed, the destinations and the processes."""
+    view = await run_in_threadpool(read_overview, dashboard_of(request).box.dialect)
     return render(
         request,
         "overview.html",
@@ -46,7 +48,9 @@ async def overview(request: Request) -> Response:
 
 
 @dataclass(frozen=True, slots=True)
-class Destination:
+class DestinationRow:
+    """A row of the overview's table of destinations. `breaker` is None while the circuit breaker is closed."""
+
     name: str
     kind: str
     workers: int
@@ -54,19 +58,19 @@ class Destination:
     failed: int
 
 
-def destinations(view: Overview) -> list[Destination]:
-    """All that the living workers deliver to, those in trouble first."""
+def destinations(view: Overview) -> list[DestinationRow]:
+    """Return the destinations of the running workers, unhealthy ones first."""
     kinds: dict[str, str] = {}
-    known_by: Counter[str] = Counter()
+    workers: Counter[str] = Counter()
     for process in view.workers:
         for name, details in process.details.get("destinations", {}).items():
             kinds[name] = str(details.get("kind", ""))
-            known_by[name] += 1
+            workers[name] += 1
     failed: Counter[str] = Counter()
     for failure in view.failures:
         failed[failure.destination] += failure.events
     found = [
-        Destination(name, kinds.get(name, ""), known_by[name], view.breakers.get(name), failed[name])
+        DestinationRow(name, kinds.get(name, ""), workers[name], view.breakers.get(name), failed[name])
         for name in sorted({*kinds, *view.breakers})
     ]
     return sorted(found, key=lambda each: each.breaker is None)
@@ -74,7 +78,7 @@ def destinations(view: Overview) -> list[Destination]:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What the list of events shows."""
+    """What the list of events shows. `count` is None for a search."""
 
     now: datetime
     page: Page
@@ -83,21 +87,22 @@ class Listing:
 
 
 async def events(request: Request) -> Response:
+    """List the events that match a filter or a search; redirect to the event if the search is its id."""
     given = request.query_params
-    which = parameters.filter_of(given)
-    after = parameters.after_of(given)
-    search = parameters.text(given, "q")
+    filter = parameters.parse_filter(given)
+    after = parameters.parse_after(given)
+    search = parameters.parse_text(given, "q")
     box = dashboard_of(request).box
 
-    def look() -> Listing:
+    def query() -> Listing:
         with box.dialect.connection():
             now = database_now(box.dialect)
             types = queries.event_types(box.dialect)
             if search:
                 return Listing(now, Page(queries.search(box.dialect, search)), None, types)
-            return Listing(now, *queries.page_and_count(box.dialect, which, after=after), types)
+            return Listing(now, *queries.page_and_count(box.dialect, filter, after=after), types)
 
-    listing = await run_in_threadpool(look)
+    listing = await run_in_threadpool(query)
     if search and len(listing.page.events) == 1 and _is_id(search):
         return RedirectResponse(dashboard_of(request).path(request, "event", id=listing.page.events[0].id), 303)
     return render(
@@ -107,73 +112,88 @@ async def events(request: Request) -> Response:
         page=listing.page,
         count=listing.count,
         types=listing.types,
-        parameters=parameters.parameters_of(given),
-        fields=dict.fromkeys(parameters.NAMES, "") | parameters.parameters_of(given),
+        parameters=parameters.filter_parameters(given),
+        fields=dict.fromkeys(parameters.NAMES, "") | parameters.filter_parameters(given),
         search=search,
         after=after,
-        actions=actions_for(which.status),
+        actions=actions_for(filter.status),
         notice=notice(request),
     )
 
 
+@dataclass(frozen=True, slots=True)
+class EventDetails:
+    """What the page of one event shows, read in one connection."""
+
+    event: OutboxEvent
+    now: datetime
+    states: list[DestinationState]
+    audits: list[Audit]
+    destination_names: list[str]
+
+
+def _read_event(box: Outbox, id: UUID) -> EventDetails | None:
+    with box.dialect.connection():
+        event = queries.find(box.dialect, id)
+        if event is None:
+            return None
+        return EventDetails(
+            event,
+            database_now(box.dialect),
+            destination_states(event, queries.delivered_to(box.dialect, event)),
+            _audits_of(box, id),
+            queries.destination_names(box.dialect, box.registry),
+        )
+
+
 async def event(request: Request) -> Response:
-    id = parameters.id_of(request.path_params["id"])
+    """Show everything about one event, and the actions that apply to it."""
+    id = parameters.parse_id(request.path_params["id"])
     dashboard = dashboard_of(request)
     box = dashboard.box
-
-    def look() -> tuple[OutboxEvent | None, list[event_state.DestinationState], datetime, list[Audit], list[str]]:
-        with box.dialect.connection():
-            event = queries.find(box.dialect, id)
-            states = (
-                [] if event is None else event_state.destination_states(event, queries.delivered_to(box.dialect, event))
-            )
-            return (
-                event,
-                states,
-                database_now(box.dialect),
-                _about(box, id),
-                queries.destination_names(box.dialect, box.registry),
-            )
-
-    found, states, now, done, known = await run_in_threadpool(look)
+    found = await run_in_threadpool(_read_event, box, id)
     if found is None:
-        raise HTTPError(404, "There is no such event", f"{id} does not exist, or was deleted after its retention.")
+        raise HTTPError(404, "Event not found", f"{id} does not exist, or was deleted after its retention.")
     return render(
         request,
         "event.html",
-        event=found,
-        now=now,
-        next_step=event_state.next_step(found, now, box.settings),
-        states=states,
-        reached_none=found.audience is not None,
-        timeline=timeline(found, now, done),
-        payload=dashboard.masking.masked(found.payload),
-        headers=dashboard.masking.masked(found.headers),
-        actions=actions_for(found.status),
-        targets=known,
+        event=found.event,
+        now=found.now,
+        next_step=next_step(found.event, found.now, box.settings),
+        states=found.states,
+        reached_none=found.event.audience is not None,
+        timeline=timeline(found.event, found.now, found.audits),
+        payload=dashboard.masking.masked(found.event.payload),
+        headers=dashboard.masking.masked(found.event.headers),
+        actions=actions_for(found.event.status),
+        targets=found.destination_names,
         notice=notice(request),
     )
 
 
 async def audit(request: Request) -> Response:
+    """List the latest actions of operators."""
     box = dashboard_of(request).box
 
-    def look() -> tuple[datetime, list[Audit]]:
+    def query() -> tuple[datetime, list[Audit]]:
         with box.dialect.connection():
-            return database_now(box.dialect), audits.latest(box.dialect)
+            return database_now(box.dialect), latest(box.dialect)
 
-    now, entries = await run_in_threadpool(look)
+    now, entries = await run_in_threadpool(query)
     return render(request, "audit.html", now=now, entries=entries, notice=notice(request))
 
 
 def notice(request: Request) -> str | None:
-    """What has just been done, as the address says: an action's name and a number, nothing else."""
+    """Return what the last action has done, from the redirect's parameters; None without them.
+
+    Only a known action's name and a number are taken from the URL: no other text can be shown by a link.
+    """
     action, number = ACTIONS.get(request.query_params.get("did", "")), request.query_params.get("number", "")
     if action is None:
         return None
     if number.isascii() and number.isdecimal() and len(number) < len(str(10**12)):
         return _result(action, int(number))
-    return f"{action.label} is still under way. It goes on by itself, and is listed here until it has ended."
+    return f"{action.label} is still running. It continues in the background; this page shows its progress."
 
 
 def _result(action: Action, number: int) -> str:
@@ -183,9 +203,9 @@ def _result(action: Action, number: int) -> str:
     return f"{number:,} {'event was' if number == 1 else 'events were'} {action.done}."
 
 
-def _about(box: Outbox, id: UUID) -> list[Audit]:
-    """What was done lately to this event by name."""
-    return [entry for entry in audits.latest(box.dialect) if str(id) in entry.filters.get("ids", ())]
+def _audits_of(box: Outbox, id: UUID) -> list[Audit]:
+    """Return the latest actions that name this event by its id."""
+    return [entry for entry in latest(box.dialect) if str(id) in entry.filters.get("ids", ())]
 
 
 def _is_id(text: str) -> bool:

@@ -1,6 +1,7 @@
-"""Filters as they stand in addresses and forms.
+"""Parse the parameters of query strings and forms: the filter for events, ids and times; and write query strings.
 
-What can't be understood is refused, never ignored: it was to narrow what is shown or changed.
+An invalid parameter is an error (400), never ignored: without it, more events would be shown or changed than the
+operator asked for.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from outbox.admin.web.http_errors import HTTPError
 from outbox.operations.filters import Filter
 from outbox.storage.models import STATUSES
 
-# Longer than any column that it is compared with.
-LONGEST = 500
-MOST_IDS = 1_000
+# Longer than any column that a text is compared with.
+MAX_LENGTH = 500
+MAX_IDS = 1_000
 YEARS = range(1970, 3000)
 
+# Parameters whose value is a text, and the fields of Filter.
 TEXTS = {
     "type": "event_type",
     "tenant": "tenant_id",
@@ -27,83 +29,88 @@ TEXTS = {
     "key": "idempotency_key",
     "correlation": "correlation_id",
 }
+# All parameters of a filter.
 NAMES = ("status", "type", "aggregate", "tenant", "destination", "error", "key", "correlation", "since", "until")
 
 
-def filter_of(given: Mapping[str, str]) -> Filter:
-    """From an address's parameters; those that are empty narrow nothing."""
-    values: dict[str, str | None] = {field: text(given, name) or None for name, field in TEXTS.items()}
-    kind, colon, identity = text(given, "aggregate").partition(":")
+def parse_filter(given: Mapping[str, str]) -> Filter:
+    """Return the filter that these parameters make; empty ones are ignored."""
+    values: dict[str, str | None] = {field: parse_text(given, name) or None for name, field in TEXTS.items()}
+    aggregate_type, colon, aggregate_id = parse_text(given, "aggregate").partition(":")
     return Filter(
         **values,  # type: ignore[arg-type]  # all of these fields are texts
-        status=_status(text(given, "status")),
-        aggregate_type=kind or None,
-        aggregate_id=identity if colon and identity else None,
-        since=moment(given, "since"),
-        until=moment(given, "until"),
+        status=_parse_status(parse_text(given, "status")),
+        aggregate_type=aggregate_type or None,
+        aggregate_id=aggregate_id if colon and aggregate_id else None,
+        since=parse_time(given, "since"),
+        until=parse_time(given, "until"),
     )
 
 
-def parameters_of(given: Mapping[str, str]) -> dict[str, str]:
-    """Only what makes the filter, to be handed on in links and forms."""
-    return {name: value for name in NAMES if (value := text(given, name))}
+def filter_parameters(given: Mapping[str, str]) -> dict[str, str]:
+    """Return only the parameters of the filter, for links and forms that keep it."""
+    return {name: value for name in NAMES if (value := parse_text(given, name))}
 
 
-def query_of(parameters: Mapping[str, str], **changes: str | None) -> str:
-    """`?status=failed&type=order.placed`; None takes one away."""
+def query_string(parameters: Mapping[str, str], **changes: str | None) -> str:
+    """Return `?status=failed&type=order.placed`, with `changes` applied; None removes a parameter."""
     found = {name: value for name, value in {**parameters, **changes}.items() if value}
     return f"?{urlencode(found)}" if found else ""
 
 
-def text(given: Mapping[str, str], name: str) -> str:
+def parse_text(given: Mapping[str, str], name: str) -> str:
+    """Return a parameter without surrounding whitespace; "" if it is missing."""
     value = given.get(name, "")
-    if len(value) > LONGEST or "\x00" in value:
-        raise _not_understood(name, f"a text of up to {LONGEST} characters")
+    if len(value) > MAX_LENGTH or "\x00" in value:
+        raise _invalid(name, f"a text of up to {MAX_LENGTH} characters")
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise _not_understood(name, "a text") from None
+        raise _invalid(name, "a text") from None
     return value.strip()
 
 
-def moment(given: Mapping[str, str], name: str) -> datetime | None:
-    """As a browser's form writes it, in UTC."""
-    value = text(given, name)
+def parse_time(given: Mapping[str, str], name: str) -> datetime | None:
+    """Return a time as a browser's form writes it, in UTC unless it names a time zone."""
+    value = parse_text(given, name)
     if not value:
         return None
     try:
         found = datetime.fromisoformat(value)
         found = found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
     except (ValueError, OverflowError):
-        raise _not_understood(name, "a time such as 2026-01-31T12:00, in UTC") from None
+        raise _invalid(name, "a time such as 2026-01-31T12:00, in UTC") from None
     if found.year not in YEARS:
-        raise _not_understood(name, f"a time from {YEARS[0]} to {YEARS[-1]}")
+        raise _invalid(name, f"a time from {YEARS[0]} to {YEARS[-1]}")
     return found
 
 
-def id_of(value: str) -> UUID:
+def parse_id(value: str) -> UUID:
+    """Return the id of an event; raise HTTPError (404) for anything else."""
     try:
         return UUID(value)
     except ValueError:
-        raise HTTPError(404, "That is no event id", "An id looks like 0198c0de-0000-7000-8000-000000000000.") from None
+        raise HTTPError(404, "Not an event id", "An id looks like 0198c0de-0000-7000-8000-000000000000.") from None
 
 
-def after_of(given: Mapping[str, str]) -> UUID | None:
-    value = text(given, "after")
-    return id_of(value) if value else None
+def parse_after(given: Mapping[str, str]) -> UUID | None:
+    """Return the id after which the page of the list begins, or None for the first page."""
+    value = parse_text(given, "after")
+    return parse_id(value) if value else None
 
 
-def ids_of(given: list[str]) -> tuple[UUID, ...]:
-    if len(given) > MOST_IDS:
-        raise _not_understood("id", f"at most {MOST_IDS:,} ids; choose all that match a filter instead")
-    return tuple(dict.fromkeys(id_of(value) for value in given))
+def parse_ids(given: list[str]) -> tuple[UUID, ...]:
+    """Return the ids without duplicates, in order."""
+    if len(given) > MAX_IDS:
+        raise _invalid("id", f"at most {MAX_IDS:,} ids; choose all that match a filter instead")
+    return tuple(dict.fromkeys(parse_id(value) for value in given))
 
 
-def _status(value: str) -> str | None:
+def _parse_status(value: str) -> str | None:
     if value and value not in STATUSES:
-        raise _not_understood("status", f"one of {', '.join(STATUSES)}")
+        raise _invalid("status", f"one of {', '.join(STATUSES)}")
     return value or None
 
 
-def _not_understood(name: str, expected: str) -> HTTPError:
-    return HTTPError(400, "That can't be understood", f"“{name}” must be {expected}.")
+def _invalid(name: str, expected: str) -> HTTPError:
+    return HTTPError(400, "Invalid parameter", f"“{name}” must be {expected}.")

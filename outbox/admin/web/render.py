@@ -1,4 +1,7 @@
-"""Templates, and how values are written in them. Everything is escaped: all of it may come from anybody."""
+"""Render the templates, and the filters that write values in them.
+
+Every value is escaped: events, errors and names may contain anything, HTML included.
+"""
 
 from __future__ import annotations
 
@@ -17,27 +20,27 @@ from outbox.admin.durations import format_duration
 from outbox.admin.web import csrf
 from outbox.admin.web.authentication import WHO
 from outbox.admin.web.dashboard import dashboard_of
-from outbox.admin.web.parameters import query_of
+from outbox.admin.web.parameters import query_string
 from outbox.storage.models import STATUSES
 from outbox.version import __version__
 
 FOLDER = Path(__file__).parent
 STATIC = FOLDER / "static"
-# Beyond this a browser gets slow, and nobody reads on.
-LONGEST_JSON = 100_000
+# Longer JSON is cut: it would make the browser slow.
+MAX_JSON_LENGTH = 100_000
 REFRESH_SECONDS = 5
 
 
 def ago(moment: datetime, now: datetime) -> str:
-    """`3 min ago`, `in 5 s`, `now`"""
+    """Return `3 min ago`, `in 5 s` or `now`."""
     span = now - moment
     if abs(span) < timedelta(seconds=1):
         return "now"
-    return f"{_roughly(span)} ago" if span > timedelta(0) else f"in {_roughly(-span)}"
+    return f"{_largest_unit(span)} ago" if span > timedelta(0) else f"in {_largest_unit(-span)}"
 
 
-def _roughly(span: timedelta) -> str:
-    """The largest unit alone."""
+def _largest_unit(span: timedelta) -> str:
+    """Return the duration in its largest unit: `3 min` instead of `3 min 20 s`."""
     return " ".join(format_duration(span).split()[:2])
 
 
@@ -46,7 +49,7 @@ def utc(moment: datetime) -> str:
 
 
 def short_id(id: UUID) -> str:
-    """Its end: ids of the same minute begin alike."""
+    """Return the end of the id: ids of the same minute begin alike."""
     return f"…{str(id)[-8:]}"
 
 
@@ -55,7 +58,7 @@ def seconds(value: float) -> str:
 
 
 def in_code(text: str) -> Markup:
-    """What stands in backticks, as code."""
+    """Return the escaped text with the parts between backticks as <code>."""
     parts = text.split("`")
     return Markup("").join(
         Markup("<code>{}</code>").format(part) if number % 2 else part for number, part in enumerate(parts)
@@ -63,10 +66,10 @@ def in_code(text: str) -> Markup:
 
 
 def pretty(value: Any) -> str:
+    """Return the value as indented JSON, cut if it is very long."""
     text = json.dumps(value, indent=2, ensure_ascii=False)
-    return (
-        text if len(text) <= LONGEST_JSON else f"{text[:LONGEST_JSON]}\n… {len(text) - LONGEST_JSON:,} more characters"
-    )
+    left_out = len(text) - MAX_JSON_LENGTH
+    return text if left_out <= 0 else f"{text[:MAX_JSON_LENGTH]}\n… {left_out:,} more characters"
 
 
 def _environment() -> Environment:
@@ -80,7 +83,7 @@ def _environment() -> Environment:
     for each in (ago, utc, in_code, short_id, seconds, pretty, format_duration):
         made.filters[each.__name__] = each
     made.globals |= {
-        "query": query_of,
+        "query": query_string,
         "statuses": STATUSES,
         "version": __version__,
         "refresh_seconds": REFRESH_SECONDS,
@@ -92,12 +95,14 @@ ENVIRONMENT = _environment()
 
 
 def render(request: Request, template: str, *, status: int = 200, **context: Any) -> HTMLResponse:
+    """Return the template as a response, with the values that every page needs and the CSRF token's cookie."""
     dashboard = dashboard_of(request)
     token = csrf.token_of(request)
+    path_below_mount = request.url.path.removeprefix(request.scope.get("root_path", "")).lstrip("/")
     text = ENVIRONMENT.get_template(template).render(
         path=lambda name, **values: dashboard.path(request, name, **values),
-        here=dashboard.path(request) + request.url.path.removeprefix(request.scope.get("root_path", "")).lstrip("/"),
-        asked=request.url.query,
+        current_path=dashboard.path(request) + path_below_mount,
+        current_query=request.url.query,
         place=dashboard.box.dialect.place,
         read_only=dashboard.read_only,
         who=request.scope.get(WHO, ""),

@@ -1,4 +1,4 @@
-"""What has happened to an event, and when, as far as its row and the audit tell."""
+"""List what has happened to one event, and when, for its page: from the event's row and the audit log."""
 
 from __future__ import annotations
 
@@ -12,41 +12,43 @@ from outbox.storage.progress import parse
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class TimelineEntry:
+    """One line of the timeline; `kind` is its CSS class."""
+
     at: datetime
-    what: str
+    text: str
     kind: str = ""
 
 
-def timeline(event: OutboxEvent, now: datetime, done: Iterable[Audit]) -> list[Moment]:
-    """The oldest first; what is yet to come is last."""
-    return sorted(_moments(event, now, done), key=lambda moment: moment.at)
+def timeline(event: OutboxEvent, now: datetime, audits: Iterable[Audit]) -> list[TimelineEntry]:
+    """Return the entries by time, oldest first; what is yet to come is last."""
+    return sorted(_entries(event, now, audits), key=lambda entry: entry.at)
 
 
-def _moments(event: OutboxEvent, now: datetime, done: Iterable[Audit]) -> Iterator[Moment]:
-    yield Moment(event.created_at, "Emitted")
-    for name, entry in parse(event.progress).items():
-        if entry.since is not None:
-            yield Moment(entry.since, f"First trouble at {name}", "pending")
-    for change in done:
-        yield Moment(change.at, f"{change.action.capitalize()} by {change.who}", "hand")
+def _entries(event: OutboxEvent, now: datetime, audits: Iterable[Audit]) -> Iterator[TimelineEntry]:
+    yield TimelineEntry(event.created_at, "Emitted")
+    for name, progress in parse(event.progress).items():
+        if progress.since is not None:
+            yield TimelineEntry(progress.since, f"First failed attempt at {name}", "pending")
+    for audit in audits:
+        yield TimelineEntry(audit.at, f"{audit.action.capitalize()} by {audit.who}", "operator")
     if event.status == DELIVERED:
-        yield Moment(event.delivered_at, "Delivered to every destination", DELIVERED)
+        yield TimelineEntry(event.delivered_at, "Delivered to every destination", DELIVERED)
     elif event.status == FAILED:
-        yield Moment(event.updated_at, f"Failed, after {_attempts(event)}", FAILED)
+        yield TimelineEntry(event.updated_at, f"Failed, after {_attempts(event)}", FAILED)
     else:
         yield from _unfinished(event, now)
 
 
-def _unfinished(event: OutboxEvent, now: datetime) -> Iterator[Moment]:
+def _unfinished(event: OutboxEvent, now: datetime) -> Iterator[TimelineEntry]:
     if event.attempts and event.lease_until is None:
-        yield Moment(event.updated_at, f"{_attempts(event)} so far".capitalize(), "pending")
+        yield TimelineEntry(event.updated_at, f"{_attempts(event)} so far".capitalize(), "pending")
     if event.lease_until is not None:
-        yield Moment(event.updated_at, "Taken by a worker", "sending")
+        yield TimelineEntry(event.updated_at, "Claimed by a worker", "sending")
         over = event.lease_until <= now
-        yield Moment(event.lease_until, "Lease ran out" if over else "Lease runs out, unless renewed", "future")
+        yield TimelineEntry(event.lease_until, "Lease expired" if over else "Lease expires, unless renewed", "future")
     elif event.next_attempt_at is not None:
-        yield Moment(event.next_attempt_at, "Due" if event.next_attempt_at <= now else "Next attempt", "future")
+        yield TimelineEntry(event.next_attempt_at, "Due" if event.next_attempt_at <= now else "Next attempt", "future")
 
 
 def _attempts(event: OutboxEvent) -> str:

@@ -1,4 +1,4 @@
-"""What is done by hand: said before, done to what was meant and is still in that state, and written down."""
+"""Operators' actions: explained before, applied only to the chosen events that are still in that state, and audited."""
 
 import threading
 from typing import Any
@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 import outbox
-from outbox.admin.web import actions as web_actions
-from outbox.admin.web import make_app
+from outbox.admin.web import background_action, make_app
 from outbox.core import Outbox
 from outbox.operations import apply_action, audit
 from outbox.storage.models import OutboxEvent
@@ -20,14 +19,14 @@ from tests.table import emit_one, error_of, other_worker, statuses, stored
 MAKE = {"retry": failed, "replay": delivered, "fail": waiting, "delete": delivered}
 
 
-def tick(page: Document, *events: OutboxEvent) -> list[tuple[str, str]]:
+def select(page: Document, *events: OutboxEvent) -> list[tuple[str, str]]:
     return [("id", str(event.id)) for event in events]
 
 
 def selected(browser: Browser, action: str, *events: OutboxEvent) -> Document:
-    """From the list: tick some, press a button."""
+    """Select some in the list, and press a button."""
     page = browser.get("/events")
-    return browser.submit(form_to(page, "/confirm"), *tick(page, *events), ("action", action))
+    return browser.submit(form_to(page, "/confirm"), *select(page, *events), ("action", action))
 
 
 def everything(browser: Browser, action: str, **filters: str) -> Document:
@@ -86,7 +85,7 @@ def test_asking_changes_nothing(browser: Browser) -> None:
     assert statuses() == {"failed": 1}
 
 
-def test_those_that_were_ticked_are_meant_and_no_others(box: Outbox, browser: Browser) -> None:
+def test_only_the_selected_events_are_changed(box: Outbox, browser: Browser) -> None:
     one, two, three = failed(), failed(), failed()
     confirmation = selected(browser, "retry", one, three)
     assert "Retry 2 events?" in confirmation.text
@@ -143,7 +142,7 @@ def test_an_action_that_is_not_for_this_state_is_not_offered_and_not_done(
     before = stored(event).status
     assert ("action", action) not in form_to(browser.get(f"/events/{event.id}"), "/confirm").buttons
     confirmation = selected(browser, action, event)
-    assert "Nothing to" in confirmation.text
+    assert "No events to" in confirmation.text
     assert [form for form in confirmation.forms if form.action == "/act"] == []
     assert stored(event).status == before
 
@@ -245,7 +244,7 @@ def test_read_only_shows_everything_and_changes_nothing(configure: Configure) ->
         assert stored(event).status == "failed"
 
 
-# What is asked wrongly
+# Invalid requests
 
 
 @pytest.mark.parametrize(
@@ -263,7 +262,9 @@ def test_read_only_shows_everything_and_changes_nothing(configure: Configure) ->
         {"action": "retry", "scope": "all", "tenant": "x" * 501},
     ],
 )
-def test_a_wish_that_is_not_clear_is_refused_rather_than_widened(browser: Browser, asked: dict[str, str]) -> None:
+def test_an_invalid_request_is_refused_rather_than_applied_to_more_events(
+    browser: Browser, asked: dict[str, str]
+) -> None:
     failed()
     browser.get("/confirm", asked, expect=400)
     form = form_to(selected(browser, "retry", failed()), "/act")
@@ -300,10 +301,10 @@ def test_what_takes_long_goes_on_and_the_audit_tells(
     apply = apply_action.apply
     event = failed()
     confirmation = selected(browser, "retry", event)
-    monkeypatch.setattr(web_actions, "PATIENCE_SECONDS", 0.01)
+    monkeypatch.setattr(background_action, "WAIT_SECONDS", 0.01)
     monkeypatch.setattr(apply_action, "apply", slowly)
     page = go(browser, confirmation)
-    assert "Retry is still under way." in page.text
+    assert "Retry is still running." in page.text
     assert arrived.wait(20)
     assert stored(event).status == "failed"
     gate.set()

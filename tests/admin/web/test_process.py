@@ -179,7 +179,7 @@ def test_a_password_is_asked_for_and_read_only_is_kept(make_stage: MakeStage) ->
     known = "Basic " + b64encode(b"ada:hush").decode()
     status, _, html = ask(port, "GET", "/", Authorization=known)
     assert status == 200
-    assert "read-only, as ada" in html
+    assert "read-only, signed in as ada" in html
     token = "A" * 43
     body = f"action=delete&scope=all&csrf_token={token}"
     status, _, html = ask(port, "POST", "/act", body, Authorization=known, Cookie=f"outbox_csrf={token}")

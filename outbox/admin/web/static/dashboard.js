@@ -1,4 +1,4 @@
-// What scripts add to pages that work without them: live refresh that can be paused, and ticking all at once.
+// All pages work without this script. It adds live refresh, which can be paused, and selecting all events at once.
 "use strict";
 
 (() => {
@@ -12,32 +12,32 @@
 
   const live = () => document.getElementById("live");
 
-  // Ticks
+  // Selecting events
 
   const boxes = () => [...document.querySelectorAll('#live input[type="checkbox"][name="id"]')];
 
-  function countTicks() {
-    const all = document.getElementById("tick-all");
-    const ticked = boxes().filter((box) => box.checked).length;
-    const told = document.getElementById("ticked");
-    if (told) told.textContent = ticked ? ` (${ticked})` : "";
+  function countSelected() {
+    const all = document.getElementById("select-all");
+    const selected = boxes().filter((box) => box.checked).length;
+    const count = document.getElementById("selected-count");
+    if (count) count.textContent = selected ? ` (${selected})` : "";
     if (all) {
       all.hidden = false;
-      all.checked = ticked > 0 && ticked === boxes().length;
-      all.indeterminate = ticked > 0 && !all.checked;
+      all.checked = selected > 0 && selected === boxes().length;
+      all.indeterminate = selected > 0 && !all.checked;
     }
-    for (const box of boxes()) box.closest("tr").classList.toggle("ticked", box.checked);
+    for (const box of boxes()) box.closest("tr").classList.toggle("selected", box.checked);
   }
 
   document.addEventListener("change", (event) => {
-    if (event.target.id === "tick-all") for (const box of boxes()) box.checked = event.target.checked;
-    if (event.target.id === "tick-all" || event.target.name === "id") {
-      const some = document.querySelector('#live input[name="scope"][value="selected"]');
-      if (some && event.target.checked) some.checked = true;
-      countTicks();
+    if (event.target.id === "select-all") for (const box of boxes()) box.checked = event.target.checked;
+    if (event.target.id === "select-all" || event.target.name === "id") {
+      const scope = document.querySelector('#live input[name="scope"][value="selected"]');
+      if (scope && event.target.checked) scope.checked = true;
+      countSelected();
     }
   });
-  countTicks();
+  countSelected();
 
   // Refresh
 
@@ -57,7 +57,7 @@
     show(paused ? "Paused" : "Live", paused ? "paused" : "on");
   }
 
-  // Nothing is pulled away from under somebody's hands.
+  // No refresh while the operator has selected events or text, or has the keyboard focus in the list.
   const busy = () =>
     document.hidden ||
     boxes().some((box) => box.checked) ||
@@ -72,16 +72,16 @@
     paused = !paused;
     sessionStorage.setItem(PAUSED, paused ? "yes" : "no");
     showPaused();
-    announcer.textContent = paused ? "Refreshing is paused" : "Refreshing goes on";
+    announcer.textContent = paused ? "Refresh is paused" : "Refresh continues";
   });
 
   document.body.addEventListener("htmx:afterSettle", () => {
-    countTicks();
+    countSelected();
     show("Live", "on");
     if (live().dataset.summary !== summary) announcer.textContent = summary = live().dataset.summary;
   });
   for (const trouble of ["htmx:responseError", "htmx:sendError", "htmx:timeout"]) {
-    document.body.addEventListener(trouble, () => show("No answer: what you see may be old", "stale"));
+    document.body.addEventListener(trouble, () => show("No response: this page may be out of date", "stale"));
   }
 
   label.hidden = button.hidden = false;
