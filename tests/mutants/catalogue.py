@@ -589,8 +589,8 @@ MUTANTS = [
     Mutant(
         "masking-of-the-page",
         "outbox/admin/web/pages.py",
-        "payload=dashboard.masking.masked(found.payload),",
-        "payload=found.payload,",
+        "payload=dashboard.masking.masked(found.event.payload),",
+        "payload=found.event.payload,",
         ("tests/admin/web/test_pages.py", "tests/test_security.py"),
     ),
     Mutant(

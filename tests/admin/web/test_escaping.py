@@ -108,7 +108,7 @@ def test_the_attack_is_shown_as_it_is(box: Outbox, browser: Browser) -> None:
     attack = "<script>boom()</script>"
     id = plant(box, attack)
     page = browser.get(f"/events/{id}")
-    assert f"Why {attack}" in page.text
+    assert f"Last error {attack}" in page.text
     assert f"Tenant {attack}" in page.text
     assert json.dumps(attack) in page.text
 

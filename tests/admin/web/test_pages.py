@@ -127,7 +127,7 @@ def test_what_is_late_is_told(box: Outbox, browser: Browser, state: Any, told: s
 def test_workers_with_different_destinations_are_reported(box: Outbox, browser: Browser) -> None:
     tell(box, details={"destinations": {"a": {}, "b": {}}})
     tell(box, id="2", details={"destinations": {"a": {}}})
-    assert "Not all of them know b." in browser.get("/").text
+    assert "Not all of them have b." in browser.get("/").text
 
 
 def test_the_chart_has_a_bar_for_each_minute_and_says_in_words_what_it_shows(box: Outbox, client: Client) -> None:
@@ -261,12 +261,12 @@ def test_empty_lists_help(browser: Browser) -> None:
 # One event
 
 
-def test_an_event_tells_its_story(browser: Browser) -> None:
+def test_the_page_of_an_event_shows_all_about_it(browser: Browser) -> None:
     event = failed("runner: HTTP 500", tenant_id="acme", correlation_id="c-1", payload={"total": 42})
     page = browser.get(f"/events/{event.id}")
     for told in (
         "is not tried again by itself",
-        "Why runner: HTTP 500",
+        "Last error runner: HTTP 500",
         "Emitted",
         "Failed, after 5 of 5 attempts",
         "runner failed HTTP 500 5 —",
@@ -282,10 +282,10 @@ def test_an_event_tells_its_story(browser: Browser) -> None:
 @pytest.mark.parametrize(
     ("make", "told"),
     [
-        (delivered, "All of them took it at once."),
+        (delivered, "Delivered to all of them."),
         (waiting, "search waiting refused 2 in "),
         (sending, "A worker is delivering the event"),
-        (emit_one, "None has been tried yet."),
+        (emit_one, "No attempt yet."),
     ],
 )
 def test_an_event_in_any_state_says_what_comes_next(browser: Browser, make: Any, told: str) -> None:
