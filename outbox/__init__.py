@@ -61,8 +61,8 @@ if TYPE_CHECKING:
         Unavailable,
     )
     from outbox.events.context import context
-    from outbox.events.emit import UNIQUE, NewEvent
     from outbox.events.event import Event
+    from outbox.events.new_event import UNIQUE, NewEvent
     from outbox.settings import Settings
     from outbox.storage.models import InboxMessage, OutboxEvent
     from outbox.webhooks.webhook import Webhook
@@ -136,7 +136,7 @@ _HOMES = {
         "Reject RetryLater SchemaError SettingsError TransactionOpen TransactionRequired Unavailable"
     ),
     "outbox.events.context": "context",
-    "outbox.events.emit": "UNIQUE NewEvent",
+    "outbox.events.new_event": "UNIQUE NewEvent",
     "outbox.events.event": "Event",
     "outbox.settings": "Settings",
     "outbox.storage.models": "InboxMessage OutboxEvent",

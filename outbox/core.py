@@ -33,9 +33,9 @@ from outbox.destinations.recorder import Recorder
 from outbox.destinations.registry import Registry
 from outbox.destinations.retirement import retire_absent
 from outbox.errors import NothingRegistered, SettingsError
-from outbox.events.emit import NewEvent, OnDuplicate, Unique, as_new_event, emit, emit_many
+from outbox.events.emit import Emitter
+from outbox.events.new_event import NewEvent, OnDuplicate, Unique, as_new_event
 from outbox.inbox.inbox import Inbox
-from outbox.notify.after_commit import AfterCommit
 from outbox.notify.notifier import Notifier
 from outbox.operations import apply_action
 from outbox.settings import INLINE, OFF, Settings
@@ -70,8 +70,7 @@ class Outbox:
         self.database = self._open() if database is None else behind_proxy(database)
         self.dialect: Dialect = dialect_of(self.database, self.settings.tables)
         self.registry = Registry() if registry is None else registry
-        self.counters = counters = Counters()
-        self.emitted = AfterCommit(lambda _, count: counters.add(emitted=count))
+        self.counters = Counters()
         inbox_dialect = self.dialect
         if inbox_database is not None:
             inbox_dialect = dialect_of(behind_proxy(inbox_database), self.settings.tables)
@@ -85,13 +84,13 @@ class Outbox:
         details = ProcessDetails(self.settings, self.registry, self.throttles, self.drain_failures)
         self.reporter = ProcessReporter(self.dialect, self.counters, self.settings.publish_seconds, details.collect)
         self.reporter.stop_with(self)
+        self.emitter = Emitter(self.dialect, self.settings, self.notifier, self.counters, self.reporter.start)
         # Whether this process was started to deliver events (`become_worker`), and so records its destinations.
         self.is_worker = False
         # Set when this process is about to end: what has not begun is given back.
         self.stopping = threading.Event()
         self._warned: set[str] = set()
         self.delivery = self._make_delivery_context()
-        self.warned_of_no_transaction = False
         # Last: if anything above fails, nothing is registered.
         register_configured_destinations(self.settings, self.registry)
 
@@ -131,7 +130,7 @@ class Outbox:
             max_attempts=max_attempts,
             deliver_after=deliver_after,
         )
-        return emit(self, event, on_duplicate)
+        return self.emitter.emit(event, on_duplicate)
 
     def emit_many(
         self,
@@ -140,7 +139,7 @@ class Outbox:
         on_duplicate: OnDuplicate = "raise",
     ) -> list[OutboxEvent]:
         """Store many events at once, all or none; answers in the order given."""
-        return emit_many(self, map(as_new_event, events), on_duplicate)
+        return self.emitter.emit_many(map(as_new_event, events), on_duplicate)
 
     # What delivers
 

@@ -29,7 +29,7 @@ from outbox.core import Outbox
 from outbox.dramatiq import wakeup
 from outbox.dramatiq.actor_names import DELIVER
 from outbox.dramatiq.redis_broker import OutboxRedisBroker
-from outbox.events.emit import NewEvent
+from outbox.events.new_event import NewEvent
 from outbox.settings import PREFIX, Settings
 from outbox.storage.connect import open_database
 from tests.servers import GUARD, PATIENCE_SECONDS, Redis, alive, send, wait_until

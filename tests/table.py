@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from threading import Event as Gate
 from typing import Any
@@ -18,7 +17,6 @@ import outbox
 from outbox.core import Outbox
 from outbox.delivery.batch import Batch
 from outbox.delivery.claim import claim
-from outbox.notify.notifier import Notifier
 from outbox.storage import timestamp
 from outbox.storage.models import OutboxEvent
 from tests.servers import wait_until
@@ -95,12 +93,6 @@ def claimed(box: Outbox, size: int = 100) -> Batch:
     batch = claim(box.delivery, size)
     assert batch is not None
     return batch
-
-
-def set_notifier(box: Outbox, notifier: Notifier) -> None:
-    """Let this notifier hear of commits, and of what deliveries leave to do."""
-    box.notifier = notifier
-    box.delivery = replace(box.delivery, notifier=notifier)
 
 
 def another(box: Outbox) -> Outbox:

@@ -11,7 +11,7 @@ import click
 
 from outbox.cli.options import age, modules_option
 from outbox.current_outbox import current
-from outbox.events.emit import UNIQUE
+from outbox.events.new_event import UNIQUE
 
 
 @click.command(short_help="Emit an event.")

@@ -1,4 +1,4 @@
-"""What an event carries along without every caller passing it: correlation id and tenant."""
+"""The correlation id and the tenant id that events inherit, so that not every caller has to pass them to `emit`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _tenant_id: ContextVar[str | None] = ContextVar("outbox_tenant_id", default=None
 
 @contextmanager
 def context(*, correlation_id: str | None = None, tenant_id: str | None = None) -> Iterator[None]:
-    """Events emitted inside the block carry these, unless `emit` says otherwise.
+    """Give these ids to the events that are emitted inside the block, unless `emit` is given others.
 
-    Handlers run inside the context of their event, so what they emit belongs to the same story.
+    Handlers run inside the context of their event, so the events that they emit have the same ids.
     """
     correlation = _correlation_id.set(correlation_id if correlation_id is not None else _correlation_id.get())
     tenant = _tenant_id.set(tenant_id if tenant_id is not None else _tenant_id.get())
@@ -25,6 +25,6 @@ def context(*, correlation_id: str | None = None, tenant_id: str | None = None) 
         _tenant_id.reset(tenant)
 
 
-def in_force() -> tuple[str | None, str | None]:
-    """The correlation id and the tenant id that are in force here."""
+def inherited_context() -> tuple[str | None, str | None]:
+    """Return the correlation id and the tenant id that an event emitted here inherits."""
     return _correlation_id.get(), _tenant_id.get()

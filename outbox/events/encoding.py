@@ -1,7 +1,8 @@
-"""From Python values to the exact JSON text that is stored and delivered, or a clear refusal.
+"""Encode payloads and headers: from Python values to the exact JSON text that is stored and delivered.
 
-Refused here, before any SQL: what is not a JSON object, NaN and infinities, NUL, lone surrogates, naive datetimes and
-whatever JSON has no form for. Any of them would otherwise fail inside the caller's transaction, or at a consumer.
+`emit` calls this before any SQL. It raises InvalidEvent for a value that is not a JSON object, for NaN and infinities,
+NUL, lone surrogates and naive datetimes, and for any type that JSON has no form for. Each of them would otherwise fail
+inside the caller's transaction, or at a consumer.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import date, datetime
 from decimal import Decimal
 from enum import Enum
@@ -17,11 +18,12 @@ from typing import Any
 from uuid import UUID
 
 from outbox.errors import InvalidEvent
+from outbox.events.fast_json import fast_encode
 
 EMPTY = "{}"
 
-# Far below what Python's and the databases' own parsers bear, whose limits depend on how full the stack is: what was
-# accepted here must be readable everywhere.
+# Every parser must be able to read what was accepted here. The limits of Python's and the databases' parsers are much
+# higher, and depend on how full the stack is.
 DEEPEST = 100
 _BRACKETS_AND_STRINGS = re.compile(r'[\[\]{}]|"[^"\\]*(?:\\.[^"\\]*)*"')
 
@@ -30,7 +32,10 @@ _ESCAPED_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 
 
 def encode_object(value: object, field: str, limit: int) -> str:
-    """The JSON text of a mapping or dataclass, at most `limit` bytes long; None is the empty object."""
+    """Return the JSON text of a mapping or dataclass; None is the empty object.
+
+    Raise InvalidEvent if it has no JSON form that can be stored, or is longer than `limit` bytes.
+    """
     if value is None:
         return EMPTY
     is_dict = isinstance(value, dict)
@@ -44,7 +49,7 @@ def encode_object(value: object, field: str, limit: int) -> str:
     except RecursionError:
         raise _too_deep(field) from None
     except (TypeError, ValueError) as error:
-        raise InvalidEvent(f"{_culprit(value, field) or field} can't be written as JSON: {error}.") from None
+        raise InvalidEvent(f"{_invalid_part(value, field) or field} can't be written as JSON: {error}.") from None
     if "\\u0000" in text and _ESCAPED_NUL.search(text):
         raise InvalidEvent(f"{field} contains a NUL character, which PostgreSQL can't store.")
     if text.count("{") + text.count("[") > DEEPEST and _depth(text) > DEEPEST:
@@ -54,8 +59,8 @@ def encode_object(value: object, field: str, limit: int) -> str:
     return text
 
 
-def _culprit(value: Any, path: str) -> str | None:
-    """Where in the value the first thing is that has no JSON form: `payload['lines'][2]`."""
+def _invalid_part(value: Any, path: str) -> str | None:
+    """Return where the first part without a JSON form is, as `payload['lines'][2]`, or None if there is none."""
     if _is_dataclass_instance(value):
         value = _plain(value)
     if isinstance(value, Mapping):
@@ -65,7 +70,7 @@ def _culprit(value: Any, path: str) -> str | None:
     else:
         return None if _has_json_form(value) else path
     try:
-        return next((found for at, part in parts if (found := _culprit(part, at))), None)
+        return next((found for at, part in parts if (found := _invalid_part(part, at))), None)
     except RecursionError:  # it contains itself
         return None
 
@@ -79,7 +84,7 @@ def _has_json_form(value: object) -> bool:
 
 
 def _depth(text: str) -> int:
-    """How many brackets are open at once, at most; those inside strings don't count."""
+    """Return how deeply the JSON text is nested; brackets inside strings don't count."""
     depth = deepest = 0
     for piece in _BRACKETS_AND_STRINGS.findall(text):
         if piece in "[{":
@@ -103,7 +108,7 @@ def _kind(value: object) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON has no type for, as something it has."""
+    """Return a value that JSON has no type for as one that it has; raise TypeError or ValueError if there is none."""
     plain: Any
     match value:
         case datetime() if value.tzinfo is None:
@@ -128,24 +133,4 @@ def _plain(value: Any) -> Any:
 _ENCODER = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":"), default=_plain)
 
 
-def _make_encode() -> Callable[[object], str]:
-    """`_ENCODER.encode`, with what that sets up anew for every value set up once: it takes as long as the encoding.
-
-    It keeps nothing in mind, not even what it is inside of: what contains itself goes on until the stack ends.
-    """
-    make = getattr(json.encoder, "c_make_encoder", None)
-    try:
-        encoder = make(None, _plain, json.encoder.encode_basestring, None, ":", ",", False, False, False)  # type: ignore[misc]
-    except TypeError:  # a Python without it, or with another
-        return _ENCODER.encode
-
-    def encode(value: object) -> str:
-        try:
-            return "".join(encoder(value, 0))
-        except RecursionError:
-            return _ENCODER.encode(value)  # which says why
-
-    return encode
-
-
-_encode = _make_encode()
+_encode = fast_encode(_ENCODER)

@@ -10,10 +10,10 @@ import outbox
 from outbox.core import Outbox
 from outbox.delivery import deliver
 from outbox.delivery.batch_size import AdaptiveBatchSize
-from outbox.notify.notifier import Notifier
 from outbox.storage.models import DELIVERED, PENDING, SENDING
 from tests.conftest import Configure
-from tests.table import becomes_true, claimed, emit, expire_leases, passes, set_notifier, statuses
+from tests.support.notifications import replace_wake
+from tests.table import becomes_true, claimed, emit, expire_leases, passes, statuses
 
 SECONDS = st.just(0.0) | st.floats(1e-9, 1e6)  # as clocks have them
 
@@ -28,7 +28,7 @@ def listen(box: Outbox, events: int) -> list[str]:
     """Emit, and tell from then on what happens, in order: `rung` and `handled`. Rings under way are waited for."""
     emit(events)
     heard: list[str] = []
-    set_notifier(box, Notifier(lambda: heard.append("rung")))
+    replace_wake(box, lambda: heard.append("rung"))
 
     @outbox.handler("order.*", name="listener")
     def handle(_: outbox.Event) -> None:

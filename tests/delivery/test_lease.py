@@ -14,10 +14,10 @@ from outbox import current_outbox
 from outbox.core import Outbox
 from outbox.delivery.batch import Delivery
 from outbox.delivery.deliver import count_due, end_slice
-from outbox.notify.notifier import Notifier
 from outbox.storage.models import DELIVERED, PENDING, SENDING, OutboxEvent
 from tests.conftest import Configure
 from tests.delivery.test_settle import end_connections
+from tests.support.notifications import replace_wake
 from tests.table import (
     LONG_AGO,
     another,
@@ -31,7 +31,6 @@ from tests.table import (
     on_postgres,
     passes,
     sessions_waiting,
-    set_notifier,
     statements,
     statuses,
     stored,
@@ -241,7 +240,7 @@ class TestTheSlice:
 
     def test_somebody_is_called_for_what_was_given_back(self, box: Outbox) -> None:
         rung = Gate()
-        set_notifier(box, Notifier(rung.set))
+        replace_wake(box, rung.set)
         emit(1)
         end_slice(box.delivery, claimed(box))
         passes(rung)

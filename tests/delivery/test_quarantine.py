@@ -7,9 +7,9 @@ import pytest
 import outbox
 from outbox.core import Outbox
 from outbox.delivery import quarantine
-from outbox.notify.notifier import Notifier
 from outbox.storage.models import DELIVERED, SENDING
 from tests.conftest import Configure
+from tests.support.notifications import replace_wake
 from tests.table import (
     PATIENCE_SECONDS,
     another,
@@ -19,7 +19,6 @@ from tests.table import (
     emit_one,
     expire_leases,
     passes,
-    set_notifier,
     stored,
 )
 
@@ -117,7 +116,7 @@ class TestWhileASuspectIsInFlight:
     ) -> None:
         monkeypatch.setattr(quarantine, "ALONE_SECONDS", PATIENCE_SECONDS)
         rung = Gate()
-        set_notifier(box, Notifier(rung.set))
+        replace_wake(box, rung.set)
         busy = Busy()
         a_suspect(box, "slow")
         with at_work(box, busy.gate) as worker:
@@ -141,7 +140,7 @@ class TestWhileASuspectIsInFlight:
         busy = Busy()
         suspect = a_suspect(box, "slow")
         other = emit_one("quick")
-        set_notifier(box, Notifier(rung.set))
+        replace_wake(box, rung.set)
         with at_work(box, busy.gate):
             passes(busy.begun)
             box.process_pending_events()

@@ -22,7 +22,6 @@ from outbox.delivery.claim import claim
 from outbox.destinations.limits import Limits
 from outbox.destinations.outcome import Delivered, Outcome
 from outbox.events.event import Event
-from outbox.notify.notifier import Notifier
 from outbox.storage import timestamp
 from outbox.storage.models import DELIVERED, FAILED, PENDING, SENDING, OutboxEvent
 from outbox.throttle import circuit_breaker, concurrency_limit, destination_throttle
@@ -30,6 +29,7 @@ from outbox.throttle.delivery_mode import DeliveryMode
 from tests.conftest import Configure
 from tests.delivery.test_lease import sees_leases
 from tests.processes import Stage, make_stage, stage
+from tests.support.notifications import replace_wake
 from tests.table import (
     PATIENCE_SECONDS,
     another,
@@ -40,7 +40,6 @@ from tests.table import (
     error_of,
     let_pass,
     passes,
-    set_notifier,
     statuses,
     stored,
 )
@@ -239,7 +238,7 @@ class TestWhatTakesLong:
     def test_leaves_what_it_has_not_begun_to_others_after_a_second(self, box: Outbox) -> None:
         first, *others = emit(4, "slow")
         rung: list[float] = []
-        set_notifier(box, Notifier(lambda: rung.append(time.monotonic())))
+        replace_wake(box, lambda: rung.append(time.monotonic()))
         with slow() as handler:
             box.drain()
             becomes_true(lambda: statuses() == {SENDING: 1, PENDING: 3})
@@ -447,14 +446,14 @@ class TestPutOff:
 
     def test_somebody_is_called_when_it_is_due(self, box: Outbox) -> None:
         outbox.handler("order.*", name="limited", per_second=2)(lambda _: None)
-        set_notifier(box, Notifier(lambda: drain(box)))
+        replace_wake(box, lambda: drain(box))
         emit(3)
         becomes_true(lambda: statuses() == {DELIVERED: 3})
 
     def test_nobody_keeps_in_mind_what_is_due_much_later(self, box: Outbox) -> None:
         outbox.handler("order.*", name="limited", per_second=0.01)(lambda _: None)
         emit(3)
-        set_notifier(box, Notifier(lambda: None))
+        replace_wake(box, lambda: None)
         box.drain()
         assert not box.notifier._timer.is_running
 

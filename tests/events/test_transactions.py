@@ -19,26 +19,14 @@ import pytest
 import outbox
 from outbox import OutboxEvent
 from outbox.core import Outbox
-from outbox.notify.notifier import Notifier
 from outbox.settings import Settings
 from outbox.storage.connect import open_database
 from outbox.storage.peewee_database import place_of
 from tests.conftest import Configure, Note
 from tests.crowd import elsewhere
+from tests.support.notifications import CountedNotifications, replace_wake
 
 Body = Callable[[], None]
-
-
-class CountedNotifier(Notifier):
-    """Counts how often it is rung, at the moment of the ring."""
-
-    def __init__(self) -> None:
-        super().__init__(lambda: None)
-        self.times = 0
-
-    def notify(self) -> None:
-        self.times += 1
-        super().notify()
 
 
 class Witness:
@@ -50,7 +38,11 @@ class Witness:
         self.delivered: list[str] = []
         self._inline_wakes = 0
         outbox.handler("*", name="witness")(lambda event: self.delivered.append(event.aggregate_id))
-        box.notifier = Notifier(self._deliver, inline=True) if self.inline else CountedNotifier()
+        self._counted: CountedNotifications | None = None
+        if self.inline:
+            replace_wake(box, self._deliver, inline=True)
+        else:
+            self._counted = CountedNotifications(box)
 
     @property
     def inline(self) -> bool:
@@ -58,7 +50,7 @@ class Witness:
 
     @property
     def wakes(self) -> int:
-        return self.box.notifier.times if isinstance(self.box.notifier, CountedNotifier) else self._inline_wakes
+        return self._inline_wakes if self._counted is None else self._counted.times
 
     def saw_nothing(self) -> bool:
         return self.wakes == 0 and self.delivered == []
@@ -471,14 +463,14 @@ def test_transactions_on_two_databases_wake_each_its_own(witness: Witness, sqlit
     other_database: Any = open_database(f"{sqlite_url}.other")
     other = Outbox(Settings(dispatch="off"), database=other_database)
     other.create_tables()
-    other.notifier = counted = CountedNotifier()
+    counted = CountedNotifications(other)
     with witness.database.atomic():
         emit(1)
         with other_database.atomic():
             other.emit("Note", 1, "note.written")
         assert (counted.times, witness.wakes) == (1, 0)
     assert (counted.times, witness.wakes) == (1, 1)
-    counted.flush()
+    other.notifier.flush()
     other_database.close_all()
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import outbox
 from outbox.core import Outbox
-from outbox.events.emit import NewEvent
+from outbox.events.new_event import NewEvent
 from outbox.settings import Settings
 from outbox.storage.connect import open_database
 from outbox.storage.statements import POSTGRES

@@ -17,7 +17,7 @@ import pytest
 import redis
 
 from outbox.core import Outbox
-from outbox.events.emit import NewEvent
+from outbox.events.new_event import NewEvent
 from outbox.settings import Settings
 from outbox.storage.connect import open_database
 from tests.processes import BIN, MakeStage, Program, Stage, close_all, stands_still

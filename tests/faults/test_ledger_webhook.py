@@ -13,7 +13,7 @@ import pytest
 
 import outbox
 from outbox import webhooks
-from outbox.events.emit import NewEvent
+from outbox.events.new_event import NewEvent
 from outbox.storage.connect import open_database
 from tests.processes import BIN, MakeStage, Program, Stage
 from tests.servers import Postgres, free_port

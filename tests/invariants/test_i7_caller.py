@@ -7,9 +7,9 @@ import pytest
 import outbox
 from outbox.core import Outbox
 from outbox.errors import DuplicateEvent, InvalidEvent
-from outbox.notify.notifier import Notifier
 from outbox.storage.models import PENDING
 from tests.conftest import Configure, Note
+from tests.support.notifications import replace_wake
 from tests.table import PATIENCE_SECONDS, emit_one, passes, statuses, stored
 
 
@@ -37,7 +37,7 @@ def test_a_broker_that_is_down_fails_no_commit(box: Outbox, caplog: pytest.LogCa
     def refuse() -> None:
         raise ConnectionRefusedError("no broker")
 
-    box.notifier = Notifier(refuse)
+    replace_wake(box, refuse)
     for _ in range(3):
         save(box)
         box.notifier.flush()
@@ -53,7 +53,7 @@ def test_a_broker_that_hangs_holds_up_no_commit(box: Outbox) -> None:
         called.set()
         hanging.wait(PATIENCE_SECONDS)
 
-    box.notifier = Notifier(hang)
+    replace_wake(box, hang)
     try:
         for _ in range(3):
             save(box)

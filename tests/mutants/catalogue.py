@@ -23,8 +23,8 @@ MUTANTS = [
     Mutant(
         "an-emit-outside-a-transaction-is-silent",
         "outbox/events/emit.py",
-        "if (box.warned_of_no_transaction and not required) or box.dialect.in_transaction:",
-        "if not required or box.dialect.in_transaction:",
+        "if (self._warned_of_no_transaction and not required) or self._dialect.in_transaction:",
+        "if not required or self._dialect.in_transaction:",
         ("tests/events/test_transactions.py::test_a_transaction_of_another_database_object_is_told_of",),
     ),
     # emit: what it reads of a duplicate, and how it ends where there is no row to be seen
@@ -295,9 +295,9 @@ MUTANTS = [
     Mutant(
         "emit-through-another-connection",
         "outbox/events/emit.py",
-        "    stored = _store(box, draft, on_duplicate)\n    box.notifier",
-        "    stored = __import__('tests.crowd', fromlist=['']).elsewhere("
-        "box.database, lambda: _store(box, draft, on_duplicate))\n    box.notifier",
+        "self._stored(draft, on_duplicate, self._dialect.insert(draft))",
+        "__import__('tests.crowd', fromlist=['']).elsewhere("
+        "self._dialect.database, lambda: self._stored(draft, on_duplicate, self._dialect.insert(draft)))",
         ("tests/invariants/test_i1_committed.py",),
     ),
     Mutant(

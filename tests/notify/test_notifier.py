@@ -20,6 +20,7 @@ from outbox.notify.notifier import Notifier
 from outbox.settings import Settings
 from tests.program import run_python
 from tests.servers import PATIENCE_SECONDS, Redis, RedisServer, wait_until
+from tests.support.notifications import replace_wake
 
 on_sqlite = pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 
@@ -55,7 +56,7 @@ class Waker:
 
 def test_the_bell_is_rung_from_a_thread_of_its_own_and_the_commit_does_not_wait(box: Outbox) -> None:
     waker = Waker()
-    box.notifier = Notifier(waker)
+    replace_wake(box, waker)
     emit_in_transactions(box, 1)
     assert waker.begun.wait(PATIENCE_SECONDS)
     emit_in_transactions(box, *range(2, 20))
@@ -73,7 +74,7 @@ def test_while_commits_keep_coming_the_bell_rests_between_wake_ups_and_flushing_
     monkeypatch.setattr(notifier, "SHORTEST_PAUSE_SECONDS", PATIENCE_SECONDS)
     waker = Waker()
     waker.go_on.set()
-    box.notifier = Notifier(waker)
+    replace_wake(box, waker)
     emit_in_transactions(box, 1)
     assert waker.begun.wait(PATIENCE_SECONDS)  # an idle bell rings at once
     emit_in_transactions(box, *range(2, 20))
@@ -159,7 +160,7 @@ class Ringing:
         self.box = box
         self._log = log
         self.broker = OutboxRedisBroker(Settings(redis_url=server.url, namespace=f"test-{uuid4().hex}"))
-        box.notifier = Notifier(self._wake)
+        replace_wake(box, self._wake)
 
     def _wake(self) -> None:
         send_wakeup(self.broker, "outbox")

@@ -9,9 +9,9 @@ import pytest
 import outbox
 from outbox import current_outbox
 from outbox.core import Outbox
-from outbox.notify.notifier import Notifier
 from outbox.operations import apply_action
 from outbox.storage.models import DELIVERED, FAILED, PENDING, SENDING, OutboxEvent
+from tests.support.notifications import replace_wake
 from tests.table import (
     claimed,
     emit,
@@ -166,7 +166,7 @@ class TestMany:
     def test_somebody_is_called_to_deliver_them(self, broken: Outbox) -> None:
         failed(broken)
         rung = Gate()
-        broken.notifier = Notifier(rung.set)
+        replace_wake(broken, rung.set)
         broken.retry_failed_events()
         passes(rung)
 

@@ -1,0 +1,39 @@
+"""Make the OutboxEvent that `emit` returns, past Peewee's constructor: for speed.
+
+The model object is made as Peewee makes one of a query's row: `__new__`, then its dictionary of values. Setting the
+fields one by one, as the constructor does, takes three times as long, and `emit` does it for each event.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from outbox.events.validate import Draft
+from outbox.storage.models import EVENT, PENDING, Encoded, OutboxEvent
+
+
+def stored_event(draft: Draft, seq: int, created_at: datetime, next_attempt_at: datetime) -> OutboxEvent:
+    """Return the row that the database now has; the last three arguments are what the INSERT returned."""
+    id, aggregate_type, aggregate_id, event_type, payload, headers, correlation_id, tenant_id, key, most, _, _ = draft
+    event = OutboxEvent.__new__(OutboxEvent)
+    vars(event).update(_dirty=set(), __rel__={})
+    event.__data__ = {
+        "id": id,
+        "seq": seq,
+        "aggregate_type": aggregate_type,
+        "aggregate_id": aggregate_id,
+        "event_type": event_type,
+        "payload": Encoded(payload),
+        "headers": Encoded(headers),
+        "correlation_id": correlation_id,
+        "tenant_id": tenant_id,
+        "idempotency_key": key,
+        "status": PENDING,
+        "attempts": 0,
+        "max_attempts": most,
+        "next_attempt_at": next_attempt_at,
+        "created_at": created_at,
+        "updated_at": created_at,
+        "kind": EVENT,
+    }
+    return event
