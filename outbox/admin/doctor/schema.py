@@ -9,7 +9,8 @@ from outbox.admin.doctor.check import Context, Finding, ok, problem, warning
 from outbox.storage.dialect import Dialect
 from outbox.storage.models import OutboxEvent
 from outbox.storage.peewee_database import place_of
-from outbox.storage.schema import INBOX, VERSIONS, _applied, _needed
+from outbox.storage.schema import applied_version, newest_version
+from outbox.storage.schema_versions import INBOX, VERSIONS
 
 _TABLE = re.compile(r'CREATE TABLE (?:IF NOT EXISTS )?((?:"\w+"\.)?\w+)')
 _INDEX = re.compile(r'CREATE (?:UNIQUE )?INDEX (?:IF NOT EXISTS )?(\w+) ON ((?:"\w+"\.)?\w+)')
@@ -29,7 +30,7 @@ _SQLITE_INDEXES = "SELECT name, tbl_name, coalesce(sql, '') FROM sqlite_master W
 def tables(context: Context) -> Iterator[Finding]:
     dialect = context.box.dialect
     place, event = dialect.place, dialect.tables.event
-    applied, needed = _applied(dialect), _needed()
+    applied, needed = applied_version(dialect), newest_version()
     if applied == 0:
         yield problem(
             f"The outbox has no tables in {place}.",
