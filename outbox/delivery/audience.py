@@ -1,6 +1,9 @@
-"""Which destinations an event goes to: those that are registered here, and those that other workers have recorded.
+"""Look up an event type's audience: the destinations that want its events.
 
-Looked up once for each event type, as long as neither the registry nor the table of recorded destinations changes.
+They are the destinations that are registered in this process, and those that other workers have recorded in the
+database. Audiences are looked up once for each event type, until the registry or the recorded destinations change. The
+table `outbox_audience` gives each set of names a number, so that the row of a delivered event can say which
+destinations have it.
 """
 
 from __future__ import annotations
@@ -16,28 +19,28 @@ from outbox.destinations.recorded_destinations import RecordedDestinations, Snap
 from outbox.destinations.registry import Registry
 from outbox.storage.dialect import Dialect
 
-logger = logging.getLogger("outbox")
+logger = logging.getLogger(__name__)
 
-# Event types may be made up at run time: beyond so many, the lookups begin anew.
+# Applications may make up event types at run time: with more types than this, the cache is emptied.
 MOST_LOOKUPS = 10_000
 
 
 class Audience(NamedTuple):
-    """Who wants events of one type."""
+    """The destinations that want events of one type."""
 
-    # Registered in this process, and their names.
+    # The destinations that are registered in this process, and their names.
     destinations: tuple[Destination, ...]
     names: tuple[str, ...]
-    # Recorded in the database, and not registered in this process for this type.
+    # The names that other workers have recorded, and that are not registered in this process for this type.
     absent: tuple[str, ...]
     # The number of `names` in the table outbox_audience.
     id: int
-    # What it was looked up by.
+    # The recorded destinations that it was looked up in.
     recorded: Snapshot
 
 
 class Lookups(NamedTuple):
-    """The audiences so far, and what they were looked up by: they are replaced together."""
+    """The cached audiences, with the registry's destinations and the recorded ones that they come from."""
 
     destinations: object
     recorded: Snapshot
@@ -45,20 +48,21 @@ class Lookups(NamedTuple):
 
 
 class Audiences:
-    """Looks up audiences, and gives each set of names its number in the database."""
+    """Looks up audiences, and the number that each set of names has in the database."""
 
     def __init__(self, dialect: Dialect, registry: Registry, recorded: RecordedDestinations) -> None:
         self._dialect = dialect
         self._registry = registry
         self._recorded = recorded
         self._lookups = Lookups(None, recorded.latest, {})
-        self._told: set[str] = set()
+        self._warned_of: set[str] = set()
         self._ids: dict[tuple[str, ...], int] = {}
 
     def look_up(self, versions: Collection[int | None], event_types: Iterable[str]) -> Mapping[str, Audience]:
-        """Return the audience of each of these types, by the recorded destinations of these versions, or later.
+        """Return the audience of each of these types, from the recorded destinations of these versions or later.
 
-        It reads the database when the copy is of another version, or when a set of names has no number yet.
+        It reads the database if the copy in this process is of another version, or if the number of a set of names is
+        not known yet.
         """
         lookups = self._current(self._recorded.at(versions))
         for event_type in event_types:
@@ -67,7 +71,7 @@ class Audiences:
         return lookups.by_type
 
     def _current(self, snapshot: Snapshot) -> Lookups:
-        """Return the lookups so far, or new ones if what they were made from has changed."""
+        """Return the cache, or an empty one if the registry or the recorded destinations have changed."""
         lookups, destinations = self._lookups, self._registry.destinations
         is_current = lookups.destinations is destinations and lookups.recorded is snapshot
         if not is_current or len(lookups.by_type) > MOST_LOOKUPS:
@@ -75,7 +79,7 @@ class Audiences:
         return lookups
 
     def id_of(self, names: Iterable[str]) -> int:
-        """Return the number of a set of names, which the table outbox_audience gets if it lacks it."""
+        """Return the number of a set of names; if it has none yet, insert it into the table outbox_audience."""
         key = tuple(sorted(names))
         id = self._ids.get(key)
         if id is None:
@@ -86,14 +90,14 @@ class Audiences:
     def _audience_of(self, event_type: str, snapshot: Snapshot) -> Audience:
         wanting = self._registry.wanting(event_type)
         here = tuple(each for each in wanting if not snapshot.is_retired(each.name))
-        self._tell_of_retired({each.name for each in wanting} - {each.name for each in here})
+        self._warn_of_retired({each.name for each in wanting} - {each.name for each in here})
         names = tuple(each.name for each in here)
         absent = tuple(name for name in snapshot.wanting(event_type) if name not in names)
         return Audience(here, names, absent, self.id_of(names), snapshot)
 
-    def _tell_of_retired(self, names: Collection[str]) -> None:
-        for name in sorted(set(names) - self._told):
-            self._told.add(name)
+    def _warn_of_retired(self, names: Collection[str]) -> None:
+        for name in sorted(set(names) - self._warned_of):
+            self._warned_of.add(name)
             logger.warning(
                 "The destination %s is registered in this process, and retired: it gets no events. A worker that "
                 "starts with it brings it back, unless it was replaced.",
@@ -102,7 +106,10 @@ class Audiences:
 
 
 def _intern(dialect: Dialect, names: tuple[str, ...]) -> int:
-    """Looking first: an insert that meets a row draws a number from the sequence all the same."""
+    """Return the number of the names, inserted if they are new.
+
+    SELECT comes first: an INSERT that finds the row there already takes a number from the sequence all the same.
+    """
     text = json.dumps(names)
     digest = hashlib.sha256(text.encode()).hexdigest()
     row = dialect.run(dialect.statements.audience_find, (digest,)).fetchone()

@@ -21,7 +21,7 @@ def dispatch(context: DeliveryContext, batch: Batch, mode: DeliveryMode = Delive
     """Deliver the batch and settle its outcomes.
 
     Return a completion: what is passed to its `then` is called once no share is running any more. In a drain, shares
-    that take longer than a moment still run when this returns.
+    that take longer than a tenth of a second still run when this returns.
     """
     shares = _split(context, batch)
     settle(context, batch)  # the events that go to no destination now

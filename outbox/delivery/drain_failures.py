@@ -1,4 +1,7 @@
-"""Remember drains that failed, so that an operator hears of a process that is there and delivers nothing."""
+"""Remember drains that failed, so that an operator learns of a process that is running and delivers nothing.
+
+The process reports carry the numbers to `outbox status` and `outbox doctor`.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ ERROR_LENGTH = 200
 
 
 class DrainFailures:
-    """How many drains have failed since the last one that did not, and why."""
+    """How many drains have failed since the last success, since when, and why."""
 
     def __init__(self, counters: Counters) -> None:
         self._counters = counters
@@ -45,7 +48,7 @@ class DrainFailures:
             self._error = one_line(clean_error(describe(error)))[:ERROR_LENGTH]
 
     def report(self) -> dict[str, Any]:
-        """Return what is published: nothing, if the last drain went well."""
+        """Return the details for the process report: an empty dict if the last drain succeeded."""
         with self._lock:
             if self._in_a_row == 0:
                 return {}

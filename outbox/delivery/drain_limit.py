@@ -1,8 +1,8 @@
 """Limit how many drains run at the same time in a process: OUTBOX_DRAINS.
 
-A wake-up that finds all slots taken does not wait for one, and so holds no worker thread: it asks the drains that are
-running to claim once more. A drain gives up its slot only in the same step in which it sees that nobody has asked. So
-what was committed before the wake-up is always seen by a claim that begins after it.
+A wake-up that finds all slots taken does not wait for one, and so occupies no worker thread: it asks the drains that
+are running to claim once more. A drain gives up its slot only in the same step in which it sees that no wake-up has
+asked. So every event that was committed before a wake-up is seen by a claim that begins after the wake-up.
 """
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ from contextlib import contextmanager
 
 
 class DrainLimit:
-    """The slots for drains of one process, and when a drain of it has last begun to claim."""
+    """The slots for the drains of one process, and when one of them last began to claim.
+
+    The fallback poller reads `claims_started` and `claim_started_at`, to see whether wake-ups still arrive.
+    """
 
     def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._most = most
@@ -27,7 +30,7 @@ class DrainLimit:
 
     @contextmanager
     def slot(self) -> Iterator[Slot | None]:
-        """Hold a slot inside the block; None if all are taken: then a running drain will claim once more."""
+        """Hold a slot inside the block; None if all are taken: then a running drain claims once more."""
         slot = self._acquire()
         try:
             yield slot
@@ -51,7 +54,7 @@ class DrainLimit:
 
     def _claim_starts(self) -> None:
         with self._lock:
-            self._asked = False  # this claim sees whatever was committed until now
+            self._asked = False  # this claim sees all events that were committed until now
             self.claims_started += 1
             self.claim_started_at = self._clock()
 
@@ -65,16 +68,16 @@ class DrainLimit:
 
 
 class Slot:
-    """One drain's place."""
+    """The right of one drain to run."""
 
     def __init__(self, limit: DrainLimit) -> None:
         self._limit = limit
         self.held = True
 
     def claim_starts(self) -> None:
-        """Note that a claim begins now: it answers every wake-up that was turned away before."""
+        """Note that a claim begins now: it does what every wake-up that was refused before has asked for."""
         self._limit._claim_starts()
 
     def release(self) -> bool:
-        """Give up the slot and return True; or keep it, since a wake-up was turned away after the last claim began."""
+        """Give up the slot and return True; or keep it and return False, if a wake-up was refused since that claim."""
         return self._limit._release_unless_asked(self)

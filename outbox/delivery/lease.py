@@ -12,13 +12,13 @@ own, with a statement that skips locked rows. Settling may wait for such a row, 
 from __future__ import annotations
 
 import logging
-import os
+import math
 import threading
 import time
-import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 
+from outbox.background_thread import BackgroundThread
 from outbox.delivery.batch import Batch
 from outbox.settings import Settings
 from outbox.storage.dialect import Dialect
@@ -40,32 +40,28 @@ class LeaseKeeper:
     def __init__(self, dialect: Dialect, settings: Settings) -> None:
         self._dialect = dialect
         self._settings = settings
-        self._start_afresh()
-        _keepers.add(self)
+        self._thread = BackgroundThread("outbox-leases", self._run, after_fork=self._begin)
+        self._begin()
 
-    def _start_afresh(self) -> None:
-        """Set the state of a process without batches; also that of a forked child, where no thread runs."""
-        self._changed = threading.Condition()
+    def _begin(self) -> None:
+        """Begin without batches; in a forked child too, whose parent keeps its leases itself."""
         self._batches: dict[Batch, float] = {}  # and when each needs attention next
         self._steps_running: set[tuple[Batch, str]] = set()
         self._wakes_at = 0.0
-        self._thread: threading.Thread | None = None
 
     def renew_while_in_flight(self, batch: Batch) -> None:
         """Renew the batch's lease from now on, until `stop_renewing`; its hooks are called when their time comes."""
         if is_private_to_a_thread(self._dialect.database):
             return  # no other thread sees this database, so no other worker can take the lease over
-        with self._changed:
+        changed = self._thread.changed
+        with changed:
             attention_at = self._batches[batch] = self._next_attention(batch, batch.started_at)
-            if self._thread is None:
-                thread = threading.Thread(target=self._run, name="outbox-leases", daemon=True)
-                thread.start()
-                self._thread = thread
+            self._thread.start()
             if attention_at < self._wakes_at:  # otherwise the thread wakes up in time by itself
-                self._changed.notify()
+                changed.notify()
 
     def stop_renewing(self, batch: Batch) -> None:
-        with self._changed:
+        with self._thread.changed:
             self._batches.pop(batch, None)
 
     @property
@@ -79,7 +75,7 @@ class LeaseKeeper:
 
     # The lease keeper's thread
 
-    def _run(self) -> None:
+    def _run(self, _stopped: threading.Event) -> None:
         with ExitStack() as connection:
             while self._has_batches():
                 try:
@@ -92,16 +88,13 @@ class LeaseKeeper:
 
     def _has_batches(self) -> bool:
         """Return whether there is a batch, or one comes soon; if not, this thread ends."""
-        with self._changed:
-            if not self._batches:
-                self._wait(LINGER_SECONDS)
-            if not self._batches:
-                self._thread = None
-            return bool(self._batches)
+        with self._thread.changed:
+            self._wakes_at = math.inf  # a new batch must notify this thread
+            return self._thread.wait_for_work(lambda: bool(self._batches), LINGER_SECONDS)
 
     def _attend(self, connection: ExitStack) -> None:
         """Wait until a batch needs attention, and give it; the connection is kept for the next time."""
-        with self._changed:
+        with self._thread.changed:
             now = time.monotonic()
             next_at = min(self._batches.values(), default=now)
             if next_at > now:
@@ -126,7 +119,7 @@ class LeaseKeeper:
 
     def _wait(self, seconds: float) -> None:
         self._wakes_at = time.monotonic() + seconds
-        self._changed.wait(seconds)
+        self._thread.changed.wait(seconds)
 
     def _connection(self) -> AbstractContextManager[None]:
         database = self._dialect.database
@@ -150,7 +143,7 @@ class LeaseKeeper:
 
     def _in_thread(self, batch: Batch, step: str, hook: Callable[[], None]) -> None:
         """Call the hook in a thread of its own, which may wait for a locked row; unless one is at it."""
-        with self._changed:
+        with self._thread.changed:
             if (batch, step) in self._steps_running:
                 return
             self._steps_running.add((batch, step))
@@ -169,16 +162,5 @@ class LeaseKeeper:
             self._step_ended(batch, step)
 
     def _step_ended(self, batch: Batch, step: str) -> None:
-        with self._changed:
+        with self._thread.changed:
             self._steps_running.discard((batch, step))
-
-
-_keepers: weakref.WeakSet[LeaseKeeper] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for keeper in _keepers:
-        keeper._start_afresh()
-
-
-os.register_at_fork(after_in_child=_after_fork)

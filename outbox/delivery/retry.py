@@ -25,8 +25,8 @@ from outbox.text import clean_error
 LONGEST_WAIT = timedelta(days=3_650)
 # Jitter only lengthens a wait: nothing is tried before its backoff is over.
 JITTER = 0.25
-# An event that waits for a worker with a destination that this one lacks is claimed again after so long: such a worker
-# may be the one that claims it. Less and less often, in the end after so long; later still while none runs that has it.
+# An event whose destination this worker lacks is put off for this long, so that a worker that has it may claim it. Each
+# time it is put off for twice as long, up to the second number; up to the third while no running worker has it.
 ABSENT_SECONDS, MOST_ABSENT_SECONDS, MOST_ABSENT_SECONDS_WITHOUT = 2.0, 10.0, 60.0
 
 
@@ -105,7 +105,7 @@ def _overdue(entry: ProgressEntry, now: datetime) -> float:
 
 
 def verdict(progress: Mapping[str, ProgressEntry]) -> Verdict:
-    """The event's own state, from its destinations'."""
+    """Return what is written into the event's row, from the entries of its destinations."""
     if len(progress) == 1:
         (only,) = progress.values()
         if only.state == DELIVERED:
@@ -128,7 +128,7 @@ def _delivered(attempts: int) -> Verdict:
 
 
 def backoff(n: int, settings: Settings) -> timedelta:
-    """The wait before retry n: `min(base × 2^(n-1), cap)`, a little longer with jitter."""
+    """Return the wait before retry n: `min(base × 2^(n-1), cap)`, and up to a quarter longer with jitter."""
     # 2^60 bases are beyond any cap; more would overflow a float.
     seconds = min(settings.backoff_base_seconds * 2.0 ** min(n - 1, 60), settings.backoff_cap_seconds)
     if settings.backoff_jitter:
@@ -137,7 +137,7 @@ def backoff(n: int, settings: Settings) -> timedelta:
 
 
 def _due(not_before: datetime | timedelta | None, usual: timedelta, now: datetime) -> datetime:
-    """Return when it is due again: what was asked for, within what can be stored and read again."""
+    """Return when the event is due again: at the time that was asked for, limited to what databases can store."""
     if not_before is None:
         return now + usual
     if isinstance(not_before, timedelta):
@@ -148,6 +148,6 @@ def _due(not_before: datetime | timedelta | None, usual: timedelta, now: datetim
 
 
 def _errors(progress: Mapping[str, ProgressEntry]) -> str | None:
-    """`name: what went wrong`, for each that has an error."""
+    """Return `name: error` for each entry that has an error, or None if none has."""
     texts = [f"{name}: {entry.error}" for name, entry in progress.items() if entry.error is not None]
     return clean_error("; ".join(texts)) if texts else None

@@ -1,6 +1,6 @@
 """Run the shares of a batch at the same time, each in a thread of its own.
 
-In a drain the worker waits for them for a moment only. A share that takes longer goes on by itself, settles its own
+In a drain the worker waits for them for a tenth of a second only. A share that takes longer goes on by itself, settles its own
 outcomes and keeps its lease, while the worker claims the next batch. So a slow destination does not hold up the others,
 and a call that never returns costs a thread, not the worker. The limits of each destination say how many threads its
 shares may have.

@@ -267,7 +267,7 @@ class TestTheThread:
             outbox.handler("*", name="taker")(lambda _: None)
             emit(1)
             assert box.process_pending_events() == {"processed": 1, "remaining": 0}
-            assert box.delivery.leases._thread is None
+            assert not box.delivery.leases._thread.is_running
         finally:
             current_outbox.registry.clear()
             current_outbox.forget()

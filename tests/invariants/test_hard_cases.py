@@ -118,7 +118,7 @@ class TestWithoutAThreadToSpare:
                 box.process_pending_events()
         assert (stored(event).status, stored(event).attempts) == (PENDING, 0)  # it went back
         assert box.process_pending_events() == {"processed": 1, "remaining": 0}
-        assert (stored(event).status, box.delivery.leases._thread is not None) == (DELIVERED, True)
+        assert (stored(event).status, box.delivery.leases._thread.is_running) == (DELIVERED, True)
 
 
 class TestALockedRow:
