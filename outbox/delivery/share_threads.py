@@ -1,9 +1,9 @@
 """Run the shares of a batch at the same time, each in a thread of its own.
 
-In a drain the worker waits for them for a tenth of a second only. A share that takes longer goes on by itself, settles its own
-outcomes and keeps its lease, while the worker claims the next batch. So a slow destination does not hold up the others,
-and a call that never returns costs a thread, not the worker. The limits of each destination say how many threads its
-shares may have.
+In a drain the worker waits for them for a tenth of a second only. A share that takes longer goes on by itself, settles
+its own outcomes and keeps its lease, while the worker claims the next batch. So a slow destination does not hold up the
+others, and a call that never returns costs a thread, not the worker. The throttle of each destination limits how many
+threads its shares may have.
 
 A call that takes longer than OUTBOX_MAX_RUN_SECONDS is interrupted: Python can raise an exception in another thread,
 between two of its instructions. A call that sits in a system call notices that only when the system call returns; its
