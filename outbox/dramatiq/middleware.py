@@ -15,6 +15,7 @@ from outbox.current_outbox import current, loaded_settings
 from outbox.delivery.pool_size import check_pool
 from outbox.dramatiq import worker_shutdown
 from outbox.dramatiq.actor_names import DELIVER
+from outbox.dramatiq.dramatiq_program import under_dramatiq_cli
 from outbox.dramatiq.fallback_poller import FallbackPoller
 from outbox.errors import OutboxError
 from outbox.inbox.inbox import MARK, SKIPPED
@@ -163,7 +164,9 @@ class Lifecycle(Middleware):
         """
         if not self._is_prepared:
             self._is_prepared = True
-            logs.rewrite(loaded_settings().log_format)
+            logs.hide_statement_parameters()
+            if under_dramatiq_cli():  # a worker inside an application's own process leaves its logging as it is
+                logs.use_format(loaded_settings().log_format)
             worker_shutdown.prepare()
 
     def before_worker_boot(self, broker: dramatiq.Broker, worker: dramatiq.Worker) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 
 import dramatiq
 import dramatiq.broker
@@ -12,6 +11,7 @@ from dramatiq.brokers.stub import StubBroker
 
 from outbox.core import Outbox
 from outbox.dramatiq.broker import check_agreement
+from outbox.dramatiq.dramatiq_program import under_dramatiq_cli
 from outbox.errors import SettingsError
 
 logger = logging.getLogger(__name__)
@@ -37,8 +37,3 @@ def check_ready(box: Outbox, broker: dramatiq.Broker) -> None:
     except peewee.PeeweeException as error:
         # The database may be starting as well. Until it is there, drains fail, and the next sweep tries again.
         logger.warning("Could not check the tables: %s. The next sweep tries the database again.", str(error).strip())
-
-
-def under_dramatiq_cli() -> bool:
-    """Return whether this process was started by Dramatiq's program."""
-    return "dramatiq.cli" in sys.modules

@@ -22,8 +22,9 @@ from outbox.application_modules import import_modules
 from outbox.current_outbox import current, loaded_settings
 from outbox.dramatiq.actors import declare_actors
 from outbox.dramatiq.broker import add_once, adopt_queue, adopt_settings, broker_in_use, set_up_broker
+from outbox.dramatiq.dramatiq_program import under_dramatiq_cli
 from outbox.dramatiq.middleware import Lifecycle
-from outbox.dramatiq.readiness import check_ready, under_dramatiq_cli
+from outbox.dramatiq.readiness import check_ready
 from outbox.errors import OutboxError
 
 logger = logging.getLogger(__name__)

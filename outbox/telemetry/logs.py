@@ -1,6 +1,10 @@
-"""What is logged, for programs: fields beside the words, and a line of JSON for each record on request.
+"""Log for programs: fields in each record, and a line of JSON for each if OUTBOX_LOG_FORMAT is `json`.
 
 Neither payloads nor secrets are logged, as text or as fields.
+
+The formatters of the root logger's handlers are replaced only if OUTBOX_LOG_FORMAT asks for JSON, and only in a process
+that was started to run this library: by a command of `outbox`, by the scheduler, or as a worker by Dramatiq's program.
+The logging of an application's own process is left as it is.
 """
 
 from __future__ import annotations
@@ -10,19 +14,19 @@ import logging
 from datetime import UTC, datetime
 from typing import Any
 
-TEXT, JSON = "text", "json"
+JSON = "json"
 
-# Names of fields begin with this in a record, so that none collides with the record's own; in JSON they don't.
+# The names of our fields begin with this in a record, so that none collides with the record's own; in JSON they don't.
 PREFIX = "outbox_"
 
 
 def fields(**values: object) -> dict[str, object]:
-    """For `extra=`; what is None is left out."""
+    """Return the fields for the argument `extra` of a logging call; a field that is None is left out."""
     return {PREFIX + name: value for name, value in values.items() if value is not None}
 
 
 class JsonFormatter(logging.Formatter):
-    """A record as a line of JSON: time, level, logger, message, process and thread, and its fields."""
+    """Formats a record as a line of JSON: time, level, logger, message, process and thread, and its fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
@@ -43,16 +47,20 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(line, default=str)
 
 
-def set_up(form: str, text: str) -> None:
-    """Logging of a process of our own, from INFO on: as `text`, or as JSON."""
-    logging.basicConfig(level=logging.INFO, format=text)
-    rewrite(form)
+def set_up(log_format: str, text_format: str) -> None:
+    """Set up logging, from INFO on, in a process of our own: as text in this format, or as JSON."""
+    logging.basicConfig(level=logging.INFO, format=text_format)
+    hide_statement_parameters()
+    use_format(log_format)
 
 
-def rewrite(form: str) -> None:
-    """In a process whose logging somebody else has set up: leave it as it is, but write JSON if that is asked for."""
-    # At DEBUG it tells every parameter of every statement, payloads included.
-    logging.getLogger("peewee").setLevel(logging.INFO)
-    if form == JSON:
+def use_format(log_format: str) -> None:
+    """Have the root logger's handlers write JSON if that is asked for; leave them as they are otherwise."""
+    if log_format == JSON:
         for handler in logging.getLogger().handlers:
             handler.setFormatter(JsonFormatter())
+
+
+def hide_statement_parameters() -> None:
+    """Raise the level of Peewee's logger: at DEBUG it logs the parameters of every statement, payloads included."""
+    logging.getLogger("peewee").setLevel(logging.INFO)

@@ -136,7 +136,7 @@ class TestJson:
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter())
         monkeypatch.setattr(logging.getLogger(), "handlers", [handler])
-        logs.rewrite(form)
+        logs.use_format(form)
         assert type(handler.formatter) is expected
 
 
@@ -147,7 +147,7 @@ def test_what_peewee_tells_at_debug_is_not_told_where_we_set_up_logging(
     emit_one(payload={"card": NEVER})
     assert NEVER in caplog.text
     caplog.clear()
-    logs.rewrite("text")
+    logs.hide_statement_parameters()
     emit_one(payload={"card": NEVER})
     assert NEVER not in caplog.text
 
@@ -181,7 +181,7 @@ def test_a_worker_a_scheduler_and_up_log_json(make_stage: MakeStage) -> None:
 
 def test_text_is_the_default_and_a_wrong_format_is_one_line(make_stage: MakeStage) -> None:
     stage = make_stage()
-    assert "INFO outbox: scheduler started" in stage.scheduler().said()
+    assert "INFO outbox.scheduler.process: scheduler started" in stage.scheduler().said()
     done = run(sys.executable, "-m", "scheduler", log_format="xml", redis_url=stage.redis_url)
     assert (done.returncode, done.stdout) == (
         2,
