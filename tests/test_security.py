@@ -131,7 +131,7 @@ def test_no_secret_is_in_anything_that_a_run_prints_shows_keeps_or_lists(stage: 
     assert stage.settings.stream is not None
     stage.start("consumer", BIN / "outbox", "consume", stage.settings.stream, "tests.apps.ledger", ready="consuming")
     stage.wait_until_all("failed")
-    becomes_true(lambda: "comes again" in stage.programs[-1].said())
+    becomes_true(lambda: "will be delivered again" in stage.programs[-1].said())
     seen = pages(stage)
     said = commands(stage)
     lines = command_lines(stage)

@@ -1,8 +1,10 @@
-"""The other end of a Redis stream: entries become events again, and handlers have their effect once.
+"""Consume a Redis stream that an outbox writes: call handlers for its entries, with exactly-once effect.
 
-The consumers of a group share a stream. Each reads new entries, gives them to the handlers through the inbox, and
-acknowledges what is committed. What was fetched and not acknowledged, because a handler failed or a consumer died, is
-taken over, one at a time, by whoever finds it.
+The consumers of a group share a stream. Each reads new entries, calls the handlers through the inbox, and acknowledges
+an entry when the handlers' transactions are committed. Entries that were read and not acknowledged, because a handler
+failed or a consumer crashed, are taken over by another consumer, one at a time.
+
+`outbox.Consumer` and the command `outbox consume` use it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The consumer: read → attempt → settle, and now and then a look for what others have left."""
+"""The consumer: read entries, process them, settle them, and take over the entries that other consumers have left."""
 
 from __future__ import annotations
 
@@ -8,41 +8,53 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 
-from outbox.consumer import database_outage as outage
+from outbox.consumer import database_outage
 from outbox.consumer.counts import Counts
 from outbox.consumer.entry_outcome import EntryOutcome, Redeliver
 from outbox.consumer.options import ConsumerOptions, unique_name
 from outbox.consumer.process_entry import EntryProcessor
 from outbox.consumer.settle import settle
 from outbox.consumer.stream_entry import StreamEntry
-from outbox.consumer.stream_source import find
+from outbox.consumer.stream_source import find_stream
 from outbox.current_outbox import current
 from outbox.destinations.handler import Handler
 from outbox.destinations.registry import Registry
 from outbox.errors import RegistrationError, SettingsError, Unavailable
 from outbox.storage.connection_errors import CONNECTION_ERRORS
 
-logger = logging.getLogger("outbox")
+logger = logging.getLogger(__name__)
 
-# The longest wait for a new entry: so long can a stop take.
+# The longest wait for a new entry. Stopping a consumer may take this long.
 BLOCK_SECONDS = 1.0
-# The longest time between two looks for what was left.
-LOOK_SECONDS = 5.0
-# Before Redis is tried again.
-PAUSE_SECONDS = 0.5
+# The longest time between two searches for entries to take over.
+TAKE_OVER_SECONDS = 5.0
+# The pause before Redis is tried again.
+REDIS_RETRY_SECONDS = 0.5
 REPORT_SECONDS = 10.0
 CLEANUP_SECONDS = 3600.0
-CLEANUP_TAKES_SECONDS = 10.0
-# One that lives is heard of at least every BLOCK_SECONDS, but for as long as a handler takes.
-SILENT_SECONDS = 3600.0
+# How long one clean-up of the inbox may take.
+CLEANUP_MOST_SECONDS = 10.0
+# A consumer that has sent no command for so long counts as dead. One that is alive sends one every BLOCK_SECONDS,
+# unless a handler takes longer.
+DEAD_AFTER_SECONDS = 3600.0
 
 
 class Consumer:
-    """One of the consumers that share a stream's entries; it works in the thread that runs it.
+    """One of the consumers that share the entries of a stream. It works in the thread that calls `run`.
 
-    `stream` is the name of a registered RedisStream, or a stream's key at `url` (OUTBOX_REDIS_URL by default). An entry
-    comes again, to any consumer of the group, when nothing was heard of it for `idle_seconds`, and is moved to the
-    stream `dead_letter` after `max_deliveries`. `timeout` is how many seconds Redis may take to answer.
+    `stream`: the name of a registered RedisStream, or the key of a stream at `url`.
+    `url`: the URL of the stream's Redis; by default the destination's, or OUTBOX_REDIS_URL.
+    `group`: the consumer group. The consumers of a group share the entries; each group gets all entries.
+    `name`: this consumer's name, unique in its group; by default made of host, process id and a random part.
+    `batch`: the most entries to read at a time.
+    `max_deliveries`: how often an entry is delivered before it is moved to the dead-letter stream.
+    `idle_seconds`: when an entry is delivered again, to any consumer of the group, that failed or whose consumer has
+        not been heard of.
+    `dead_letter`: the key of the dead-letter stream; by default the stream's key and `.dead`.
+    `registry`: the handlers; by default those registered with `outbox.handler`.
+    `timeout`: how many seconds Redis may take to respond.
+
+    The attribute `tally` counts what the consumer has done.
     """
 
     def __init__(
@@ -59,11 +71,13 @@ class Consumer:
         registry: Registry | None = None,
         timeout: float = 5.0,
     ) -> None:
-        from outbox.consumer.consumer_group import ConsumerGroup  # redis is an extra
+        from outbox.consumer.consumer_group import ConsumerGroup  # redis is an optional dependency
 
-        self._box = box = current()
+        box = current()
+        self._inbox = box.inbox
+        self._dialects = {box.dialect, box.inbox.dialect}
         self._registry = box.registry if registry is None else registry
-        source = find(stream, url, self._registry, box.settings.redis_url)
+        source = find_stream(stream, url, self._registry, box.settings.redis_url)
         self._options = options = ConsumerOptions(
             stream=source.key,
             group=group,
@@ -80,156 +94,168 @@ class Consumer:
             group=options.group,
             consumer=options.name,
             dead_letter=options.dead_letter,
-            timeout=options.timeout + BLOCK_SECONDS,  # a blocking read is answered when it is over
+            timeout=options.timeout + BLOCK_SECONDS,  # Redis responds to a blocking read only when the wait is over
         )
         self.tally = Counts()
-        self._attempts = EntryProcessor(box, self._registry, options.max_deliveries, self.tally)
-        self._redis_is_lost = False
-        self._look_at = self._report_at = time.monotonic()
-        self._cleanup_at = self._look_at + CLEANUP_SECONDS
-        # How far a look has come, if it isn't at its end.
-        self._looked_until: str | None = None
-        self._reported = ""
+        self._processor = EntryProcessor(
+            box.inbox, box.dialect, self._registry, max_deliveries=options.max_deliveries, counts=self.tally
+        )
+        self._redis_is_unavailable = False
+        self._take_over_at = self._report_at = time.monotonic()
+        self._cleanup_at = self._take_over_at + CLEANUP_SECONDS
+        # The last entry that the current search for entries to take over has seen; None between two searches.
+        self._searched_until: str | None = None
+        self._last_report = ""
 
     def __repr__(self) -> str:
         return f"<Consumer {self._options.name!r} of {self._options.stream!r}>"  # the URL may hold a password
 
     def run(self, stopped: threading.Event) -> None:
-        """Consume until `stopped` is set; what was fetched by then is finished."""
+        """Consume until `stopped` is set. Entries that were read by then are still processed."""
         self.check()
         self._group.create()
         logger.info("consuming %s as %s, group %s", self._options.stream, self._options.name, self._options.group)
         try:
             while not stopped.is_set():
-                self._try_round(stopped)
+                self._run_round(stopped)
             self._leave()
         finally:
             self._group.close()
 
     def check(self) -> None:
-        """Raise an OutboxError that says what is missing: handlers, the inbox's table, Redis."""
+        """Raise an OutboxError if something is missing: handlers, the inbox's table, or Redis."""
         if not any(isinstance(each, Handler) for each in self._registry.destinations.values()):
             raise RegistrationError(
                 "no handler is registered, so every entry would be acknowledged and nothing done. Name the module that "
                 f"holds your @outbox.handler functions: `outbox consume {self._options.stream} your.module`."
             )
-        self._box.inbox.cleanup(seconds=0)
+        self._inbox.cleanup(seconds=0)
         try:
             self._group.check()
         except Unavailable as error:
             raise SettingsError(f"The Redis of the stream {self._options.stream!r} can't be used: {error}") from None
 
     def lag(self) -> int:
-        """How many entries nobody in the group has been given yet."""
+        """Return how many entries no consumer of the group has been given yet."""
         return self._group.state().behind
 
-    def _try_round(self, stopped: threading.Event) -> None:
+    def _run_round(self, stopped: threading.Event) -> None:
+        """Run one round; if Redis is unavailable, log that once and pause."""
         try:
             self._round(stopped)
         except Unavailable as error:
-            if not self._redis_is_lost:
-                logger.warning("%s: Redis can't be used, trying again: %s", self._options.stream, error)
-            self._redis_is_lost = True
-            stopped.wait(PAUSE_SECONDS)
+            if not self._redis_is_unavailable:
+                logger.warning("%s: Redis is unavailable, trying again: %s", self._options.stream, error)
+            self._redis_is_unavailable = True
+            stopped.wait(REDIS_RETRY_SECONDS)
         else:
-            if self._redis_is_lost:
-                logger.info("%s: Redis is back", self._options.stream)
-            self._redis_is_lost = False
+            if self._redis_is_unavailable:
+                logger.info("%s: Redis is available again", self._options.stream)
+            self._redis_is_unavailable = False
 
     def _round(self, stopped: threading.Event) -> None:
-        wait_seconds = min(BLOCK_SECONDS, max(0.0, self._look_at - time.monotonic()))
-        self._work_on(self._group.read(self._options.fetched, wait_seconds), stopped)
-        if time.monotonic() >= self._look_at:
-            self._look(stopped)
+        """Process new entries; then take entries over, report and clean up, if it is time to."""
+        wait_seconds = min(BLOCK_SECONDS, max(0.0, self._take_over_at - time.monotonic()))
+        self._process(self._group.read(self._options.read_count, wait_seconds), stopped)
+        if time.monotonic() >= self._take_over_at:
+            self._take_over_idle_entries(stopped)
         if time.monotonic() >= self._report_at:
             self._report()
         if time.monotonic() >= self._cleanup_at:
             self._clean_up()
 
-    def _look(self, stopped: threading.Event) -> None:
-        """Take over what has been pending for too long: a page of it, so that new entries need not wait for all."""
-        idle_seconds, size = self._options.idle_seconds, self._options.batch
-        page = self._group.silent(self._looked_until, idle_seconds, size)
-        self._take_over(page, idle_seconds, stopped)
-        if len(page) == size:
-            self._looked_until = page[-1]
-        else:
-            self._looked_until = None
-            self._look_at = time.monotonic() + min(idle_seconds / 4, LOOK_SECONDS)
-
-    def _work_on(self, entries: Iterable[StreamEntry], stopped: threading.Event) -> None:
-        fates: list[tuple[StreamEntry, EntryOutcome]] = []
-        turns = self._in_turn(entries)
-        for entry in turns:
-            fate = self._attempts.attempt(entry)
-            fates.append((entry, fate))
-            if isinstance(fate, Redeliver) and fate.lost:
-                self._sit_out(fates, list(turns), stopped)
+    def _process(self, entries: Iterable[StreamEntry], stopped: threading.Event) -> None:
+        """Process entries one after the other, then settle them all."""
+        outcomes: list[tuple[StreamEntry, EntryOutcome]] = []
+        remaining = self._one_by_one(entries)
+        for entry in remaining:
+            outcome = self._processor.process(entry)
+            outcomes.append((entry, outcome))
+            if isinstance(outcome, Redeliver) and outcome.database_lost:
+                self._wait_for_database(outcomes, list(remaining), stopped)
                 return
-        settle(self._group, fates, self.tally)
+        settle(self._group, outcomes, self.tally)
 
-    def _sit_out(
-        self, fates: list[tuple[StreamEntry, EntryOutcome]], waiting: list[StreamEntry], stopped: threading.Event
+    def _one_by_one(self, entries: Iterable[StreamEntry]) -> Iterator[StreamEntry]:
+        """Yield the entries, and keep those that wait for their turn from being taken over by other consumers."""
+        waiting = deque(entries)
+        reset_every = self._options.idle_seconds / 3
+        reset_at = time.monotonic() + reset_every
+        while waiting:
+            yield waiting.popleft()
+            if waiting and time.monotonic() >= reset_at:
+                waiting = self._still_pending(waiting)
+                reset_at = time.monotonic() + reset_every
+
+    def _still_pending(self, waiting: deque[StreamEntry]) -> deque[StreamEntry]:
+        """Reset the entries' idle time, and return those that no other consumer has taken over and processed."""
+        try:
+            pending = self._group.reset_idle_time(waiting)
+        except Unavailable:
+            return waiting  # what was read is processed, with or without Redis
+        return deque(entry for entry in waiting if entry.id in pending)
+
+    def _wait_for_database(
+        self,
+        outcomes: list[tuple[StreamEntry, EntryOutcome]],
+        waiting: list[StreamEntry],
+        stopped: threading.Event,
     ) -> None:
-        """Wait for the database, then go on with what nobody has taken over.
+        """Settle, wait until the database is available again, and process the entries that waited for their turn.
 
-        Redis is told first: to the others an outage that lasts would look like a consumer's death, and count.
+        Settling comes first: if the outage lasts, other consumers take these entries over as if this consumer had
+        crashed, and that must not count as a delivery of theirs.
         """
         not_begun = [(entry, Redeliver("not begun", begun=False)) for entry in waiting]
-        settle(self._group, [*fates, *not_begun], self.tally)
-        told_at = time.monotonic()
-        if outage.is_over(self._box, stopped):
-            self._take_over([entry.id for entry in waiting], time.monotonic() - told_at, stopped)
+        settle(self._group, [*outcomes, *not_begun], self.tally)
+        settled_at = time.monotonic()
+        if database_outage.wait_until_over(self._dialects, stopped):
+            self._take_over([entry.id for entry in waiting], time.monotonic() - settled_at, stopped)
 
-    def _take_over(self, ids: Iterable[str], silent_seconds: float, stopped: threading.Event) -> None:
+    def _take_over_idle_entries(self, stopped: threading.Event) -> None:
+        """Take over entries that are pending for too long: one page of them, so that new entries don't wait long."""
+        idle_seconds, size = self._options.idle_seconds, self._options.batch
+        page = self._group.idle_entries(self._searched_until, idle_seconds, size)
+        self._take_over(page, idle_seconds, stopped)
+        if len(page) == size:
+            self._searched_until = page[-1]
+        else:
+            self._searched_until = None
+            self._take_over_at = time.monotonic() + min(idle_seconds / 4, TAKE_OVER_SECONDS)
+
+    def _take_over(self, ids: Iterable[str], idle_seconds: float, stopped: threading.Event) -> None:
+        """Take over and process, one at a time, those of the entries that are still idle for so long."""
         for id in ids:
             if stopped.is_set():
                 return
-            entry = self._group.take_over(id, silent_seconds, self._options.max_deliveries)
+            entry = self._group.take_over(id, idle_seconds, self._options.max_deliveries)
             if entry is not None:
-                self._work_on([entry], stopped)
-
-    def _in_turn(self, entries: Iterable[StreamEntry]) -> Iterator[StreamEntry]:
-        """One after the other; those that wait long for their turn stay this consumer's meanwhile."""
-        waiting = deque(entries)
-        keep_every = self._options.idle_seconds / 3
-        keep_at = time.monotonic() + keep_every
-        while waiting:
-            yield waiting.popleft()
-            if waiting and time.monotonic() >= keep_at:
-                waiting = self._kept(waiting)
-                keep_at = time.monotonic() + keep_every
-
-    def _kept(self, waiting: deque[StreamEntry]) -> deque[StreamEntry]:
-        """But for those that another has taken over and done."""
-        try:
-            kept = self._group.keep(waiting)
-        except Unavailable:
-            return waiting  # what was fetched is finished
-        return deque(entry for entry in waiting if entry.id in kept)
+                self._process([entry], stopped)
 
     def _report(self) -> None:
-        """What is new: an idle consumer is quiet, one that falls behind is not."""
+        """Log how far the consumer is, if that has changed since the last report."""
         self._report_at = time.monotonic() + REPORT_SECONDS
-        news = f"{self._group.state()}, {self.tally}"
-        if news != self._reported:
-            self._reported = news
-            logger.info("%s: %s", self._options.stream, news)
+        report = f"{self._group.state()}, {self.tally}"
+        if report != self._last_report:
+            self._last_report = report
+            logger.info("%s: %s", self._options.stream, report)
 
     def _clean_up(self) -> None:
-        """A consumer may run where there is no scheduler."""
+        """Remove dead consumers, and delete old rows of the inbox: there may be no scheduler that does it."""
         self._cleanup_at = time.monotonic() + CLEANUP_SECONDS
-        self._group.remove_silent(SILENT_SECONDS)
+        self._group.remove_idle_consumers(DEAD_AFTER_SECONDS)
         try:
-            self._box.inbox.cleanup(seconds=CLEANUP_TAKES_SECONDS)
+            self._inbox.cleanup(seconds=CLEANUP_MOST_SECONDS)
         except CONNECTION_ERRORS as error:
-            logger.warning("the inbox could not be cleaned up: %s", str(error).strip())
+            logger.warning("the inbox could not be cleaned up; the next try is in an hour: %s", str(error).strip())
 
     def _leave(self) -> None:
-        """Say how far it is, in any case, and go."""
-        self._reported = ""
+        """Log a last report, changed or not, and leave the group."""
+        self._last_report = ""
         try:
             self._report()
             self._group.leave()
         except Unavailable as error:
-            logger.warning("%s: Redis can't be used at the end: %s", self._options.stream, error)
+            logger.warning(
+                "%s: Redis is unavailable, so this consumer could not leave its group: %s", self._options.stream, error
+            )

@@ -1,7 +1,10 @@
-"""The commands on a stream's group of consumers, as one of them gives them. Redis or Valkey from 6.2 on.
+"""The Redis commands of one consumer on its consumer group. Redis or Valkey from 6.2 on.
 
-A group that is gone, as after FLUSHALL, is made again, from the beginning of the stream: what was done is known to the
-inbox.
+Redis keeps, for each group, the entries that were delivered to a consumer and not acknowledged: they are *pending*. For
+each it keeps how often it was delivered, and how long ago a consumer last claimed it: its idle time.
+
+If the group does not exist any more, as after FLUSHALL, it is created again from the beginning of the stream: the inbox
+skips what was processed before.
 """
 
 from __future__ import annotations
@@ -15,23 +18,26 @@ from outbox.consumer.stream_entry import StreamEntry
 from outbox.errors import SettingsError
 from outbox.storage.redis_client import CommandRefused, make_client, translated_errors
 
-logger = logging.getLogger("outbox")
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 LAG_CAP = 1_000
-# By the server, so that the entries need not travel.
+# A script, so that the entries are counted in the server and not transferred.
 COUNT_AFTER = "return #redis.call('XRANGE', KEYS[1], '(' .. ARGV[1], '+', 'COUNT', ARGV[2])"
-# In one step: with a consumer, its pending entries would go.
-LEAVE = """
+# A script, so that it is atomic: Redis deletes a consumer together with its pending entries.
+DELETE_CONSUMER_WITHOUT_PENDING = """
 if #redis.call('XPENDING', KEYS[1], ARGV[1], '-', '+', 1, ARGV[2]) == 0 then
     return redis.call('XGROUP', 'DELCONSUMER', KEYS[1], ARGV[1], ARGV[2])
 end
 """
+# What Redis says if the group or the stream does not exist: to most commands; to a blocked XREADGROUP of Redis 6.2 when
+# the stream is deleted; to XINFO.
+GROUP_IS_MISSING = ("NOGROUP", "UNBLOCKED", "ERR no such key")
 
 
 class GroupState(NamedTuple):
-    """How many entries the group has yet to be given, and how many it was given and has not acknowledged."""
+    """`behind`: how many entries the group has not been given yet. `pending`: how many it has not acknowledged."""
 
     behind: int
     pending: int
@@ -41,24 +47,27 @@ class GroupState(NamedTuple):
 
 
 class ConsumerGroup:
-    """One consumer's view of its group."""
+    """A consumer group, as one of its consumers uses it."""
 
     def __init__(self, url: str, stream: str, *, group: str, consumer: str, dead_letter: str, timeout: float) -> None:
         self.stream, self.group, self.consumer, self.dead_letter = stream, group, consumer, dead_letter
         self._client: Any = make_client(url, response_timeout=timeout, source="The stream's url")
 
     def check(self) -> None:
-        """Redis answers, and both keys are streams or free: an XADD that failed after all would lose its entry."""
+        """Raise an error unless Redis responds and both keys are streams or unused.
+
+        If the dead-letter key were of another type, an XADD that fails later would lose its entry.
+        """
         with translated_errors():
             kinds = {key: self._client.type(key).decode() for key in (self.stream, self.dead_letter)}
         for key, kind in kinds.items():
             if kind not in ("stream", "none"):
                 raise SettingsError(f"In Redis {key!r} is a {kind}, not a stream.")
         if kinds[self.stream] == "none":
-            logger.warning("there is no stream %s yet: waiting for its first entry", self.stream)
+            logger.warning("there is no stream %s yet; waiting for its first entry", self.stream)
 
     def create(self) -> None:
-        """Make the group, unless it is there, and the stream likewise."""
+        """Create the group, and the stream, unless they exist."""
         try:
             with translated_errors():
                 self._client.xgroup_create(self.stream, self.group, id="0", mkstream=True)
@@ -67,68 +76,71 @@ class ConsumerGroup:
                 raise
 
     def read(self, count: int, seconds: float) -> list[StreamEntry]:
-        """New entries; waits for one for so long."""
-        milliseconds = max(1, round(seconds * 1000))  # 0 would be for ever
-        answer: Any = self._ask(
-            lambda: self._client.xreadgroup(
-                self.group, self.consumer, {self.stream: ">"}, count=count, block=milliseconds
-            ),
-            nothing=None,
+        """Return up to `count` new entries. Wait up to so many seconds for the first one."""
+        block = max(1, round(seconds * 1000))  # 0 would wait without end
+        reply: Any = self._run(
+            lambda: self._client.xreadgroup(self.group, self.consumer, {self.stream: ">"}, count=count, block=block),
+            if_missing=None,
         )
-        entries = answer[0][1] if answer else []
+        entries = reply[0][1] if reply else []
         return [StreamEntry(id.decode(), fields) for id, fields in entries]
 
-    def silent(self, after: str | None, idle_seconds: float, count: int) -> list[str]:
-        """The ids of those that nobody has said anything about for so long, in the order of the stream."""
+    def idle_entries(self, after: str | None, idle_seconds: float, count: int) -> list[str]:
+        """Return the ids of up to `count` pending entries that are idle for so long, in the order of the stream.
+
+        They begin after the id `after`, or with the first entry.
+        """
         first = "-" if after is None else f"({after}"
-        rows: Any = self._ask(
+        rows: Any = self._run(
             lambda: self._client.xpending_range(
                 self.stream, self.group, first, "+", count, idle=milliseconds(idle_seconds)
             ),
-            nothing=[],
+            if_missing=[],
         )
         return [row["message_id"].decode() for row in rows]
 
     def take_over(self, id: str, idle_seconds: float, max_deliveries: int) -> StreamEntry | None:
-        """Take it over and count that, unless somebody was quicker; None as well if there is no such entry any more.
+        """Claim a pending entry for this consumer, and count that as a delivery.
 
-        One at a time, and when its turn has come: what kills its consumer is counted, what would have come next isn't.
-        XAUTOCLAIM would count a whole page, and does not tell how often an entry was handed out.
+        Return None if another consumer has claimed it before, or if it does not exist any more.
+
+        Entries are claimed one at a time, just before they are processed: if one crashes its consumer, only its own
+        delivery was counted. XAUTOCLAIM would count a whole page, and does not return how often an entry was delivered.
         """
         with self._client.pipeline(transaction=True) as pipeline:
             pipeline.xclaim(self.stream, self.group, self.consumer, milliseconds(idle_seconds), [id])
             pipeline.xpending_range(self.stream, self.group, id, id, 1)
-            answers: Any = self._ask(pipeline.execute, nothing=([], []))
-        claimed, pending = answers
+            replies: Any = self._run(pipeline.execute, if_missing=([], []))
+        claimed, pending = replies
         if claimed and claimed[0][0] is not None:
             counted = pending[0]["times_delivered"]
-            return StreamEntry(id, claimed[0][1], min(counted, max_deliveries), spent=counted > max_deliveries)
-        self._forget_if_trimmed(id)
+            return StreamEntry(id, claimed[0][1], min(counted, max_deliveries), is_exhausted=counted > max_deliveries)
+        self._acknowledge_if_trimmed(id)
         return None
 
-    def keep(self, entries: Sequence[StreamEntry]) -> set[str]:
-        """Say that they are being worked on; answers the ids of those that are still to be done."""
-        kept: Any = self._ask(
+    def reset_idle_time(self, entries: Sequence[StreamEntry]) -> set[str]:
+        """Keep other consumers from taking these entries over. Return the ids of those that are still pending."""
+        claimed: Any = self._run(
             lambda: self._client.xclaim(
                 self.stream, self.group, self.consumer, 0, [entry.id for entry in entries], justid=True
             ),
-            nothing=[],
+            if_missing=[],
         )
-        return {id.decode() for id in kept}
+        return {id.decode() for id in claimed}
 
-    def acknowledge(self, done: Sequence[StreamEntry], again: Iterable[tuple[StreamEntry, int]]) -> None:
-        """Those that are done, and those that come again, each with how often it counts as handed out."""
+    def acknowledge(self, processed: Sequence[StreamEntry], redelivered: Iterable[tuple[StreamEntry, int]]) -> None:
+        """Acknowledge processed entries, and store the number of deliveries of those that are to be redelivered."""
         with self._client.pipeline(transaction=False) as pipeline:
-            if done:
-                pipeline.xack(self.stream, self.group, *(entry.id for entry in done))
-            for entry, deliveries in again:
+            if processed:
+                pipeline.xack(self.stream, self.group, *(entry.id for entry in processed))
+            for entry, deliveries in redelivered:
                 pipeline.xclaim(
                     self.stream, self.group, self.consumer, 0, [entry.id], retrycount=deliveries, justid=True
                 )
-            self._ask(pipeline.execute, nothing=None)
+            self._run(pipeline.execute, if_missing=None)
 
     def park(self, entry: StreamEntry, error: str) -> None:
-        """Move it to the dead-letter stream, with what led to it."""
+        """Move an entry to the dead-letter stream, with the error and where it came from."""
         notes = {
             b"error": error.encode(errors="backslashreplace"),
             b"deliveries": entry.deliveries,
@@ -142,7 +154,10 @@ class ConsumerGroup:
             pipeline.execute()
 
     def state(self) -> GroupState:
-        """Redis 7 knows the lag, unless entries were deleted; otherwise they are counted, up to a cap."""
+        """Return how far the group is behind.
+
+        Redis knows that from version 7 on, unless entries were deleted. Otherwise they are counted, up to LAG_CAP.
+        """
         try:
             with translated_errors():
                 groups = self._client.xinfo_groups(self.stream)
@@ -159,42 +174,51 @@ class ConsumerGroup:
             raise
 
     def leave(self) -> None:
-        """Take this consumer out of the group, if it owes nothing and both are there."""
-        with contextlib.suppress(CommandRefused), translated_errors():
-            self._client.eval(LEAVE, 1, self.stream, self.group, self.consumer)
+        """Remove this consumer from the group, unless it has pending entries."""
+        self._delete_consumer(self.consumer)
 
-    def remove_silent(self, silent_seconds: float) -> None:
-        """Take those out of the group that owe nothing and were not heard of for so long: killed ones can't leave.
+    def remove_idle_consumers(self, idle_seconds: float) -> None:
+        """Remove the consumers that have no pending entries and have sent no command for so long.
 
-        One that lives after all is back with its next command.
+        A consumer that was killed could not leave. If one is alive after all, its next command adds it again.
         """
-        consumers: Any = self._ask(lambda: self._client.xinfo_consumers(self.stream, self.group), nothing=[])
+        consumers: Any = self._run(lambda: self._client.xinfo_consumers(self.stream, self.group), if_missing=[])
         for each in consumers:
-            if each["idle"] >= milliseconds(silent_seconds):
-                with contextlib.suppress(CommandRefused), translated_errors():
-                    self._client.eval(LEAVE, 1, self.stream, self.group, each["name"])
+            if each["idle"] >= milliseconds(idle_seconds):
+                self._delete_consumer(each["name"])
+
+    def _delete_consumer(self, name: str | bytes) -> None:
+        with contextlib.suppress(CommandRefused), translated_errors():  # refused if the group does not exist
+            self._client.eval(DELETE_CONSUMER_WITHOUT_PENDING, 1, self.stream, self.group, name)
 
     def close(self) -> None:
         self._client.close()
 
-    def _forget_if_trimmed(self, id: str) -> None:
-        """Redis 7 does that by itself; 6.2 would hand out the id for ever."""
+    def _acknowledge_if_trimmed(self, id: str) -> None:
+        """Acknowledge a pending entry that is no longer in the stream.
+
+        XCLAIM does that by itself from Redis 7 on; Redis 6.2 would list the id as pending for ever.
+        """
         with translated_errors():
             if not self._client.xrange(self.stream, id, id):
                 self._client.xack(self.stream, self.group, id)
-                logger.warning("%s: entry %s was trimmed away before it was processed", self.stream, id)
+                logger.warning("%s: entry %s was trimmed from the stream before it was processed", self.stream, id)
 
-    def _ask(self, command: Callable[[], T], *, nothing: T) -> T:
+    def _run(self, command: Callable[[], T], *, if_missing: T) -> T:
+        """Run a command. If the group does not exist, create it again and return `if_missing`."""
         try:
             with translated_errors():
                 return command()
         except CommandRefused as refusal:
-            # The second is what 6.2 tells those who wait when the stream goes, the third what XINFO says.
-            if not refusal.message.startswith(("NOGROUP", "UNBLOCKED", "ERR no such key")):
+            if not refusal.message.startswith(GROUP_IS_MISSING):
                 raise
-        logger.warning("the group %s of %s is gone: making it again, from the beginning", self.group, self.stream)
+        logger.warning(
+            "%s: the consumer group %s does not exist any more; creating it again, from the beginning of the stream",
+            self.stream,
+            self.group,
+        )
         self.create()
-        return nothing
+        return if_missing
 
 
 def milliseconds(seconds: float) -> int:

@@ -1,4 +1,4 @@
-"""What a consumer has done so far."""
+"""Count what a consumer has done. Users read it as `consumer.tally`; the log shows it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Counts:
-    """Entries that are finished, calls that the inbox skipped, entries in the dead-letter stream."""
+    """Totals since the consumer was made.
+
+    `processed`: entries that were acknowledged. `skipped`: calls of handlers that the inbox skipped, because they had
+    been made before. `parked`: entries that were moved to the dead-letter stream.
+    """
 
     processed: int = 0
     skipped: int = 0

@@ -1,4 +1,7 @@
-"""A database that is lost: how an error tells that, and waiting for it to come back."""
+"""Tell from an error whether the database is unavailable, and wait until it is available again.
+
+An outage is not the entry's failure: the delivery is not counted, and the consumer reads nothing until it is over.
+"""
 
 from __future__ import annotations
 
@@ -6,23 +9,21 @@ import contextlib
 import logging
 import sqlite3
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 import peewee
 from playhouse import pool
 
 from outbox.storage.connection_errors import CONNECTION_ERRORS
+from outbox.storage.dialect import Dialect
 
-if TYPE_CHECKING:
-    from outbox.core import Outbox
+logger = logging.getLogger(__name__)
 
-logger = logging.getLogger("outbox")
-
-PAUSE_SECONDS = 1.0
-# PostgreSQL's codes, or what they begin with: no connection, no resources, a server that goes down or crashed, a
-# system error, and one that has become a standby. Without a code it is the connection that was lost.
+RETRY_SECONDS = 1.0
+# SQLSTATE codes of PostgreSQL, or their first characters: no connection, no resources, a server that shuts down or has
+# crashed, a system error, and a server that has become a standby.
 POSTGRES_OUTAGES = ("08", "53", "57P", "58", "25006")
-# A file that is locked, can't be read or written, or is on a disk that is full.
+# The file is locked, can't be read or written, or is on a disk that is full.
 SQLITE_OUTAGES = frozenset(
     {
         sqlite3.SQLITE_BUSY,
@@ -38,30 +39,31 @@ SQLITE_OUTAGES = frozenset(
 
 
 def is_outage(error: BaseException) -> bool:
-    """Whether the database is lost. After a deadlock it isn't, nor after a timeout: those are the handler's own."""
+    """Return whether an error means that the database is unavailable. A deadlock or a statement timeout does not."""
     if not isinstance(error, CONNECTION_ERRORS):
         return False
     if isinstance(error, pool.MaxConnectionsExceeded):
         return True
     original = getattr(error, "orig", None)
     if original is None:
-        return False  # Peewee's own, about a mistake, such as closing a connection inside a transaction
+        return False  # raised by Peewee for a mistake in the code, such as closing a connection inside a transaction
     if isinstance(error, peewee.InterfaceError):
         return True
     if isinstance(original, sqlite3.Error):
-        return getattr(original, "sqlite_errorcode", 0) & 0xFF in SQLITE_OUTAGES  # the rest of it gives details
+        return getattr(original, "sqlite_errorcode", 0) & 0xFF in SQLITE_OUTAGES  # the higher bits give details
     code = getattr(original, "sqlstate", None)
-    return code is None or code.startswith(POSTGRES_OUTAGES)
+    return code is None or code.startswith(POSTGRES_OUTAGES)  # without a code, the connection was lost
 
 
-def is_over(box: Outbox, stopped: threading.Event) -> bool:
-    """Wait until the database answers; whether it did before the stop."""
-    logger.warning("the database can't be used: waiting for it")
-    while not stopped.wait(PAUSE_SECONDS):
+def wait_until_over(dialects: Iterable[Dialect], stopped: threading.Event) -> bool:
+    """Wait until all databases respond, and return True; return False if the consumer is stopped before."""
+    logger.warning("the database is unavailable; waiting until it responds")
+    databases = set(dialects)
+    while not stopped.wait(RETRY_SECONDS):
         with contextlib.suppress(*CONNECTION_ERRORS):
-            for dialect in {box.dialect, box.inbox.dialect}:
+            for dialect in databases:
                 with dialect.connection():
                     dialect.run("SELECT 1")
-            logger.info("the database is back")
+            logger.info("the database is available again")
             return True
     return False

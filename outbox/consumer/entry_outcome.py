@@ -1,4 +1,7 @@
-"""What becomes of an entry: `Processed | Redeliver | Parked`."""
+"""What becomes of an entry after its handlers were called: `Processed | Redeliver | Parked`.
+
+`EntryProcessor.process` returns one of them, and `settle` writes it to Redis.
+"""
 
 from __future__ import annotations
 
@@ -9,25 +12,29 @@ from outbox.events.event import Event
 
 @dataclass(frozen=True, slots=True)
 class Processed:
-    """Every handler that wants it has dealt with it."""
+    """Every handler that wants the entry has processed it: it is acknowledged."""
 
 
 @dataclass(frozen=True, slots=True)
 class Redeliver:
-    """It stays pending and comes again. Unless it `counts`, as if it had not been handed out this time.
+    """The entry stays pending, and a consumer of the group gets it again later.
 
-    `lost`: the database is, and nothing can be done until it is back. Those that were to come next have not `begun`.
+    `counts`: this delivery counts towards `max_deliveries`. `database_lost`: the consumer must wait until the database
+    is available again. `begun`: its handlers were called; False for the entries after one that lost the database.
     """
 
     error: str
     counts: bool = False
-    lost: bool = False
+    database_lost: bool = False
     begun: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Parked:
-    """Trying again can't help, or was tried often enough. `event` is None if the entry could not be read."""
+    """The entry is moved to the dead-letter stream: it has failed too often, or trying again can't help.
+
+    `event` is None if the entry could not be read as an event.
+    """
 
     error: str
     event: Event | None = None

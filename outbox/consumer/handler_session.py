@@ -1,9 +1,11 @@
-"""Tell a database session that the server ended from a server that is gone.
+"""Tell a database session that the server has ended from a database server that is unavailable.
 
-A handler's transaction can be ended by the server while the server keeps running: by a timeout
-(`idle_in_transaction_session_timeout`, `transaction_timeout`), by `pg_terminate_backend`, or by something in between
-that drops idle connections. The next try of the same entry would take as long and end in the same way, so it is the
-entry's failure and counts. The driver's error does not tell: psycopg often says only that the connection is closed.
+The server can end a handler's session and keep running: because of a timeout (`idle_in_transaction_session_timeout`,
+`transaction_timeout`) or of `pg_terminate_backend`; a firewall may drop an idle connection. The next try would take as
+long and end in the same way. So this is the entry's failure, and the delivery counts.
+
+The driver's error does not say which it was: psycopg often says only that the connection is closed. So the consumer
+asks the server, over another connection, when it was started.
 """
 
 from __future__ import annotations
@@ -14,68 +16,69 @@ from contextlib import contextmanager
 from outbox.storage.connection_errors import CONNECTION_ERRORS
 from outbox.storage.dialect import Dialect
 
-# idle_in_transaction_session_timeout and transaction_timeout.
+# The SQLSTATE codes of idle_in_transaction_session_timeout and transaction_timeout.
 TIMEOUTS = frozenset({"25P03", "25P04"})
 
-STARTED = "SELECT pg_postmaster_start_time()"
+SERVER_STARTED_AT = "SELECT pg_postmaster_start_time()"
 
 
 class HandlerSession:
-    """The database session that one call of a handler runs in."""
+    """The database session in which one handler is called."""
 
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
         self._begun = False
-        # What the handler let out, if its session was whole when it did.
-        self._foreign: BaseException | None = None
+        # An exception that the handler raised while the session was intact. Its cause is not this session.
+        self._unrelated: BaseException | None = None
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Around the handler's call."""
+        """Note how the call of the handler inside the block ends."""
         self._begun = True
         connection = self._dialect.database.connection()
         try:
             yield
         except BaseException as error:
             if not getattr(connection, "broken", False):
-                self._foreign = error
+                self._unrelated = error
             raise
 
     def broke(self, error: BaseException) -> bool:
-        """Return whether the error tells that this session broke, inside the handler or at the end of its transaction.
+        """Return whether the error means that this session broke, in the handler or at the end of its transaction.
 
-        Before the handler began, the entry has nothing to do with it. And a handler may lose another database.
+        If the handler has not begun, the entry is not the cause. And the error may be about another database, which
+        the handler uses.
         """
-        return self._begun and error is not self._foreign
+        return self._begun and error is not self._unrelated
 
 
 class DatabaseServer:
-    """The server of the inbox's database. It remembers when that server was started."""
+    """The PostgreSQL server of the inbox's database. It remembers when that server was started."""
 
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
         self._started_at: object = None
 
     def ended(self, session: HandlerSession, error: BaseException) -> bool:
-        """Return whether the server ended the session and kept running. After a restart it returns False."""
+        """Return whether the server ended the session and kept running; False if it was restarted or is unavailable."""
         if not session.broke(error) or self._dialect.name != "postgres":
             return False
         kept_running = self._kept_running()
         return kept_running or hit_timeout(error)
 
     def _kept_running(self) -> bool:
-        """Return whether the server answers and was not restarted since the last call; the first call can't know."""
+        """Return whether the server responds and was not restarted since the last call; False for the first call."""
         before = self._started_at
         try:
             with self._dialect.connection():
-                (self._started_at,) = self._dialect.run(STARTED).fetchone()
+                (self._started_at,) = self._dialect.run(SERVER_STARTED_AT).fetchone()
         except CONNECTION_ERRORS:
             return False
         return before == self._started_at
 
 
 def hit_timeout(error: BaseException | None) -> bool:
-    """Return whether a timeout ended the session. The error of the commit stands behind that of the rollback."""
+    """Return whether a timeout ended the session. If the rollback failed too, the first error is its __context__."""
     while error is not None:
         if getattr(error, "sqlstate", None) in TIMEOUTS:
             return True

@@ -1,4 +1,4 @@
-"""What a consumer may be told, checked."""
+"""Check the parameters of `Consumer`. An invalid one raises SettingsError."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from dataclasses import dataclass
 
 from outbox.errors import SettingsError
 
-# Redis counts in milliseconds, and takes 0 for none at all.
+# Redis counts in milliseconds, and 0 has another meaning for it.
 SHORTEST_SECONDS = 0.001
 LONGEST_SECONDS = 365 * 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerOptions:
-    """As `Consumer` documents them."""
+    """The checked parameters; `Consumer` documents them."""
 
     stream: str
     group: str
@@ -46,13 +46,15 @@ class ConsumerOptions:
                 raise SettingsError(f"{name} must be a number of seconds {limits}, not {value!r}.")
 
     @property
-    def fetched(self) -> int:
-        """How many at a time. What is tried only once comes alone: nobody could tell which of a dead consumer's entries
-        had begun.
+    def read_count(self) -> int:
+        """Return how many entries to read at a time.
+
+        It is one if an entry may be delivered only once: after a crash in a larger batch, nothing tells which of its
+        entries was being processed.
         """
         return self.batch if self.max_deliveries > 1 else 1
 
 
 def unique_name() -> str:
-    """A name that no other consumer has: host, process and chance."""
+    """Return a name that no other consumer has: host, process id and a random part."""
     return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"

@@ -1,9 +1,8 @@
-"""attempt: give one entry to the handlers that want it, each through the inbox, and say what becomes of it."""
+"""Call the handlers of one entry, each in a transaction with the inbox, and decide what becomes of the entry."""
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
 from outbox.consumer.counts import Counts
 from outbox.consumer.database_outage import is_outage
@@ -16,14 +15,12 @@ from outbox.destinations.outcome import DELIVERED_OUTCOME, Delivered, Failed, Ou
 from outbox.destinations.registry import Registry
 from outbox.errors import InvalidMessage, SchemaError, Unavailable, describe
 from outbox.events.event import Event
-from outbox.inbox.inbox import MARK
+from outbox.inbox.inbox import MARK, Inbox
+from outbox.storage.dialect import Dialect
 from outbox.telemetry import tracing
 from outbox.text import one_line
 
-if TYPE_CHECKING:
-    from outbox.core import Outbox
-
-logger = logging.getLogger("outbox")
+logger = logging.getLogger(__name__)
 
 SESSION_ENDED = (
     "the database server ended the handler's session and keeps running ({error}). If the handler takes longer than "
@@ -32,63 +29,76 @@ SESSION_ENDED = (
 
 
 class DatabaseLost(Exception):
-    """Whoever is next would find the same."""
+    """The database is unavailable: the other handlers and entries would fail as well."""
 
 
 class DeliveriesExhausted(Exception):
-    """It was handed out as often as it may be, and nobody has said what came of it."""
+    """The entry was delivered as often as allowed, and each consumer crashed or stopped responding."""
 
 
 class EntryProcessor:
-    """Tries entries on the handlers of a registry."""
+    """Calls the handlers of a registry for entries.
 
-    def __init__(self, box: Outbox, registry: Registry, max_deliveries: int, tally: Counts) -> None:
-        self._box = box
+    `dialect` is that of the outbox's database, which handlers may use; the inbox may be in another database.
+    """
+
+    def __init__(
+        self, inbox: Inbox, dialect: Dialect, registry: Registry, *, max_deliveries: int, counts: Counts
+    ) -> None:
+        self._inbox = inbox
+        self._dialect = dialect
         self._registry = registry
         self._max_deliveries = max_deliveries
-        self._tally = tally
-        self._server = DatabaseServer(box.inbox.dialect)
+        self._counts = counts
+        self._server = DatabaseServer(inbox.dialect)
 
-    def attempt(self, entry: StreamEntry) -> EntryOutcome:
+    def process(self, entry: StreamEntry) -> EntryOutcome:
+        """Call every handler that wants the entry, and return the entry's outcome."""
         try:
             event = event_of(entry, self._max_deliveries)
         except InvalidMessage as error:
             return Parked(str(error))
         handlers = [each for each in self._registry.wanting(event.event_type) if isinstance(each, Handler)]
         if not handlers:
-            logger.debug("no handler here wants %r", event)
+            logger.debug("no handler here wants %r; it is acknowledged", event)
         try:
-            outcomes = {handler.name: self._traced(handler, event, entry) for handler in handlers}
+            outcomes = {handler.name: self._call_traced(handler, event, entry) for handler in handlers}
         except DatabaseLost as lost:
-            return Redeliver(str(lost), lost=True)
-        return _fate(event, outcomes)
+            return Redeliver(str(lost), database_lost=True)
+        return _outcome_of_entry(event, outcomes)
 
-    def _traced(self, handler: Handler, event: Event, entry: StreamEntry) -> Outcome:
+    def _call_traced(self, handler: Handler, event: Event, entry: StreamEntry) -> Outcome:
+        """Call the handler, in a span if deliveries are traced."""
         tracer = tracing.tracer()
         if tracer is None:
-            return self._give(handler, event, entry)
+            return self._call_once(handler, event, entry)
         outcome: Outcome = Retry("interrupted")
         delivery_span.start_span(tracer, event, handler)
         try:
-            outcome = self._give(handler, event, entry)
+            outcome = self._call_once(handler, event, entry)
         finally:
             delivery_span.end_span(event, outcome)
         return outcome
 
-    def _give(self, handler: Handler, event: Event, entry: StreamEntry) -> Outcome:
-        """One transaction for the handler's effect and for the row that says so: both, or neither."""
-        session = HandlerSession(self._box.inbox.dialect)
+    def _call_once(self, handler: Handler, event: Event, entry: StreamEntry) -> Outcome:
+        """Call the handler unless the inbox says that it has processed the event, and return its outcome.
+
+        One transaction holds the handler's writes and the inbox's row: both are committed, or neither.
+        """
+        session = HandlerSession(self._inbox.dialect)
         try:
-            with self._box.dialect.connection(), self._box.inbox.claim(event.id, name_of(handler)) as first:
+            with self._dialect.connection(), self._inbox.claim(event.id, inbox_name(handler)) as first:
                 if not first:
-                    self._tally.skipped += 1
+                    self._counts.skipped += 1
                 else:
                     with session.watched():
                         _call(handler, event, entry)
         except SchemaError:
-            raise  # so it would be for every entry
+            raise  # the inbox's table is missing: every entry would fail
         except DeliveriesExhausted:
-            return Failed(f"delivered {entry.deliveries} times, and its consumer has died or fallen silent each time")
+            return Failed(
+                f"delivered {entry.deliveries} times, and each time its consumer crashed or stopped responding"
+            )
         except CALL_ERRORS as error:
             if not is_outage(error):
                 return handler.outcome_of(event, error)
@@ -99,20 +109,27 @@ class EntryProcessor:
         return DELIVERED_OUTCOME
 
 
-def name_of(handler: Handler) -> str:
-    """The name in the inbox. A function that asks the inbox itself, by the same name, must not find this row there."""
-    asks_itself = getattr(handler.function, MARK, None) == handler.name
-    return f"{handler.name} (consumed)" if asks_itself else handler.name
+def inbox_name(handler: Handler) -> str:
+    """Return the name under which the inbox remembers the handler.
+
+    A function decorated with `outbox.inbox.once` claims its own name inside the call. If that is the handler's name,
+    another one is returned here: otherwise the function would find this claim and skip.
+    """
+    claims_same_name = getattr(handler.function, MARK, None) == handler.name
+    return f"{handler.name} (consumed)" if claims_same_name else handler.name
 
 
 def _call(handler: Handler, event: Event, entry: StreamEntry) -> None:
-    if entry.spent:
+    if entry.is_exhausted:
         raise DeliveriesExhausted
     handler.call(event)
 
 
-def _fate(event: Event, outcomes: dict[str, Outcome]) -> EntryOutcome:
-    """An entry waits for the handler that needs longest: one that has dealt with it is not called again."""
+def _outcome_of_entry(event: Event, outcomes: dict[str, Outcome]) -> EntryOutcome:
+    """Return what becomes of the entry, given the outcome of each handler.
+
+    It is redelivered as long as one handler needs that; the inbox skips the handlers that have processed it.
+    """
     errors = {name: outcome.error for name, outcome in outcomes.items() if not isinstance(outcome, Delivered)}
     if not errors:
         return Processed()

@@ -1,6 +1,6 @@
-"""settle: tell Redis what became of a round's entries, and the log what became of those that failed.
+"""settle: write the outcomes of entries to Redis, and log the failures.
 
-Should that fail, they come again, and the inbox knows what was done.
+If Redis fails meanwhile, the entries are delivered again, and the inbox skips the handlers that have processed them.
 """
 
 from __future__ import annotations
@@ -14,36 +14,50 @@ from outbox.consumer.entry_outcome import EntryOutcome, Parked, Processed, Redel
 from outbox.consumer.stream_entry import StreamEntry
 
 if TYPE_CHECKING:
-    from outbox.consumer.consumer_group import ConsumerGroup
+    from outbox.consumer.consumer_group import ConsumerGroup  # redis is an optional dependency
 
-logger = logging.getLogger("outbox")
+logger = logging.getLogger(__name__)
 
 
-def settle(group: ConsumerGroup, fates: Sequence[tuple[StreamEntry, EntryOutcome]], tally: Counts) -> None:
-    done = [entry for entry, fate in fates if isinstance(fate, Processed)]
-    again = [(entry, fate) for entry, fate in fates if isinstance(fate, Redeliver)]
-    parked = [(entry, fate) for entry, fate in fates if isinstance(fate, Parked)]
-    if done or again:
-        group.acknowledge(done, [(entry, _counted(entry, fate)) for entry, fate in again])
-    tally.processed += len(done)
-    for entry, put_off in again:
-        _tell(group, entry, put_off)
+def settle(group: ConsumerGroup, outcomes: Sequence[tuple[StreamEntry, EntryOutcome]], counts: Counts) -> None:
+    """Acknowledge, put back or park the entries, and count them."""
+    processed = [entry for entry, outcome in outcomes if isinstance(outcome, Processed)]
+    redelivered = [(entry, outcome) for entry, outcome in outcomes if isinstance(outcome, Redeliver)]
+    parked = [(entry, outcome) for entry, outcome in outcomes if isinstance(outcome, Parked)]
+    if processed or redelivered:
+        group.acknowledge(processed, [(entry, _counted_deliveries(entry, put_back)) for entry, put_back in redelivered])
+    counts.processed += len(processed)
+    for entry, put_back in redelivered:
+        _log_redelivery(group, entry, put_back)
     for entry, failure in parked:
         _park(group, entry, failure)
-        tally.parked += 1
+        counts.parked += 1
 
 
-def _tell(group: ConsumerGroup, entry: StreamEntry, fate: Redeliver) -> None:
-    level = logging.WARNING if fate.begun else logging.DEBUG
-    counted = _counted(entry, fate)
-    logger.log(level, "%s: entry %s comes again, after %d deliveries: %s", group.stream, entry.id, counted, fate.error)
+def _log_redelivery(group: ConsumerGroup, entry: StreamEntry, outcome: Redeliver) -> None:
+    logger.log(
+        logging.WARNING if outcome.begun else logging.DEBUG,
+        "%s: entry %s will be delivered again, after %d deliveries: %s",
+        group.stream,
+        entry.id,
+        _counted_deliveries(entry, outcome),
+        outcome.error,
+    )
 
 
-def _counted(entry: StreamEntry, fate: Redeliver) -> int:
-    return entry.deliveries if fate.counts or entry.spent else entry.deliveries - 1
+def _counted_deliveries(entry: StreamEntry, outcome: Redeliver) -> int:
+    """Return the number of deliveries to store with an entry that is put back."""
+    return entry.deliveries if outcome.counts or entry.is_exhausted else entry.deliveries - 1
 
 
-def _park(group: ConsumerGroup, entry: StreamEntry, fate: Parked) -> None:
-    group.park(entry, fate.error)
-    about = "" if fate.event is None else f", {fate.event!r},"
-    logger.error("%s: entry %s%s is parked in %s: %s", group.stream, entry.id, about, group.dead_letter, fate.error)
+def _park(group: ConsumerGroup, entry: StreamEntry, outcome: Parked) -> None:
+    group.park(entry, outcome.error)
+    event = "" if outcome.event is None else f", {outcome.event!r},"
+    logger.error(
+        "%s: entry %s%s was moved to the dead-letter stream %s: %s",
+        group.stream,
+        entry.id,
+        event,
+        group.dead_letter,
+        outcome.error,
+    )

@@ -1,4 +1,4 @@
-"""An entry of a stream, and the event that it was made from: `destinations.stream.fields` the other way round."""
+"""Read an entry of a stream as an event. `destinations.stream.fields` writes such entries."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from outbox.events.event import Event
 
 @dataclass(frozen=True, slots=True)
 class StreamEntry:
-    """As Redis hands it out."""
+    """An entry as Redis delivered it to this consumer."""
 
     id: str
     fields: dict[bytes, bytes]
-    # How often it was handed out, this time included.
+    # How often it was delivered, this time included; `max_deliveries` at most.
     deliveries: int = 1
-    # It was handed out as often as it may be: whoever had it last died of it, or fell silent.
-    spent: bool = False
+    # It was delivered max_deliveries times before, and no consumer settled it: each crashed, or stopped responding.
+    is_exhausted: bool = False
 
 
 def event_of(entry: StreamEntry, max_deliveries: int) -> Event:
-    """The event; InvalidMessage if it can't be read, which trying again won't change."""
+    """Return the entry's event; raise InvalidMessage if it can't be read, which trying again would not change."""
     try:
         event = Event.received(
             id=UUID(_text(entry, "id")),
@@ -36,7 +36,7 @@ def event_of(entry: StreamEntry, max_deliveries: int) -> Event:
             headers=_json(entry, "headers") if b"headers" in entry.fields else EMPTY,
             correlation_id=_optional(entry, "correlation_id"),
             tenant_id=_optional(entry, "tenant_id"),
-            created_at=_moment(entry, "time"),
+            created_at=_timestamp(entry, "time"),
             attempt=entry.deliveries,
             max_attempts=max_deliveries,
         )
@@ -57,15 +57,16 @@ def _optional(entry: StreamEntry, name: str) -> str | None:
 
 
 def _json(entry: StreamEntry, name: str) -> str:
-    """The text of a JSON object, to the byte."""
+    """Return the text of a JSON object, unchanged."""
     text = _text(entry, name)
     if not isinstance(json.loads(text), dict):
-        raise ValueError(f"{name!r} is no JSON object")  # noqa: TRY004  (about what came, not about an argument)
+        raise ValueError(f"{name!r} is not a JSON object")  # noqa: TRY004  (about the entry, not about an argument)
     return text
 
 
-def _moment(entry: StreamEntry, name: str) -> datetime:
-    moment = datetime.fromisoformat(_text(entry, name))
-    if moment.tzinfo is None:
+def _timestamp(entry: StreamEntry, name: str) -> datetime:
+    timestamp = datetime.fromisoformat(_text(entry, name))
+    if timestamp.tzinfo is None:
         raise ValueError(f"{name!r} has no time zone")
-    return moment.astimezone(UTC)  # here rather than where it is read: at either end of the calendar there is no UTC
+    # Converted here, because it can fail: near the first and the last year a time may have no equivalent in UTC.
+    return timestamp.astimezone(UTC)

@@ -1,4 +1,4 @@
-"""Which stream is meant: that of a registered destination, or the one with that key."""
+"""Find the stream that a consumer should read: that of a registered `RedisStream`, or a stream by its key."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from outbox.errors import RegistrationError, SettingsError
 
 
 class StreamSource(NamedTuple):
-    """A stream by its key, and where it is."""
+    """The key of a stream, and the URL of its Redis."""
 
     key: str
     url: str
@@ -20,14 +20,17 @@ class StreamSource(NamedTuple):
         return f"<StreamSource {self.key!r}>"  # the URL may hold a password
 
 
-def find(stream: object, url: object, registry: Registry, default_url: str | None) -> StreamSource:
-    """`url` takes precedence over the destination's own."""
+def find_stream(stream: object, url: object, registry: Registry, default_url: str | None) -> StreamSource:
+    """Return the stream that a name means; raise RegistrationError or SettingsError if it is not clear.
+
+    `url` takes precedence over the URL of the destination. `default_url` is for a stream that is no destination here.
+    """
     if not isinstance(stream, str) or not stream:
         raise RegistrationError(f"A stream is named by text that is not empty, not {stream!r}.")
     if not isinstance(url, str | None):
         raise SettingsError(f"The url of a stream must be text, not {type(url).__name__}.")
     destination = registry.destinations.get(stream)
-    if destination is None or isinstance(destination, Handler):  # a handler may well be called as its stream is
+    if destination is None or isinstance(destination, Handler):  # a handler may have the same name as its stream
         found = default_url if url is None else url
         if found is None:
             raise SettingsError(
@@ -49,4 +52,4 @@ def _key_of(destination: RedisStream) -> str:
             f"{destination.name!r} writes to several streams, {template.text!r}, and a consumer reads one: "
             "name the stream itself."
         )
-    return template.text.format()  # {{ and }} are braces
+    return template.text.format()  # turns {{ and }} into braces

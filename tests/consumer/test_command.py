@@ -80,7 +80,7 @@ class TestSignals:
     def test_one_that_owes_something_stays_in_the_group(self, consumers: Consumers) -> None:
         consumers.add(do="fail", times=1)
         process = consumers.start("--idle-seconds", 3600, "--name", "me")
-        consumers.stage.wait_for(lambda: "comes again" in process.said(), "the handler has failed")
+        consumers.stage.wait_for(lambda: "will be delivered again" in process.said(), "the handler has failed")
         process.signal(signal.SIGTERM)
         assert process.wait() == 0
         assert (consumers.stream.consumers(), consumers.stream.pending()) == ([b"me"], [1])
@@ -138,8 +138,8 @@ class TestPostgres:
         consumers.wait_until_done()
         assert [(entry.id, entry.attempt) for entry in stage.entries("began")] == [(id, 1), (id, 1)]
         assert (consumers.processed(), consumers.stream.parked()) == (1, [])
-        assert "the database can't be used: waiting for it" in process.said()
-        assert "the database is back" in process.said()
+        assert "the database is unavailable; waiting until it responds" in process.said()
+        assert "the database is available again" in process.said()
         assert "Traceback" not in process.said()
 
     def test_away_for_longer_than_a_consumer_may_be_silent_costs_no_delivery(
@@ -152,7 +152,7 @@ class TestPostgres:
         stage.wait_until_begun(id)
         own_postgres.stop()
         gate.touch()
-        stage.wait_for(lambda: "waiting for it" in silent.said(), "the database is lost")
+        stage.wait_for(lambda: "waiting until it responds" in silent.said(), "the database is lost")
         silent.signal(signal.SIGSTOP)
         own_postgres.start()
         consumers.start(*options)
@@ -196,7 +196,7 @@ class TestPostgres:
         process = consumers.start("--name", "me")
         own_postgres.stop()
         consumers.add(3)
-        consumers.stage.wait_for(lambda: "waiting for it" in process.said(), "the database is lost")
+        consumers.stage.wait_for(lambda: "waiting until it responds" in process.said(), "the database is lost")
         process.signal(signal.SIGTERM)
         assert process.wait() == 0
         assert consumers.stream.pending() == [0, 0, 0]

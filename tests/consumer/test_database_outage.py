@@ -41,7 +41,7 @@ def consumer(
     caplog: pytest.LogCaptureFixture,
 ) -> outbox.Consumer:
     """One that tries again soon."""
-    monkeypatch.setattr(module, "PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr(module, "REDIS_RETRY_SECONDS", 0.05)
     caplog.set_level(logging.INFO, "outbox")
     return make_consumer(url=own_redis.url, timeout=0.5)
 
@@ -76,12 +76,12 @@ class TestRedis:
         with running(consumer):
             becomes_true(lambda: notes() == ["before"] and own_stream.left() == 0)
             break_it(own_redis)
-            becomes_true(lambda: "Redis can't be used, trying again" in caplog.text)
+            becomes_true(lambda: "Redis is unavailable, trying again" in caplog.text)
             mend_it(own_redis)
             own_stream.add({"n": "after"})
             becomes_true(lambda: notes() == ["after", "before"])
-            becomes_true(lambda: f"{own_stream.key}: Redis is back" in caplog.messages)
-        assert len([line for line in caplog.messages if "can't be used, trying again" in line]) == 1
+            becomes_true(lambda: f"{own_stream.key}: Redis is available again" in caplog.messages)
+        assert len([line for line in caplog.messages if "is unavailable, trying again" in line]) == 1
 
     def test_that_is_away_at_the_end_does_not_hold_up_the_stop(
         self, own_redis: RedisServer, own_stream: Stream, consumer: outbox.Consumer, caplog: pytest.LogCaptureFixture
@@ -89,7 +89,7 @@ class TestRedis:
         with running(consumer):
             becomes_true(lambda: "consuming" in caplog.text)
             own_redis.kill()
-        assert "Redis can't be used at the end" in caplog.text
+        assert "could not leave its group" in caplog.text
 
 
 def test_what_was_committed_while_redis_died_is_skipped_when_it_is_back(
@@ -148,7 +148,7 @@ def test_a_redis_that_refuses_writes_for_a_while_loses_nothing(
             raise outbox.Reject("never")
 
     with running(consumer):
-        becomes_true(lambda: "Redis can't be used, trying again" in caplog.text)
+        becomes_true(lambda: "Redis is unavailable, trying again" in caplog.text)
         harm_it(own_redis, refuse=False)
         becomes_true(lambda: own_stream.left() == 0)
     assert (notes(), len(own_stream.parked())) == (([], 1) if how == "park" else (["effect"], 0))
@@ -166,7 +166,7 @@ class TestAGroupThatIsGone:
             own_stream.add({"n": 2})
             becomes_true(lambda: notes() == ["1", "2"] and own_stream.left() == 0)
         assert str(consumer.tally) == "3 processed, 1 skipped, 0 parked"
-        assert f"the group outbox of {own_stream.key} is gone: making it again, from the beginning" in caplog.text
+        assert f"{own_stream.key}: the consumer group outbox does not exist any more; creating it again" in caplog.text
 
     def test_with_everything_else_is_made_again(
         self, own_stream: Stream, consumer: outbox.Consumer, caplog: pytest.LogCaptureFixture
@@ -175,7 +175,7 @@ class TestAGroupThatIsGone:
         with running(consumer):
             becomes_true(lambda: notes() == ["1"])
             own_stream.client.flushall()
-            becomes_true(lambda: "is gone: making it again" in caplog.text)
+            becomes_true(lambda: "does not exist any more; creating it again" in caplog.text)
             own_stream.add({"n": 2})
             becomes_true(lambda: notes() == ["1", "2"] and own_stream.left() == 0)
 

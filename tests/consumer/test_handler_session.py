@@ -27,7 +27,7 @@ def url(postgres_url: str) -> str:
 
 @pytest.fixture(autouse=True)
 def _try_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outage, "PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(outage, "RETRY_SECONDS", 0.01)
 
 
 def wait_until_ended(url: str, pid: int) -> None:

@@ -52,8 +52,9 @@ def test_after_so_many_deliveries_with_all_its_fields_and_notes(
     ]
     assert (notes(), dealt_with(), stream.left()) == ([], [], 0)
     assert str(consumer.tally) == "0 processed, 0 skipped, 1 parked"
-    assert "comes again, after 2 deliveries: notes: ValueError: attempt 2" in caplog.text
-    assert f"entry {id.decode()}, <Event note.taken Note:1 {sent['id']}>, is parked in {stream.key}.dead" in caplog.text
+    assert "will be delivered again, after 2 deliveries: notes: ValueError: attempt 2" in caplog.text
+    event = f"<Event note.taken Note:1 {sent['id']}>"
+    assert f"entry {id.decode()}, {event}, was moved to the dead-letter stream {stream.key}.dead" in caplog.text
 
 
 @on_any_database
@@ -99,7 +100,7 @@ def test_a_rejected_one_waits_for_the_other_handlers(stream: Stream, make_consum
 def test_not_for_what_costs_nothing(
     stream: Stream, make_consumer: MakeConsumer, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("outbox.consumer.database_outage.PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr("outbox.consumer.database_outage.RETRY_SECONDS", 0.01)
     stream.add()
     attempts: list[int] = []
 
@@ -145,7 +146,10 @@ class TestAnEntryThatCanNotBeRead:
             }
         ]
         assert stream.left() == 0
-        assert f"entry {id.decode()} is parked in {stream.key}.dead: The entry can't be read" in caplog.text
+        assert (
+            f"entry {id.decode()} was moved to the dead-letter stream {stream.key}.dead: The entry can't be read"
+            in caplog.text
+        )
 
     def test_may_have_more_fields_than_anybody_would_send(self, stream: Stream, make_consumer: MakeConsumer) -> None:
         stream.client.xadd(stream.key, {str(n): n for n in range(10_000)})

@@ -112,7 +112,9 @@ class TestAnEntryThatKillsItsConsumer:
         (parked,) = stream.parked()
         assert parked[b"data"] == b'{"n": 1}'
         assert parked[b"deliveries"] == b"3"
-        assert parked[b"error"] == (b"notes: delivered 3 times, and its consumer has died or fallen silent each time")
+        assert parked[b"error"] == (
+            b"notes: delivered 3 times, and each time its consumer crashed or stopped responding"
+        )
 
     def test_takes_no_neighbours_along_where_each_is_tried_only_once(
         self, stream: Stream, make_consumer: MakeConsumer
@@ -138,7 +140,9 @@ def test_one_that_was_handed_out_often_enough_stays_so_if_the_database_is_lost_m
     stream.add()
     (id,) = stream.fetch()
     group = make_group(redis_server.url, stream)
-    settle(group, [(StreamEntry(id, {}, deliveries=5, spent=True), Redeliver("lost", lost=True))], Counts())
+    settle(
+        group, [(StreamEntry(id, {}, deliveries=5, is_exhausted=True), Redeliver("lost", database_lost=True))], Counts()
+    )
     assert stream.pending() == [5]
 
 
@@ -148,10 +152,10 @@ class TestTwoThatFindTheSameEntry:
         (id,) = stream.fetch()
         first, second = (make_group(redis_server.url, stream, name) for name in ("first", "second"))
         becomes_true(lambda: stream.idle_seconds(id) > 0.5)
-        assert first.silent(None, 0.5, 10) == second.silent(None, 0.5, 10) == [id]
+        assert first.idle_entries(None, 0.5, 10) == second.idle_entries(None, 0.5, 10) == [id]
         taken = first.take_over(id, 0.5, max_deliveries=5)
         assert taken is not None
-        assert (taken.deliveries, taken.spent) == (2, False)
+        assert (taken.deliveries, taken.is_exhausted) == (2, False)
         assert second.take_over(id, 3600, max_deliveries=5) is None
         assert stream.pending() == [2]
 
@@ -159,15 +163,15 @@ class TestTwoThatFindTheSameEntry:
         stream.add()
         (id,) = stream.fetch()
         first, second = (make_group(redis_server.url, stream, name) for name in ("first", "second"))
-        assert second.silent(None, 0, 10) == [id]
+        assert second.idle_entries(None, 0, 10) == [id]
         for _ in range(3):
             first.take_over(id, 0, max_deliveries=5)
         taken = second.take_over(id, 0, max_deliveries=5)
         assert taken is not None
-        assert (taken.deliveries, taken.spent) == (5, False)
+        assert (taken.deliveries, taken.is_exhausted) == (5, False)
         spent = first.take_over(id, 0, max_deliveries=5)
         assert spent is not None
-        assert (spent.deliveries, spent.spent) == (5, True)
+        assert (spent.deliveries, spent.is_exhausted) == (5, True)
 
 
 @on_any_database
@@ -222,7 +226,7 @@ def test_an_entry_that_was_trimmed_away_is_told_and_forgotten(
     with caplog.at_level(logging.WARNING, "outbox"):
         consume(make_consumer(), until=lambda: stream.left() == 0)
     assert notes() == ["kept"]
-    assert f"entry {id} was trimmed away before it was processed" in caplog.text
+    assert f"entry {id} was trimmed from the stream before it was processed" in caplog.text
 
 
 class TestAConsumerThatWasKilled:
@@ -230,7 +234,7 @@ class TestAConsumerThatWasKilled:
         self, stream: Stream, make_consumer: MakeConsumer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(module, "CLEANUP_SECONDS", 0.1)
-        monkeypatch.setattr(module, "SILENT_SECONDS", 0.5)
+        monkeypatch.setattr(module, "DEAD_AFTER_SECONDS", 0.5)
         stream.add()
         stream.fetch("dead")
         outbox.handler("note.*")(lambda event: note("effect"))
@@ -241,7 +245,7 @@ class TestAConsumerThatWasKilled:
     def test_stays_while_it_owes_something(self, redis_server: Redis, stream: Stream) -> None:
         stream.add()
         stream.fetch("dead")
-        make_group(redis_server.url, stream).remove_silent(0)
+        make_group(redis_server.url, stream).remove_idle_consumers(0)
         assert (stream.consumers(), stream.pending()) == ([b"dead"], [1])
 
     def test_stays_until_it_was_silent_for_long(self, redis_server: Redis, stream: Stream) -> None:
@@ -249,7 +253,7 @@ class TestAConsumerThatWasKilled:
         (id,) = stream.fetch("dead")
         stream.client.xack(stream.key, "outbox", id)
         group = make_group(redis_server.url, stream)
-        group.remove_silent(3600)
+        group.remove_idle_consumers(3600)
         assert stream.consumers() == [b"dead"]
-        group.remove_silent(0)
+        group.remove_idle_consumers(0)
         assert stream.consumers() == []
