@@ -1,6 +1,6 @@
 """A share: the events of a batch that go to one destination.
 
-It asks the destination's limits how many events may go now, gives these to the destination, puts off the others, and
+It asks the destination's throttle how many events may go now, gives these to the destination, puts off the others, and
 records an outcome for each.
 """
 
@@ -50,7 +50,7 @@ class Share:
         self._destination = destination
         self.name = destination.name
         self.deliveries: list[Delivery] = []
-        # Whether it is waiting until its destination's limits let it begin, and what to call when it starts to wait.
+        # Whether it is waiting for its destination's throttle, and what to call when it starts to wait.
         self.is_waiting = False
         self.on_wait: Callable[[], None] = lambda: None
         # Whether the thread that dispatched the batch has gone on: then this share has to settle its outcomes itself.
@@ -59,7 +59,7 @@ class Share:
         self._begun: dict[int, tuple[Delivery, float]] = {}  # events without an outcome, and when they were taken
         self._tracer = tracing.tracer()
         self._traced: dict[int, Event] = {}
-        self._events_taken = False
+        self._has_asked_for_events = False
         self._answered = 0
         self._answered_at = 0.0
         self._outcomes: list[type[Outcome]] = []
@@ -67,7 +67,7 @@ class Share:
         self._lacked_connection = False
 
     def run(self, mode: DeliveryMode) -> None:
-        """Deliver the events that the destination's limits allow now, and put off the others."""
+        """Deliver the events that the destination's throttle admits now, and put off the others."""
         throttle = self._context.throttles.of(self._destination)
         admission = throttle.admit(len(self.deliveries), mode=mode, on_wait=self._wait)
         self.is_waiting = False
@@ -96,12 +96,12 @@ class Share:
                 delivery, begun_at = self._taken(event)
                 self._record(delivery, begun_at, self._checked(outcome), admission)
                 del self._begun[event.position]
-            if not self._events_taken:
+            if not self._has_asked_for_events:
                 missing_outcome = Unavailable("the destination took none of its events")
                 self._take(events)
         except CALL_ERRORS as failure:
             missing_outcome = failure if isinstance(failure, Unavailable) else Retry(describe(failure))
-            if not self._events_taken:
+            if not self._has_asked_for_events:
                 self._take(events)
         except BaseException as stop:
             # A time limit or a shutdown, raised anywhere: the events that it interrupted get an outcome first.
@@ -130,7 +130,7 @@ class Share:
 
     def _events(self, admission: Admission) -> Iterator[Event]:
         """Yield the events that may go. Each begins when the destination takes it; none after the batch is closed."""
-        self._events_taken = True
+        self._has_asked_for_events = True
         for number, delivery in enumerate(self.deliveries[: admission.events]):
             if admission.is_withdrawn:
                 self._put_off(self.deliveries[number : admission.events], admission)

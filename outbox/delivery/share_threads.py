@@ -169,7 +169,7 @@ def run_in_threads(context: DeliveryContext, batch: Batch, shares: list[Share], 
 
 
 def _are_worth_waiting_for(threads: list[ShareThread]) -> bool:
-    """Return whether a share is running that does not wait for its destination's limits.
+    """Return whether a share is running that does not wait for its destination's throttle.
 
     If there is only one share, it is waited for in any case: it holds up no other, and the next batch would likely be
     for the same destination.
