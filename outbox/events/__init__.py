@@ -1,1 +1,1 @@
-"""Events: emitting them, what is stored of one, and how destinations see it."""
+"""Events: how they are emitted, what is stored, and the forms in which destinations get them."""

@@ -1,4 +1,4 @@
-"""Events in the forms of CloudEvents 1.0, for receivers that know those."""
+"""Write events as CloudEvents 1.0: everything in a JSON body (structured), or attributes as HTTP headers (binary)."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from outbox.events.event import Event
 CONTENT_TYPE = "application/cloudevents+json; charset=utf-8"
 DATA_CONTENT_TYPE = "application/json"
 
-# What the HTTP binding leaves as it is: visible ASCII but for the quote and the percent sign.
+# The characters that the HTTP binding does not encode: visible ASCII without the quote and the percent sign.
 _SAFE = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"%')
 
 
 def attributes(event: Event, source: str) -> dict[str, Any]:
-    """The context attributes; what the event does not have is left out."""
+    """Return the context attributes; those that the event does not have are left out."""
     known = {
         "specversion": "1.0",
         "id": event.id_text,
@@ -34,12 +34,12 @@ def attributes(event: Event, source: str) -> dict[str, Any]:
 
 
 def structured(event: Event, source: str) -> bytes:
-    """Everything in the body, as JSON."""
+    """Return the body of structured mode: all attributes and the payload, as JSON."""
     return with_data(attributes(event, source), event.body)
 
 
 def binary(event: Event, source: str) -> list[tuple[str, str]]:
-    """The headers that go with the payload alone as the body."""
+    """Return the headers of binary mode; the body is the payload alone."""
     described = attributes(event, source)
     content_type = described.pop("datacontenttype")
     return [("content-type", content_type), *((f"ce-{name}", _encoded(value)) for name, value in described.items())]

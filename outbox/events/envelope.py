@@ -1,6 +1,7 @@
-"""What stands around a payload when an event leaves: its id, its type, what it is about.
+"""Make the envelope of an event: a JSON object of its id, its type, what it is about, and the payload as `data`.
 
-The same at every attempt, to the byte: nothing here may depend on when, by whom or how often an event is sent.
+Webhooks, streams and Dramatiq actors get it. It must be the same at every attempt, to the byte: so nothing here may
+depend on the time, the worker or the number of the attempt.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ from typing import Any
 
 from outbox.events.event import Event
 
-# Made once: `json.dumps` would make it anew for every event.
+# Made once: with these options `json.dumps` would make a new encoder for every event.
 _ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
 
 
 def attributes(event: Event) -> dict[str, Any]:
-    """All but the payload, as JSON has it; what the event does not have is left out."""
+    """Return all members of the envelope but the payload; those that the event does not have are left out."""
     known = {
         "id": event.id_text,
         "type": event.event_type,
@@ -30,15 +31,15 @@ def attributes(event: Event) -> dict[str, Any]:
 
 
 def as_dict(event: Event) -> dict[str, Any]:
-    """The whole envelope: `attributes`, and the payload as `data`."""
+    """Return the whole envelope: `attributes`, and the payload as `data`."""
     return attributes(event) | {"data": event.payload}
 
 
 def as_json(event: Event) -> bytes:
-    """The envelope as JSON text, with the payload exactly as it was emitted."""
+    """Return the envelope as JSON text, with the payload exactly as it was emitted."""
     return with_data(attributes(event), event.body)
 
 
 def with_data(head: dict[str, Any], body: bytes) -> bytes:
-    """A JSON object of `head` and, as its last member, `data`: already JSON, and left as it is."""
+    """Return a JSON object of `head` and, as its last member, `data`: `body` is JSON text, and stays as it is."""
     return _ENCODER.encode(head).encode()[:-1] + b',"data":' + body + b"}"

@@ -1,4 +1,4 @@
-"""An event as its destinations see it."""
+"""An event as destinations get it: made from a claimed row, or from an entry that a stream consumer has read."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, Self
 from uuid import UUID
 
+from outbox.events.encoding import EMPTY
 from outbox.storage import progress, timestamp
 from outbox.storage.dialect import Row
 from outbox.storage.ids import as_uuid
@@ -15,9 +16,9 @@ UUID_LENGTH = 36  # with its hyphens
 
 
 class Event:
-    """One claimed event. `body` is the emitted JSON to the byte; `payload` and `headers` are decoded on first use."""
+    """One event. `body` is the JSON text as it was emitted; `payload` and `headers` are decoded on first use."""
 
-    # Thousands a second are made: no dictionary each.
+    # A worker makes thousands of them a second: slots, so that none needs a dictionary.
     __slots__ = (
         "_claimed_at", "_created_at", "_headers", "_headers_text", "_id", "_payload", "_payload_text", "_progress",
         "_progress_text", "aggregate_id", "aggregate_type", "attempt", "claims", "correlation_id",
@@ -47,11 +48,12 @@ class Event:
             self.destinations_version,
             self.from_expired_lease,
         ) = row
-        # Counted per destination; set before each call.
+        # The number of this attempt at the destination that gets the event; set before each call.
         self.attempt: int = 1
-        # Its place in the batch that it was claimed with. Unlike `seq` it is unique there, whatever the database holds.
+        # The event's index in the batch that it was claimed with. It is unique there; `seq` is not if the database's
+        # sequence was reset.
         self.position: int = 0
-        # Of OpenTelemetry, while a destination has it and somebody traces that.
+        # The OpenTelemetry span of the delivery, while a destination has the event and an SDK is set up.
         self.span: Any = None
         self._id: UUID | None = None
         self._payload: dict[str, Any] | None = None
@@ -74,7 +76,7 @@ class Event:
         attempt: int,
         max_attempts: int,
     ) -> Self:
-        """One that came from another outbox: without a number here, and known by its id alone."""
+        """Make an event that another outbox has emitted: it has no `seq` here, and its id is its idempotency key."""
         about = (aggregate_type, aggregate_id, event_type, None)
         content = (body, headers, correlation_id, tenant_id, str(id))
         moments = (created_at, created_at, created_at)
@@ -82,10 +84,10 @@ class Event:
         event.attempt = attempt
         return event
 
-    # Its id as the database returned it.
+    # The id as the database returned it.
     row_id: str
     seq: int
-    # When it was due, as the database returned it: by now it may be due at another time.
+    # When the event was due, as the claim returned it; a retry changes the time in the row, not here.
     due_at: Any
     aggregate_type: str
     aggregate_id: str
@@ -94,10 +96,12 @@ class Event:
     correlation_id: str | None
     tenant_id: str | None
     idempotency_key: str
+    # How often the event has been claimed, this claim included.
     claims: int
     max_attempts: int
-    # Which version of the recorded destinations it was claimed under.
+    # The version of the recorded destinations at the claim.
     destinations_version: int | None
+    # Whether the claim took the event over from an expired lease.
     from_expired_lease: bool
 
     @property
@@ -108,12 +112,12 @@ class Event:
 
     @property
     def id_text(self) -> str:
-        """The id as everybody outside knows it, without making a UUID of it where the database says it like that."""
+        """Return the id in its usual form, with hyphens. PostgreSQL returns that form: then no UUID has to be made."""
         return self.row_id if len(self.row_id) == UUID_LENGTH else str(self.id)
 
     @property
     def body(self) -> bytes:
-        """The payload exactly as it was emitted, the same at every attempt."""
+        """Return the payload exactly as it was emitted, the same at every attempt."""
         return str(self._payload_text).encode()
 
     @property
@@ -130,7 +134,7 @@ class Event:
 
     @property
     def has_headers(self) -> bool:
-        return bool(self._headers_text != "{}")
+        return bool(self._headers_text != EMPTY)
 
     @property
     def has_progress(self) -> bool:
@@ -138,7 +142,7 @@ class Event:
 
     @property
     def progress(self) -> dict[str, Any]:
-        """How far each destination is, from earlier attempts."""
+        """Return how far each destination is, from earlier attempts (the column `progress`, decoded)."""
         if self._progress is None:
             self._progress = {} if self._progress_text is None else dict(json.loads(self._progress_text))
         return self._progress
@@ -149,22 +153,22 @@ class Event:
 
     @property
     def claimed_at(self) -> datetime:
-        """When it was claimed, by the database's clock."""
+        """Return when the event was claimed, by the database's clock."""
         return timestamp.from_database(self._claimed_at)
 
     @property
     def scheduled_at(self) -> datetime | None:
-        """When it was first due, unless that was when it was emitted."""
+        """Return when the event was first due, or None if that was when it was emitted."""
         found = progress.first_due_at(self.progress)
         if found is None and not progress.was_put_off(self.progress):
             found = timestamp.from_database(self.due_at)
         return None if found == self.created_at else found
 
     def waited(self, since_claim: float) -> float:
-        """Return for how many seconds it has waited since it was first due: since it was emitted, or `deliver_after`.
+        """Return for how many seconds the event has waited since it was first due: since emit, or `deliver_after`.
 
-        From the claim on they are counted by the caller: both of its own moments have the same zone, and moments of
-        different zones take four times as long to compare.
+        The caller counts the seconds since the claim. The usual case is fast: it subtracts two times of one row, which
+        have the same zone. Subtracting times of different zones takes four times as long.
         """
         since, claimed_at = self.due_at, self._claimed_at
         if self._progress_text is not None or isinstance(since, str):

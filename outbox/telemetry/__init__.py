@@ -1,1 +1,1 @@
-"""What a process counts, logs and traces, and what it reports about itself."""
+"""What a process counts, logs, traces and reports about itself."""
