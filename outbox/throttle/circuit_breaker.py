@@ -1,10 +1,9 @@
 """The circuit breaker of a destination: stop sending to it when it can't be reached, and test it with single events.
 
-    closed ──── not reached, n times in a row ────▶ open: no event is sent, for longer each time
-      ▲                                               │ the time is over: one event is sent, the probe
-      ├──── reached: closed, with a ramp-up ◀──── probe
-      │                                               └──── not reached: open again
-      └──── the ramp-up is over: as many events as there are
+    closed ── not reached, n times in a row ──▶ open: no event is sent, for longer each time
+      ▲                                           │ the time is over: one event is sent, the probe
+      │                                           ▼
+      └── reached: closed, with a ramp-up ◀── probe ── not reached ──▶ open again
 
 These are pure functions from a state to a state; all workers that share a Redis share the state. Each process counts by
 itself how often it could not reach the destination (`destination_throttle`).

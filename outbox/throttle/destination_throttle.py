@@ -1,7 +1,11 @@
 """The throttle of one destination in this process: how many events it may be sent now.
 
 Before events are sent to a destination, delivery asks its throttle (`admit`), and then reports the outcomes to it. The
-throttle applies the circuit breaker, the concurrency limit and the rate limit, whose state all workers share.
+throttle applies the circuit breaker and the limits that all workers share (`shared_throttle`), and in a worker the
+limit of this process (`process_limit`).
+
+A *slot* is the right to have one call under way. A destination without a concurrency limit has a slot for each of the
+batches that this process may send to it at the same time.
 """
 
 from __future__ import annotations
@@ -17,18 +21,17 @@ from outbox.destinations.limits import Limits
 from outbox.destinations.outcome import Outcome
 from outbox.destinations.protocol import Destination
 from outbox.errors import Unavailable
-from outbox.throttle import circuit_breaker, concurrency_limit
-from outbox.throttle.decision import Decision, Request, decide
+from outbox.throttle import concurrency_limit
+from outbox.throttle.decision import Decision, Request
 from outbox.throttle.delivery_mode import DeliveryMode
-from outbox.throttle.shared_state import ThrottleState
+from outbox.throttle.process_limit import ProcessLimit
+from outbox.throttle.shared_throttle import SharedThrottle
 from outbox.throttle.slot_queue import SlotQueue
-from outbox.throttle.state_store import LocalStore, StateStore
+from outbox.throttle.state_store import StateStore
 from outbox.throttle.stuck_calls import CallTracker, StuckCalls
 
 logger = logging.getLogger(__name__)
 
-# Without limits the workers share nothing but whether the circuit breaker is open: a process looks that up this often.
-HEALTH_CHECK_SECONDS = 1.0
 # When all slots are taken, how long to wait for one that may be released in a moment.
 PATIENCE_SECONDS = 0.1
 # How fast the measured speed follows: each batch counts for a third.
@@ -51,17 +54,17 @@ class DestinationThrottle:
         on_stuck: Callable[[], None] = lambda: None,
     ) -> None:
         """`max_batches`: how many batches a process may send at the same time to a destination without a concurrency
-        limit. `hold_seconds`: how long calls count if nothing is heard of them. `run_seconds`: calls that take longer
-        are stuck. `on_stuck` is called in a drain when such calls have taken all slots.
+        limit. `hold_seconds`: how long calls count if their end is never reported. `run_seconds`: calls that take
+        longer are stuck. `on_stuck` is called in a drain when such calls have taken all slots.
         """
-        self.name = destination.name
         limits: Limits | None = getattr(destination, "limits", None)
+        self.name = name = destination.name
         self.limits = NO_LIMITS if limits is None else limits
         self._at_once: int = getattr(destination, "at_once", 1)
         self._hold_seconds: float = getattr(destination, "hold_seconds", hold_seconds)
         self._on_stuck = on_stuck
         self._calls = CallTracker(
-            self.name,
+            name,
             clock,
             run_seconds=hold_seconds if run_seconds is None else run_seconds,
             hold_seconds=self._hold_seconds,
@@ -69,23 +72,19 @@ class DestinationThrottle:
             max_batches=max_batches,
         )
         self._queue = SlotQueue()
-        self._store = store
-        self._clock = clock
-        self._process_limits = Limits(concurrency=max_batches, open_after=None)
-        self._process_store = LocalStore(clock)
+        self._shared = SharedThrottle(name, self.limits, store, self._calls, clock)
+        self._process_limit = ProcessLimit(name, max_batches, self._calls, clock)
         self._lock = threading.Lock()
-        self._failures = 0  # in a row, in this process
+        self._failures = 0  # how many times in a row this process could not reach the destination
         self._speed: float | None = None  # the events a second that one call at a time does
-        self._healthy_until = 0.0
-        self._is_open = False
-        self.trips = 0  # how often this process has found that it can't be reached
+        self.trips = 0  # how often this process has opened the circuit breaker, or found that it should
 
     def admit(self, events: int, *, mode: DeliveryMode, on_wait: Callable[[], None] = lambda: None) -> Admission:
         """Return how many of these events may be sent now.
 
         In a drain that is no more than about a second's work, and a process sends at most `max_batches` batches at the
-        same time to a destination without a concurrency limit. This waits a moment for a free slot; `on_wait` is called
-        before each wait.
+        same time to a destination without a concurrency limit. If all slots are taken, this waits a moment for a free
+        one; `on_wait` is called before each wait.
         """
         holder = str(uuid4())
         if self._calls.all_slots_stuck(self._on_stuck if mode is DeliveryMode.DRAIN else lambda: None):
@@ -110,70 +109,35 @@ class DestinationThrottle:
             self._calls.begin(holder, decision.at_once)
         return Admission(self, holder, decision)
 
-    def stuck(self) -> StuckCalls | None:
-        """Return the calls of this process that have not returned in time; None if there are none."""
-        return self._calls.stuck()
-
     def _decide(self, request: Request, mode: DeliveryMode) -> Decision:
         """Decide by the limit of this process, in a drain, and by the state that all workers share."""
         if mode is not DeliveryMode.DRAIN or self.limits.concurrency is not None:
-            return self._decide_shared(request)
-        own = self._decide_in_process(request)
-        if own.limit_reached and not self._is_open:
+            return self._shared.decide(request)
+        own = self._process_limit.decide(request)
+        if own.limit_reached and not self._shared.is_open:
             return own
         # A probe needs no slot: all of them may be taken by calls that take long.
         is_whole = own.limit_reached or own.events == request.events
-        shared = self._decide_shared(request if is_whole else replace(request, events=own.events))
+        shared = self._shared.decide(request if is_whole else replace(request, events=own.events))
         if shared.probe:
             return shared
         if not shared.events:
-            self._release_in_process(request.holder)
+            self._process_limit.release(request.holder)
             return shared
         return own if own.events <= shared.events else shared
-
-    def _decide_in_process(self, request: Request) -> Decision:
-        """Decide by the limit of this process, in which a batch has one slot, however many calls it makes at once."""
-        calls = min(self._at_once, request.events)
-        speed = None if request.speed is None else request.speed * calls
-        batch = Request(request.holder, request.events, 1, request.hold_seconds, speed)
-        found = self._process_store.update(
-            self.name,
-            lambda state, now: decide(self._calls.keep_held(state, now), now, batch, self._process_limits),
-        )
-        at_once = min(self._at_once, found.events)
-        return found if at_once == found.at_once else replace(found, at_once=at_once)
-
-    def _decide_shared(self, request: Request) -> Decision:
-        """Decide by the shared state; without limits it is looked up once a second while the destination is healthy."""
-        if self._is_limited or self._clock() >= self._healthy_until:
-            return self._store.update(self.name, lambda state, now: self._decide_by(state, now, request))
-        return Decision(request.events, min(self._at_once, request.events))
-
-    def _decide_by(self, state: ThrottleState, now: float, request: Request) -> tuple[ThrottleState, Decision]:
-        is_healthy = circuit_breaker.is_healthy(state, now)
-        self._is_open = state.is_open
-        self._healthy_until = self._clock() + HEALTH_CHECK_SECONDS if is_healthy else 0.0
-        if is_healthy and not self._is_limited:
-            return state, Decision(request.events, min(self._at_once, request.events))
-        if self.limits.concurrency is not None:
-            state = self._calls.keep_held(state, now)
-        return decide(state, now, request, self.limits)
-
-    @property
-    def _is_limited(self) -> bool:
-        return self.limits.concurrency is not None or self.limits.per_second is not None
 
     def release(self, holder: str) -> None:
         """Release the slots of a batch whose calls have returned."""
         self._calls.end(holder)
         if self.limits.concurrency is not None:
-            self._store.release(self.name, lambda state, _: (concurrency_limit.release(state, holder), None))
+            self._shared.release(holder)
         else:
-            self._release_in_process(holder)
+            self._process_limit.release(holder)
         self._queue.notify()
 
-    def _release_in_process(self, holder: str) -> None:
-        self._process_store.update(self.name, lambda state, _: (concurrency_limit.release(state, holder), None))
+    def stuck(self) -> StuckCalls | None:
+        """Return the calls of this process that have not returned in time; None if there are none."""
+        return self._calls.stuck()
 
     @property
     def was_reached(self) -> bool:
@@ -183,8 +147,8 @@ class DestinationThrottle:
     def record_outcome(self, outcome: Outcome, *, probe: bool, is_late: bool = False) -> None:
         """Count the times in a row that the destination could not be reached, and open or close the circuit breaker.
 
-        Any outcome but Unavailable means that it was reached. An outcome that `is_late` comes from before the breaker
-        opened: that such an event could not reach the destination says nothing new.
+        Any outcome but Unavailable means that it was reached. `is_late`: the event was sent before the breaker opened,
+        so that it could not reach the destination says nothing new.
         """
         if isinstance(outcome, Unavailable):
             if is_late:
@@ -198,32 +162,15 @@ class DestinationThrottle:
         with self._lock:
             self._failures = 0
         if probe:
-            self._store.update(self.name, lambda state, now: (circuit_breaker.recover(state, now), None))
-            self._healthy_until, self._is_open = 0.0, False
+            self._shared.close_breaker()
             logger.warning("The circuit breaker of %s is closed: it was reached again", self.name)
 
-    def cancel_probe(self) -> None:
-        """Allow another probe at once, because this one was not sent."""
-        self._store.update(self.name, lambda state, now: (circuit_breaker.cancel_probe(state, now), None))
-
-    def measure_speed(self, events: int, seconds: float, at_once: int) -> None:
-        """Follow how fast the destination is: so many events took so long, with so many calls at the same time."""
-        speed = events / max(seconds, 1e-6) / max(at_once, 1)
-        with self._lock:
-            before = self._speed
-            self._speed = speed if before is None else before + (speed - before) * WEIGHT
-
     def _open_breaker(self, error: str, *, probe: bool) -> None:
-        def trip(state: ThrottleState, now: float) -> tuple[ThrottleState, tuple[bool, float]]:
-            after = circuit_breaker.trip(state, now, error, probe=probe)
-            return after, (after != state, after.open_until - now)
-
-        opened, seconds = self._store.update(self.name, trip)
+        seconds = self._shared.open_breaker(error, probe=probe)
         with self._lock:
             self._failures = 0
             self.trips += 1
-            self._healthy_until, self._is_open = 0.0, True
-        if opened:
+        if seconds is not None:
             logger.warning(
                 "The circuit breaker of %s is open: no events are sent to it for %.0f seconds, since it could not be "
                 "reached: %s",
@@ -231,6 +178,17 @@ class DestinationThrottle:
                 seconds,
                 error,
             )
+
+    def cancel_probe(self) -> None:
+        """Allow another probe at once, because this one was not sent."""
+        self._shared.cancel_probe()
+
+    def measure_speed(self, events: int, seconds: float, at_once: int) -> None:
+        """Follow how fast the destination is: so many events took so long, with so many calls at the same time."""
+        speed = events / max(seconds, 1e-6) / max(at_once, 1)
+        with self._lock:
+            before = self._speed
+            self._speed = speed if before is None else before + (speed - before) * WEIGHT
 
 
 class Admission:

@@ -23,9 +23,10 @@ from outbox.settings import Settings
 from outbox.throttle import circuit_breaker, destination_throttle, slot_queue
 from outbox.throttle.circuit_breaker import RAMP_SECONDS
 from outbox.throttle.delivery_mode import DeliveryMode
-from outbox.throttle.destination_throttle import HEALTH_CHECK_SECONDS, Admission, DestinationThrottle
+from outbox.throttle.destination_throttle import Admission, DestinationThrottle
 from outbox.throttle.rate_limit import BURST_SECONDS
 from outbox.throttle.shared_state import ThrottleState
+from outbox.throttle.shared_throttle import HEALTH_CHECK_SECONDS
 from outbox.throttle.state_store import Decide, LocalStore
 from outbox.throttle.throttles import Throttles
 from tests.servers import PATIENCE_SECONDS, Redis

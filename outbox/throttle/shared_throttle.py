@@ -1,0 +1,84 @@
+"""Apply the limits and the circuit breaker of one destination by the state that all workers share.
+
+Without Redis the state is shared by the threads of this process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from outbox.destinations.limits import Limits
+from outbox.throttle import circuit_breaker, concurrency_limit
+from outbox.throttle.decision import Decision, Request, decide
+from outbox.throttle.shared_state import ThrottleState
+from outbox.throttle.state_store import StateStore
+from outbox.throttle.stuck_calls import CallTracker
+
+# For a destination without limits the state says nothing but whether the circuit breaker is open, or has just closed: a
+# process reads it this often.
+HEALTH_CHECK_SECONDS = 1.0
+
+
+class SharedThrottle:
+    """Decides on requests, and opens and closes the circuit breaker, for all workers."""
+
+    def __init__(
+        self, name: str, limits: Limits, store: StateStore, calls: CallTracker, clock: Callable[[], float]
+    ) -> None:
+        self._name = name
+        self._limits = limits
+        self._is_limited = limits.concurrency is not None or limits.per_second is not None
+        self._store = store
+        self._calls = calls
+        self._clock = clock
+        # Until when the state need not be read again, if the destination has no limits.
+        self._healthy_until = 0.0
+        # Whether the circuit breaker was open when the state was last read or changed by this process.
+        self.is_open = False
+
+    def decide(self, request: Request) -> Decision:
+        """Return how many events of a batch may be sent now, and count its calls if the concurrency is limited."""
+        if self._is_limited or self._clock() >= self._healthy_until:
+            return self._store.update(self._name, lambda state, now: self._decide_by(state, now, request))
+        return _allow_all(request)
+
+    def _decide_by(self, state: ThrottleState, now: float, request: Request) -> tuple[ThrottleState, Decision]:
+        is_healthy = circuit_breaker.is_healthy(state, now)
+        self.is_open = state.is_open
+        self._healthy_until = self._clock() + HEALTH_CHECK_SECONDS if is_healthy else 0.0
+        if is_healthy and not self._is_limited:
+            return state, _allow_all(request)
+        if self._limits.concurrency is not None:
+            state = self._calls.keep_held(state, now)
+        return decide(state, now, request, self._limits)
+
+    def release(self, holder: str) -> None:
+        """Stop counting the calls of a batch."""
+        self._store.release(self._name, lambda state, _: (concurrency_limit.release(state, holder), None))
+
+    def open_breaker(self, error: str, *, probe: bool) -> float | None:
+        """Open the circuit breaker, because a batch or a `probe` could not reach the destination.
+
+        Returns for how many seconds it is open; None if another worker has opened it before.
+        """
+
+        def trip(state: ThrottleState, now: float) -> tuple[ThrottleState, float | None]:
+            after = circuit_breaker.trip(state, now, error, probe=probe)
+            return after, None if after == state else after.open_until - now
+
+        seconds = self._store.update(self._name, trip)
+        self._healthy_until, self.is_open = 0.0, True
+        return seconds
+
+    def close_breaker(self) -> None:
+        """Close the circuit breaker, because a probe has reached the destination."""
+        self._store.update(self._name, lambda state, now: (circuit_breaker.recover(state, now), None))
+        self._healthy_until, self.is_open = 0.0, False
+
+    def cancel_probe(self) -> None:
+        """Allow another probe at once, because this one was not sent."""
+        self._store.update(self._name, lambda state, now: (circuit_breaker.cancel_probe(state, now), None))
+
+
+def _allow_all(request: Request) -> Decision:
+    return Decision(request.events, min(request.at_once, request.events))
