@@ -316,7 +316,7 @@ MUTANTS = [
         "decide(state.corrected_for_clock(now), now)",
         "decide(state, now)",
         (
-            "tests/throttle/test_destination_throttle.py::TestShared::test_what_was_decided_before_the_clock_of_redis_went_back_is_of_now",
+            "tests/throttle/test_shared_throttle.py::TestWorkersThatShareARedis::test_read_a_state_from_before_the_clock_was_set_back_as_if_written_now",
         ),
     ),
     Mutant(
@@ -680,14 +680,14 @@ MUTANTS = [
         "outbox/throttle/stuck_calls.py",
         "        return concurrency_limit.hold(state, old) if old else state",
         "        return state",
-        ("tests/throttle/test_destination_throttle.py",),
+        ("tests/throttle/test_process_limit.py", "tests/throttle/test_stuck_calls.py"),
     ),
     Mutant(
         "stuck-and-never-told",
         "outbox/throttle/stuck_calls.py",
         "        if found is None or not found.all_slots:",
         "        if True or found is None or not found.all_slots:",
-        ("tests/throttle/test_destination_throttle.py::TestStuck",),
+        ("tests/throttle/test_stuck_calls.py::TestStuckCalls",),
     ),
     Mutant(
         "a-small-pool-costs-attempts",
@@ -758,14 +758,14 @@ MUTANTS = [
         "outbox/throttle/decision.py",
         "    probing = circuit_breaker.begin_probe(state, now, request.hold_seconds)",
         "    probing = state",
-        ("tests/throttle/test_decision.py::TestOpen::test_nobody_gets_in_but_one_probe_at_a_time",),
+        ("tests/throttle/test_circuit_breaker.py::TestAnOpenBreaker::test_allows_nothing_but_one_probe_at_a_time",),
     ),
     Mutant(
         "probe-of-one-event",
         "outbox/throttle/decision.py",
         "    return probing, Decision(1, at_once=1, probe=True",
         "    return probing, Decision(request.events, at_once=1, probe=True",
-        ("tests/throttle/test_decision.py",),
+        ("tests/throttle/test_circuit_breaker.py",),
     ),
     Mutant(
         "counts-lost-with-a-commit-that-failed",
