@@ -1,4 +1,4 @@
-"""`outbox retry`, `fail`, `delete`, `replay`: what an operator does to events."""
+"""`outbox retry`, `fail`, `delete` and `replay`: the actions of operators on events."""
 
 from __future__ import annotations
 
@@ -12,48 +12,46 @@ from outbox.current_outbox import current
 from outbox.operations import actions
 
 
-@click.command(short_help="Put failed events back.")
+@click.command(short_help="Deliver failed events again.")
 @bulk_options
-def retry(**choice: Any) -> None:
-    """Put failed events back: they are due now, and their attempts start again from 0.
+def retry(**selection: Any) -> None:
+    """Deliver failed events again. They are due at once, and their attempts are counted from 0.
 
     Destinations that have an event already don't get it again.
     """
-    bulk.run(actions.RETRY, **choice)
+    bulk.run(actions.RETRY, **selection)
 
 
-@click.command(short_help="Give up on events that are waiting.")
-@click.option("--reason", default="", help="Kept with the events.")
+@click.command(short_help="Mark waiting events as failed.")
+@click.option("--reason", default="", help="Store this reason with the events.")
 @bulk_options
-def fail(reason: str, **choice: Any) -> None:
-    """Give up on events that wait for their first or next attempt: they are failed, and can be retried later.
+def fail(reason: str, **selection: Any) -> None:
+    """Mark events that wait for their first or next attempt as failed. They can be retried later.
 
-    What a worker is delivering right now is left alone.
+    Events that a worker is delivering right now are not changed.
     """
-    bulk.run(actions.fail_with(reason), **choice)
+    bulk.run(actions.fail_with(reason), **selection)
 
 
 @click.command(short_help="Delete events that have ended.")
 @bulk_options
-def delete(**choice: Any) -> None:
-    """Delete events that were delivered or have failed, before their retention is over.
+def delete(**selection: Any) -> None:
+    """Delete events that are delivered or have failed, before their retention is over.
 
-    An event that is still to be delivered can't be deleted: fail it first. With an event its idempotency key goes, too,
-    and may be emitted again.
+    An event that still waits can't be deleted: fail it first. The idempotency key of a deleted event can be used again.
     """
-    bulk.run(actions.DELETE, **choice)
+    bulk.run(actions.DELETE, **selection)
 
 
-@click.command(short_help="Deliver events again.")
-@click.option("--to", metavar="NAME", help="To this destination alone.  [default: all that want it]")
+@click.command(short_help="Deliver delivered events once more.")
+@click.option("--to", metavar="NAME", help="Deliver only to this destination.  [default: all that want the event]")
 @bulk_options
-def replay(to: str | None, **choice: Any) -> None:
-    """Deliver again what was delivered, with the same ids: consumers that go by them, as the inbox does, skip it.
+def replay(to: str | None, **selection: Any) -> None:
+    """Deliver events that were delivered once more, with the same ids.
 
-    With --to, only events that this destination wants; workers deliver them as they get to them.
-
-    Failed events are retried instead: outbox retry.
+    Consumers that remember ids, as the inbox does, skip them. With --to, only events of types that this destination
+    wants are replayed. For failed events, use outbox retry.
     """
     box = current()
     action = actions.REPLAY if to is None else actions.replay_to(box.dialect, box.registry, to)
-    bulk.run(action, **choice)
+    bulk.run(action, **selection)

@@ -1,4 +1,4 @@
-"""Changing many events from the command line: count, ask, go in batches, and show how far it is."""
+"""Run an action on many events: count them, ask for confirmation, show the progress. All of `actions.py` uses it."""
 
 from __future__ import annotations
 
@@ -24,14 +24,18 @@ INTERRUPTED = 130
 
 
 def bulk_options(command: F) -> F:
-    """Ids or filters, and how to go about it."""
+    """Add the arguments that select events, by ids or filters, and the options of `run`."""
     decorated: Any = command
     for decorate in (
-        click.option("--per-second", type=click.FloatRange(min=0, min_open=True), help="At most so many a second."),
-        click.option("--limit", type=click.IntRange(min=1), metavar="N", help="At most so many."),
-        click.option("-y", "--yes", is_flag=True, help="Don't ask."),
-        click.option("--dry-run", is_flag=True, help="Only say how many it would be."),
-        click.option("--all", "everything", is_flag=True, help="All of them: needed where nothing else narrows it."),
+        click.option(
+            "--per-second",
+            type=click.FloatRange(min=0, min_open=True),
+            help="Change at most so many events per second.",
+        ),
+        click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Change at most N events."),
+        click.option("-y", "--yes", is_flag=True, help="Don't ask for confirmation."),
+        click.option("--dry-run", is_flag=True, help="Only print how many events would be changed."),
+        click.option("--all", "everything", is_flag=True, help="Change all events; required without ids and filters."),
         filter_options,
         modules_option,
         click.argument("ids", metavar="[ID...]", nargs=-1, type=event_id),
@@ -55,7 +59,7 @@ def run(
     if ids:
         which = which.with_(ids=ids)
     if which.is_empty and not everything:
-        raise click.UsageError("Which events? Give ids or filters, or --all.")
+        raise click.UsageError("Give the ids of events, or filters, or --all.")
     box = current()
     box.check_schema()
     matching = apply_action.count_all(box.dialect, action, which)
@@ -67,7 +71,7 @@ def run(
         click.echo(f"No events to be {action.done} match.")
         sys.exit(1)
     if not yes:
-        click.confirm(f"{_events(matching)} will be {action.done}. Go on?", abort=True, err=True)
+        click.confirm(f"{_events(matching)} will be {action.done}. Continue?", abort=True, err=True)
     work = apply_action.apply(
         box.dialect,
         box.notifier.notify_after_commit,
@@ -77,12 +81,13 @@ def run(
         limit=limit,
         per_second=per_second,
     )
-    count = _go(work, matching, action.name)
+    count = _show_progress(work, matching, action.name)
     box.notifier.flush()
     click.echo(f"{_events(count)} {'was' if count == 1 else 'were'} {action.done}.")
 
 
-def _go(work: Iterator[int], matching: int, name: str) -> int:
+def _show_progress(work: Iterator[int], matching: int, name: str) -> int:
+    """Run the action with a progress bar on standard error; return how many events it has changed."""
     count = 0
     progress: Any = click.progressbar(length=matching, label=name, file=sys.stderr, show_pos=True)
     try:
@@ -91,17 +96,17 @@ def _go(work: Iterator[int], matching: int, name: str) -> int:
                 progress.update(so_far - count)
                 count = so_far
     except KeyboardInterrupt:
-        click.echo(f"Interrupted after {_events(count)}; the same command does the rest.", err=True)
+        click.echo(f"Interrupted after {_events(count)}. Run the same command again for the rest.", err=True)
         sys.exit(INTERRUPTED)
     return count
 
 
 def operator() -> str:
-    """Who is at the keyboard, as far as the system knows."""
+    """Return the name of the operator for the audit log: user and host."""
     try:
         return f"{getpass.getuser()}@{socket.gethostname()}"
     except (KeyError, OSError, ImportError):
-        raise SettingsError("The system does not know who you are, and that is written down: set LOGNAME.") from None
+        raise SettingsError("Cannot determine the user for the audit log: set LOGNAME.") from None
 
 
 def _events(number: int) -> str:

@@ -6,7 +6,7 @@ import click
 
 from outbox.cli.bulk import operator
 from outbox.cli.options import json_option, modules_option
-from outbox.cli.table import echo_json, echo_table
+from outbox.cli.output import echo_json, echo_table
 from outbox.current_outbox import current
 from outbox.destinations.recorded_destinations import RecordedDestination, read_recorded
 from outbox.destinations.retirement import retire as retire_destination

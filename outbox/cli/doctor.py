@@ -1,4 +1,4 @@
-"""`outbox doctor`: what bites in production, and what to do about it."""
+"""`outbox doctor`: check the deployment for problems, and print what to do about them."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ import click
 from outbox.admin.doctor.check import LEVELS, NOTE, OK, PROBLEM, WARNING, Finding
 from outbox.admin.doctor.run_checks import CHECKS, run_checks, worst
 from outbox.cli.options import json_option, modules_option
-from outbox.cli.table import echo_json, one_line
+from outbox.cli.output import echo_json, one_line
 from outbox.current_outbox import current
 
 EXIT_CODES = {OK: 0, NOTE: 0, WARNING: 1, PROBLEM: 2}
 COLOURS = {OK: "green", NOTE: "cyan", WARNING: "yellow", PROBLEM: "red"}
-NARROWEST, WIDEST = 60, 120
+MIN_WIDTH, MAX_WIDTH = 60, 120
 
 
-@click.command(short_help="Look for what bites in production.")
-@click.option("--thorough", is_flag=True, help="Also what takes long: reads the whole file of an SQLite database.")
+@click.command(short_help="Check the deployment for problems.")
+@click.option("--thorough", is_flag=True, help="Also run slow checks: read the whole file of an SQLite database.")
 @json_option
 @modules_option
 def doctor(thorough: bool, as_json: bool) -> None:
-    """Look for what bites in production, and say what to do about it. It changes nothing.
+    """Check settings, database, Redis and processes for problems, and print what to do about them. It changes nothing.
 
-    If workers are at work, it sends them a sweep, as the scheduler does, and sees whether one takes it.
+    If workers are running, it sends them a sweep, as the scheduler does, and checks that one of them receives it.
 
-    Exits with 0 if all is well, with 1 if there are warnings, and with 2 if there are problems.
+    The exit code is 0 if all is well, 1 if there are warnings, and 2 if there are problems.
     """
     from outbox.dramatiq.broker import is_set
     from outbox.dramatiq.sweep_check import SWEEP
@@ -46,7 +46,7 @@ def doctor(thorough: bool, as_json: bool) -> None:
 
 
 def as_text(findings: Iterable[Finding], width: int) -> str:
-    """A line for each, with what to do below it; the worst come last, where the eye is."""
+    """Return a line for each finding, with the advice below it; the worst come last, next to the prompt."""
     found = sorted(findings, key=lambda each: LEVELS.index(each.level))
     margin = max((len(each.check) for each in found), default=0) + 11
     lines = [line for each in found for line in _lines(each, margin, width)]
@@ -68,16 +68,16 @@ def _summary(findings: Iterable[Finding]) -> str:
     counts = Counter(each.level for each in findings)
     if not counts[PROBLEM] and not counts[WARNING]:
         return "All is well."
-    told = [_number(counts[level], level) for level in (PROBLEM, WARNING) if counts[level]]
-    return f"{' and '.join(told)}."
+    parts = [_plural(counts[level], level) for level in (PROBLEM, WARNING) if counts[level]]
+    return f"{' and '.join(parts)}."
 
 
-def _number(count: int, what: str) -> str:
+def _plural(count: int, what: str) -> str:
     return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def _width() -> int:
-    """Unlimited where nobody looks: there a finding is a line that can be searched."""
+    """Return the width of the lines; without a terminal no limit, so that each finding is one line."""
     if not sys.stdout.isatty():
         return 10_000
-    return max(NARROWEST, min(WIDEST, shutil.get_terminal_size().columns))
+    return max(MIN_WIDTH, min(MAX_WIDTH, shutil.get_terminal_size().columns))

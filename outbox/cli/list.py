@@ -1,4 +1,4 @@
-"""`outbox list`: events, newest first."""
+"""`outbox list`: list events, newest first."""
 
 from __future__ import annotations
 
@@ -9,19 +9,21 @@ import click
 from outbox.admin import queries
 from outbox.admin.queries import Page
 from outbox.cli.options import event_id, filter_options, json_option, modules_option
-from outbox.cli.table import echo_json, echo_table, event_as_json, seconds
+from outbox.cli.output import echo_json, echo_table, event_as_json, to_the_second
 from outbox.current_outbox import current
 from outbox.operations.filters import Filter
 
 
 @click.command(name="list", short_help="List events, newest first.")
 @filter_options
-@click.option("--after", type=event_id, metavar="ID", help="Go on behind this event: older ones.")
-@click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 1000), help="At most so many.")
+@click.option("--after", type=event_id, metavar="ID", help="List events that are older than this one.")
+@click.option(
+    "--limit", default=20, show_default=True, type=click.IntRange(1, 1000), help="List at most so many events."
+)
 @json_option
 @modules_option
 def list_(which: Filter, after: UUID | None, limit: int, as_json: bool) -> None:
-    """List events, newest first: all, or those that match every filter."""
+    """List events, newest first: all, or those that match all filters."""
     box = current()
     box.check_schema()
     page = queries.page(box.dialect, which, after=after, size=limit)
@@ -59,9 +61,9 @@ def _echo(page: Page) -> None:
         click.echo("No events match.", err=True)
     if page.looked_back_to is not None:
         click.echo(
-            f"Looked at the newest {queries.WINDOW:,} events only, back to {seconds(page.looked_back_to.created_at)}; "
-            f"further back: --after {page.after}",
+            f"Searched only the newest {queries.WINDOW:,} events, back to "
+            f"{to_the_second(page.looked_back_to.created_at)}. To search older ones: --after {page.after}",
             err=True,
         )
     elif page.after is not None:
-        click.echo(f"There are more: --after {page.after}", err=True)
+        click.echo(f"For older events: --after {page.after}", err=True)

@@ -1,4 +1,4 @@
-"""`outbox show ID`: everything about one event."""
+"""`outbox show ID`: show everything about one event."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import click
 from outbox.admin import event_state, queries
 from outbox.admin.overview import database_now
 from outbox.cli.options import event_id, json_option, modules_option
-from outbox.cli.table import echo_json, echo_table, event_as_json, one_line
+from outbox.cli.output import echo_json, echo_table, event_as_json, one_line
 from outbox.current_outbox import current
 from outbox.storage.models import OutboxEvent
 
@@ -24,7 +24,7 @@ NOT_FOUND = 1
 @json_option
 @modules_option
 def show(id: UUID, as_json: bool) -> None:
-    """Show everything about one event: its state, its destinations, headers and payload, and what happens next."""
+    """Show everything about one event: its state at each destination, what happens next, headers and payload."""
     box = current()
     box.check_schema()
     event = queries.find(box.dialect, id)
@@ -44,8 +44,8 @@ def show(id: UUID, as_json: bool) -> None:
 def _echo(event: OutboxEvent, next_step: str, delivered_to: Sequence[str]) -> None:
     for name, value in event_as_json(event).items():
         if value is not None and name not in ("payload", "headers", "progress", "audience"):
-            echo_pair(name, value)
-    echo_pair("next", next_step)
+            _echo_field(name, value)
+    _echo_field("next", next_step)
     states = event_state.destination_states(event, delivered_to)
     if states:
         click.echo()
@@ -58,5 +58,5 @@ def _echo(event: OutboxEvent, next_step: str, delivered_to: Sequence[str]) -> No
         click.echo(json.dumps(getattr(event, name), indent=2, ensure_ascii=True))
 
 
-def echo_pair(name: str, value: object) -> None:
+def _echo_field(name: str, value: object) -> None:
     click.echo(f"{name + ':':<17} {one_line(value)}")

@@ -1,4 +1,4 @@
-"""`outbox status`: how things stand, in one look."""
+"""`outbox status`: print a summary of the outbox: counts, activity, failures, unhealthy destinations, processes."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ import click
 from outbox.admin.durations import format_duration
 from outbox.admin.overview import Overview, overview
 from outbox.cli.options import json_option, modules_option
-from outbox.cli.table import echo_json, echo_table, one_line
+from outbox.cli.output import echo_json, echo_table, one_line
 from outbox.current_outbox import current
 
-LATELY_MINUTES = 5
-COUNTED = ("emitted", "delivered", "retried", "failed")
+RECENT_MINUTES = 5
 
 
-@click.command(short_help="Tell how things stand.")
+@click.command(short_help="Show a summary of the outbox.")
 @json_option
 @modules_option
 def status(as_json: bool) -> None:
-    """Tell how things stand: what waits, what failed and why, how fast it goes, and who is at work."""
+    """Show how many events wait, why events failed, how fast events are delivered, and which processes run."""
     box = current()
     box.check_schema()
     view = overview(box.dialect)
@@ -39,7 +38,7 @@ def status(as_json: bool) -> None:
 
 
 def as_data(view: Overview) -> dict[str, Any]:
-    """For programs: plain values; `at_least` says that counting stopped there."""
+    """Return the summary for --json. Where `at_least` is true, counting stopped at that number."""
     return {
         "now": view.now,
         "counts": {name: asdict(count) for name, count in view.counts.items()},
@@ -75,7 +74,7 @@ def _echo_counts(view: Overview) -> None:
     backlog = view.backlog
     line = f"due now {backlog.due}, in flight {backlog.in_flight}"
     if backlog.expired.number:
-        line += f", of leases that ran out {backlog.expired}"
+        line += f", with an expired lease {backlog.expired}"
     if backlog.oldest_created_at is not None:
         line += f"; the oldest unfinished is {format_duration(view.now - backlog.oldest_created_at)} old"
     if backlog.oldest_due_at is not None:
@@ -84,21 +83,21 @@ def _echo_counts(view: Overview) -> None:
 
 
 def _echo_activity(view: Overview) -> None:
-    lately = view.activity[-LATELY_MINUTES:]
+    recent = view.activity[-RECENT_MINUTES:]
     sums = {
-        name: sum(getattr(minute, name) for minute in lately) for name in ("emitted", "delivered", "retried", "failed")
+        name: sum(getattr(minute, name) for minute in recent) for name in ("emitted", "delivered", "retried", "failed")
     }
-    told = ", ".join(f"{count:,} {name}" for name, count in sums.items())
-    click.echo(f"last {LATELY_MINUTES} minutes: {told}")
+    counts = ", ".join(f"{count:,} {name}" for name, count in sums.items())
+    click.echo(f"last {RECENT_MINUTES} minutes: {counts}")
     if view.latency:
-        told = ", ".join(f"p{quantile * 100:g} {_time(seconds)}" for quantile, seconds in view.latency.items())
-        click.echo(f"commit to delivery, last hour: {told}")
+        latencies = ", ".join(f"p{quantile * 100:g} {_time(seconds)}" for quantile, seconds in view.latency.items())
+        click.echo(f"commit to delivery, last hour: {latencies}")
 
 
 def _echo_failures(view: Overview) -> None:
     if not view.failures:
         return
-    click.echo(f"\nfailed, the newest {view.failures_looked_at}, by cause:")
+    click.echo(f"\nthe newest {view.failures_looked_at} failed events, by cause:")
     echo_table(
         ("events", "destination", "error"),
         [(failure.events, failure.destination, failure.error) for failure in view.failures],
@@ -109,10 +108,10 @@ def _echo_failures(view: Overview) -> None:
 def _echo_breakers(view: Overview) -> None:
     if not view.breakers:
         return
-    click.echo("\ndestinations that are not themselves:")
+    click.echo("\nunhealthy destinations:")
     for name, breaker in view.breakers.items():
-        state = f"left alone for another {breaker['seconds']:.0f} s" if breaker["open"] else "recovering"
-        click.echo(one_line(f"  {name}: {state} {breaker['error']}"))
+        state = f"unavailable, next try in {breaker['seconds']:.0f} s" if breaker["open"] else "recovering"
+        click.echo(one_line("  " + ": ".join(filter(None, (name, state, breaker["error"])))))
 
 
 def _echo_stuck(view: Overview) -> None:
@@ -120,13 +119,13 @@ def _echo_stuck(view: Overview) -> None:
         return
     click.echo("\ncalls that have not returned in time:")
     for stuck in view.stuck:
-        consequence = "; nothing more is delivered to it there" if stuck.all_places else ""
+        consequence = "; this process delivers nothing more to it" if stuck.all_places else ""
         click.echo(one_line(f"  {stuck.sentence}{consequence}"))
 
 
 def _echo_processes(view: Overview) -> None:
     if not view.processes:
-        click.echo("\nno process has been seen lately: start `outbox worker your.module` and `outbox scheduler`")
+        click.echo("\nno process has reported lately: start `outbox worker your.module` and `outbox scheduler`")
         return
     click.echo()
     echo_table(
@@ -148,7 +147,7 @@ def _echo_brokers(view: Overview) -> None:
     for process in view.without_broker:
         click.echo(
             one_line(
-                f"worker {process.host}:{process.pid} can't reach its broker (Redis), and looks for due events by "
+                f"worker {process.host}:{process.pid} can't reach its broker (Redis); it looks for due events by "
                 f"itself: {process.details['broker_error']}"
             )
         )
@@ -161,4 +160,6 @@ def _time(seconds: float) -> str:
 def _echo_absent(view: Overview) -> None:
     if view.absent:
         names = ", ".join(one_line(name) for name in view.absent)
-        click.echo(f"\nno running worker has: {names} (events wait for them; `outbox retire NAME` if gone for good)")
+        click.echo(
+            f"\nno running worker has: {names} (their events wait; if one is gone for good, run `outbox retire NAME`)"
+        )

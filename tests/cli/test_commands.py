@@ -21,7 +21,7 @@ from tests.admin.doctor.published_processes import publish_process
 from tests.cli.conftest import Outbox_
 from tests.conftest import Configure
 from tests.processes import Program
-from tests.program import BIN, environment, run
+from tests.program import BIN, environment, run, run_python
 from tests.support.recorded_destinations import let_records_age
 from tests.table import becomes_true, change, claimed, emit, emit_one, ids, let_pass, other_worker, statuses, stored
 
@@ -76,7 +76,7 @@ class TestList:
         listed = [event["id"] for event in first["events"] + rest["events"]]
         assert listed == sorted(map(str, ids(events)), reverse=True)
         assert rest["after"] is None
-        assert f"There are more: --after {first['after']}" in command("list", "--limit", "3").output
+        assert f"For older events: --after {first['after']}" in command("list", "--limit", "3").output
 
     def test_says_when_nothing_matches(self, command: Outbox_) -> None:
         result = command("list", "--status", "failed")
@@ -157,7 +157,7 @@ class TestRetry:
         fail_all(box, 3)
         result = command("retry", "--all", input="n\n")
         assert result.exit_code == 1
-        assert "3 events will be queued for retry. Go on? [y/N]" in result.output
+        assert "3 events will be queued for retry. Continue? [y/N]" in result.output
         assert statuses() == Counter({FAILED: 3})
         assert audit.latest(box.dialect) == []
         assert command("retry", "--all", input="y\n").stdout.endswith("3 events were queued for retry.\n")
@@ -179,7 +179,7 @@ class TestRetry:
         fail_all(box)
         result = command("retry", "--yes")
         assert result.exit_code == 2
-        assert "Which events? Give ids or filters, or --all." in result.output
+        assert "Give the ids of events, or filters, or --all." in result.output
         assert statuses() == Counter({FAILED: 1})
 
     def test_ends_with_1_when_nothing_matches(self, command: Outbox_) -> None:
@@ -283,7 +283,7 @@ class TestStatus:
         stuck = {"billing": {"calls": 1, "seconds": 120.0, "all_places": True}}
         publish_process(box, pid=7, stuck=stuck, ready=False)
         output = command("status").output
-        assert "1 call of billing on alpha:7 has not returned for 2 min; nothing more is delivered to it" in output
+        assert "1 call of billing on alpha:7 has not returned for 2 min; this process delivers nothing more" in output
         (process,) = json.loads(command("status", "--json").output)["processes"]
         assert (process["ready"], process["stuck"]) == (False, stuck)
 
@@ -291,7 +291,7 @@ class TestStatus:
         box.reporter.kind = WORKER
         box.reporter.broker_error = "ConnectionError: refused"
         box.reporter.report_now()
-        told = r"^worker .*:\d+ can't reach its broker \(Redis\), .*: ConnectionError: refused$"
+        told = r"^worker .*:\d+ can't reach its broker \(Redis\); .*: ConnectionError: refused$"
         assert re.search(told, command("status").output, re.MULTILINE)
         (process,) = json.loads(command("status", "--json").output)["processes"]
         assert process["broker_error"] == "ConnectionError: refused"
@@ -314,7 +314,7 @@ class TestStatus:
         emit(10)
         box.process_pending_events()
         box.reporter.report_now()
-        assert re.search(r"shaky: left alone for another \d+ s no route", command("status").output)
+        assert re.search(r"shaky: unavailable, next try in \d+ s: no route", command("status").output)
 
 
 class TestDeliver:
@@ -398,6 +398,12 @@ def test_every_command_explains_itself(name: str, command: Outbox_) -> None:
     assert len(result.output.splitlines()) > 4
 
 
+@pytest.mark.parametrize("package", ["apscheduler", "dramatiq", "httpx", "redis", "starlette"])
+def test_help_does_not_import_what_only_some_commands_need(package: str) -> None:
+    program = "import sys; from outbox.cli import cli; cli(['--help'], standalone_mode=False)"
+    assert run_python(f"{program}; print({package!r} in sys.modules)").endswith("\nFalse\n")
+
+
 def test_the_module_that_configures_the_database_can_be_named(url: str, box: Outbox, tmp_path: Path) -> None:
     emit(2)
     (tmp_path / "app.py").write_text(
@@ -464,7 +470,7 @@ def test_a_long_change_that_is_interrupted_says_how_far_it_came(url: str, box: O
         program.kill()
     failed = statuses()[FAILED]
     assert 2 <= failed < 20
-    assert f"Interrupted after {failed} events; the same command does the rest." in program.said()
+    assert f"Interrupted after {failed} events. Run the same command again for the rest." in program.said()
     (entry,) = audit.latest(box.dialect)
     assert (entry.affected, entry.ended_at) == (failed, None)
     done = run(BIN / "outbox", "fail", "--all", "--yes", database_url=url)

@@ -1,4 +1,8 @@
-"""Tables for people, and JSON for programs."""
+"""Print tables for people, and JSON for programs.
+
+The tables are made for both a terminal and a pipe. In a terminal, only the last column is cut to the width, and every
+id stays whole, to be copied. In a pipe nothing is cut or coloured: one row is one line, which grep and awk can read.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +19,19 @@ from outbox.storage.models import OutboxEvent
 from outbox.text import printable, shorten
 
 GAP = "  "
-# A column is never cut to less than this.
-NARROWEST = 12
+# The last column is never cut to less than this.
+MIN_WIDTH = 12
 
 
 def echo_table(head: Sequence[str], rows: Sequence[Sequence[object]], *, right: Sequence[int] = ()) -> None:
-    """Columns as wide as they need to be; the last one is cut to what the terminal has left."""
+    """Print a table: columns as wide as their content, those numbered in `right` aligned to the right.
+
+    In a terminal, the last column is cut to the width that is left.
+    """
     texts = [[_cell(cell) for cell in row] for row in rows]
     widths = [max(len(line[column]) for line in [list(head), *texts]) for column in range(len(head))]
-    room = _terminal_width() - sum(widths[:-1]) - len(GAP) * (len(head) - 1)
-    widths[-1] = min(widths[-1], max(room, NARROWEST))
+    left = _terminal_width() - sum(widths[:-1]) - len(GAP) * (len(head) - 1)
+    widths[-1] = min(widths[-1], max(left, MIN_WIDTH))
     for line in [[name.upper() for name in head], *texts]:
         cells = [
             _fit(text, width, right=number in right)
@@ -34,28 +41,29 @@ def echo_table(head: Sequence[str], rows: Sequence[Sequence[object]], *, right: 
 
 
 def echo_json(value: object) -> None:
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False, default=_plain))
+    """Print a value as JSON; times in ISO 8601, and other types as their text."""
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False, default=_to_json))
 
 
 def event_as_json(event: OutboxEvent, *fields: str) -> dict[str, Any]:
-    """All of its columns, or some."""
+    """Return these columns of the event, or all of them if none is named."""
     return {name: getattr(event, name) for name in fields or list(OutboxEvent._meta.sorted_field_names)}
 
 
-def seconds(moment: datetime | None) -> str:
-    """To the second, in UTC."""
+def to_the_second(moment: datetime | None) -> str:
+    """Return a time in UTC, without fractions of a second; "" for None."""
     return "" if moment is None else moment.strftime("%Y-%m-%d %H:%M:%S")
 
 
 def one_line(text: object) -> str:
-    """Nothing in it moves the cursor or changes the colour: what it says may come from anybody."""
+    """Return the text without control characters: events may contain some that move the cursor or change colours."""
     return printable(str(text), " ")
 
 
 def _cell(value: object) -> str:
     if value is None:
         return ""
-    return seconds(value) if isinstance(value, datetime) else one_line(value)
+    return to_the_second(value) if isinstance(value, datetime) else one_line(value)
 
 
 def _fit(text: str, width: int, *, right: bool) -> str:
@@ -64,9 +72,9 @@ def _fit(text: str, width: int, *, right: bool) -> str:
 
 
 def _terminal_width() -> int:
-    """Unlimited where nobody looks: what is cut can't be searched."""
+    """Return the terminal's width; without a terminal no limit, so that programs can search the whole text."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else 10_000
 
 
-def _plain(value: object) -> Any:
+def _to_json(value: object) -> Any:
     return value.isoformat() if isinstance(value, datetime) else str(value)
