@@ -1,1 +1,4 @@
-"""What an operator does: the actions under the command line and the web page."""
+"""Everything that operators use: queries, the overview, metrics, the doctor and the dashboard.
+
+It is the layer below the command line; the changes that operators make are in `outbox.operations`.
+"""

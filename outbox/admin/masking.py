@@ -1,4 +1,4 @@
-"""What is not shown: the values of keys that sound like secrets, at any depth of a payload or of headers."""
+"""Mask secrets in payloads and headers, by the names of their keys, before the dashboard shows them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import re
 from typing import Any
 
 MASKED = "•••"
-# Deeper than anybody nests by intention: what is below is not shown, rather than looked through.
+# Values that are nested deeper than this are masked, rather than searched.
 DEEPEST = 100
 
 
 class Masking:
-    """Made from `OUTBOX_MASKED_KEYS`: a key is masked if it contains one of the words.
+    """The keys of `OUTBOX_MASKED_KEYS`: the value of a key that contains one of these words is masked.
 
     Case and punctuation don't count: `api_key` is found in `apiKey`, `X-API-Key` and `stripe_api_key_live`.
     """
@@ -20,11 +20,12 @@ class Masking:
         self._words = tuple(filter(None, map(_bare, words.split(","))))
 
     def hides(self, key: str) -> bool:
+        """Return whether the value of this key is masked."""
         bare = _bare(key)
         return any(word in bare for word in self._words)
 
     def masked(self, value: Any, depth: int = 0) -> Any:
-        """The same, with what is behind such keys replaced."""
+        """Return a copy of a JSON value in which the values of such keys are masked, at any depth."""
         if depth > DEEPEST:
             return MASKED
         if isinstance(value, dict):
@@ -35,4 +36,5 @@ class Masking:
 
 
 def _bare(text: str) -> str:
+    """Return the text in lower case, without punctuation."""
     return re.sub(r"[\W_]", "", text.casefold())

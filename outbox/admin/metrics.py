@@ -1,7 +1,7 @@
-"""Metrics for Prometheus: what all processes on all hosts have counted, and how things stand now.
+"""Metrics for Prometheus: the counters of all processes on all hosts, and the state of the outbox.
 
-The numbers are in the database, where every process publishes its own: any process can expose all of them, and one
-scrape of one process is enough.
+Every process reports its counters to the database. So any process can expose the numbers of all of them, and Prometheus
+has to scrape only one. The dashboard, `outbox metrics` and the application's own registry expose them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from outbox.text import clean_label
 
 
 class MissingPackage(SettingsError, ImportError):
-    """An extra is not installed."""
+    """The package of an extra is not installed."""
 
 
 try:
@@ -41,69 +41,74 @@ if TYPE_CHECKING:
 
 __all__ = ["Collector", "exposition"]
 
-logger = logging.getLogger("outbox")
+logger = logging.getLogger(__name__)
 
 CAPPED = f"counted up to {COUNT_CAP:,}"
 
-# By name and labels.
+# The values of the counters, by name and labels.
 Totals = dict[str, dict[Labels, float]]
 
-# What is counted, by its name in the database.
+# By the name of the counter in the database: the name and the help text of the metric.
 COUNTERS = {
     "emitted": ("outbox_emitted", "Events that were emitted and committed."),
-    "duplicates": ("outbox_duplicates", "Events that emit refused, or ignored, because their key was there already."),
-    "claimed": ("outbox_claimed", "Events that workers claimed, each time that they did."),
-    "delivered": ("outbox_delivered", "Events that reached all of their destinations."),
-    "retried": ("outbox_retried", "Events that were put off, to be tried again or to wait for their turn."),
+    "duplicates": (
+        "outbox_duplicates",
+        "Events that emit rejected or ignored because their idempotency key existed already.",
+    ),
+    "claimed": ("outbox_claimed", "Events that workers claimed; an event counts each time that it is claimed."),
+    "delivered": ("outbox_delivered", "Events that were delivered to all their destinations."),
+    "retried": ("outbox_retried", "Events that were postponed: to be tried again later, or to wait for other events."),
     "failed": ("outbox_failed", "Events that failed for good."),
-    "fenced": ("outbox_fenced", "Outcomes that came after their lease was lost, and were not written."),
-    "released": ("outbox_released", "Events that were given back before they had begun."),
+    "fenced": ("outbox_fenced", "Outcomes that were not written because the worker had lost its lease before."),
+    "released": ("outbox_released", "Claimed events that workers released before they tried to deliver them."),
     "drains_failed": (
         "outbox_drains_failed",
-        "Drains that raised an error: without a connection, nothing is delivered.",
+        "Drains that raised an error, for example because there was no database connection.",
     ),
-    "polls": ("outbox_polls", "Drains that workers began by themselves, without a wake-up or a sweep."),
-    "skipped": ("outbox_inbox_skipped", "Messages that the inbox knew, and that were not handled again."),
+    "polls": ("outbox_polls", "Drains that workers started by polling, without a wake-up or a sweep."),
+    "skipped": ("outbox_inbox_skipped", "Messages that the inbox skipped because they were processed already."),
 }
 OUTCOMES = ("delivered", "retry", "unavailable", "failed")
 KINDS = (APPLICATION, CONSUMER, SCHEDULER, UP, WORKER)
 
 
 def exposition(box: Outbox) -> tuple[bytes, str]:
-    """What Prometheus scrapes, and its content type."""
+    """Return the body and the content type of the response to a scrape."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Strict(box))
     return generate_latest(registry), CONTENT_TYPE_LATEST
 
 
 class Collector:
-    """For an application's own registry: `REGISTRY.register(outbox.admin.metrics.Collector(outbox.current()))`.
+    """A collector for the application's registry: `REGISTRY.register(Collector(outbox.current()))`.
 
-    While the database can't be asked, it says `outbox_up 0` and nothing else, and leaves the other metrics alone.
+    While the database can't be read, it exposes `outbox_up 0` only; the application's other metrics are not affected.
     """
 
     def __init__(self, box: Outbox) -> None:
         self._box = box
 
     def describe(self) -> list[Metric]:
-        """Names alone: to register must not ask the database."""
+        """Return the metrics without values: registering the collector must not query the database."""
         return [*_counters({}), *_by_destination({}, ()), *_gauges(None), _absent(()), _up(1)]
 
     def collect(self) -> list[Metric]:
         try:
             return list(families(self._box))
         except (*CONNECTION_ERRORS, SchemaError) as error:
-            logger.warning("metrics could not be collected: %s", str(error).strip())
+            logger.warning("Could not collect the metrics, since the database can't be read: %s", str(error).strip())
             return [_up(0)]
 
 
 class _Strict(Collector):
+    """Raises the error if the database can't be read, for callers that report it themselves."""
+
     def collect(self) -> list[Metric]:
         return list(families(self._box))
 
 
 def families(box: Outbox) -> Iterator[Metric]:
-    """Every metric, as the database has it now."""
+    """Yield every metric, read from the database."""
     totals: Totals = defaultdict(dict)
     with box.dialect.connection():
         box.check_schema()
@@ -119,15 +124,16 @@ def families(box: Outbox) -> Iterator[Metric]:
 
 
 def _up(value: int) -> Metric:
-    return GaugeMetricFamily("outbox_up", "Whether the outbox's database could be asked.", value=value)
+    return GaugeMetricFamily("outbox_up", "1 if the outbox's database could be read, else 0.", value=value)
 
 
 def _counters(totals: Totals) -> Iterator[Metric]:
-    """Those that nobody has counted yet are 0: a rate begins with the first."""
+    """Yield the counters; those without a value yet are 0, so that a rate includes the first increment."""
     for counted, (name, text) in COUNTERS.items():
         yield CounterMetricFamily(name, text, value=totals.get(counted, {}).get((), 0))
     latency = HistogramMetricFamily(
-        "outbox_latency_seconds", "From when an event was committed, or first due, to its delivery everywhere."
+        "outbox_latency_seconds",
+        "Time from the commit, or from the first due time if that is later, to the delivery to all destinations.",
     )
     _add_times(latency, [], totals, "latency", {})
     yield latency
@@ -137,11 +143,13 @@ def _by_destination(totals: Totals, known: Iterable[str]) -> Iterator[Metric]:
     counted = {dict(labels)["destination"] for labels in (*totals.get("outcomes", {}), *totals.get("send_sum", {}))}
     destinations = sorted({*known, *counted})
     outcomes = CounterMetricFamily(
-        "outbox_outcomes", "What a destination has answered, for each event.", labels=["destination", "outcome"]
+        "outbox_outcomes",
+        "Outcomes of deliveries, one for each event and destination.",
+        labels=["destination", "outcome"],
     )
     send = HistogramMetricFamily(
         "outbox_send_seconds",
-        "From when a destination was given an event to its answer; one that takes many at once answers for all.",
+        "Time that a destination took for an event; if it takes many events at once, the time for all of them.",
         labels=["destination"],
     )
     for destination, outcome in itertools.product(destinations, OUTCOMES):
@@ -156,7 +164,7 @@ def _by_destination(totals: Totals, known: Iterable[str]) -> Iterator[Metric]:
 def _add_times(
     family: HistogramMetricFamily, values: list[str], totals: Totals, name: str, labels: dict[str, str]
 ) -> None:
-    """Each bucket holds what the ones before it hold, too."""
+    """Add a histogram's buckets. The database counts each bucket by itself; Prometheus expects cumulative counts."""
     counts = (
         totals.get(f"{name}_bucket", {}).get(tuple(sorted((labels | {"le": bucket}).items())), 0) for bucket in BUCKETS
     )
@@ -166,54 +174,70 @@ def _add_times(
 
 
 def _known(alive: Iterable[Process]) -> list[str]:
-    """What the workers that are there deliver to."""
+    """Return the destinations of the running workers."""
     workers = (process for process in alive if process.kind in (WORKER, UP))
     return sorted({clean_label(name) for process in workers for name in process.details.get("destinations", {})})
 
 
 def _gauges(view: Overview | None) -> Iterator[Metric]:
-    """How things stand; without a view, the names alone."""
+    """Yield the gauges; without a view, only their names."""
     counts = {} if view is None else {name: count.number for name, count in view.counts.items()}
     due = 0 if view is None else view.backlog.due.number
     expired = 0 if view is None else view.backlog.expired.number
-    yield _gauge("outbox_pending_events", f"Events that wait, due or not; {CAPPED}.", counts.get(PENDING, 0))
-    yield _gauge("outbox_due_events", f"Events that could be delivered now; {CAPPED}.", due)
-    yield _gauge("outbox_in_flight_events", f"Events that a worker holds; {CAPPED}.", counts.get(SENDING, 0))
     yield _gauge(
-        "outbox_failed_events", f"Events that have failed for good and are kept; {CAPPED}.", counts.get(FAILED, 0)
+        "outbox_pending_events",
+        f"Events that wait for their first or next attempt, due or not; {CAPPED}.",
+        counts.get(PENDING, 0),
     )
-    yield _gauge("outbox_expired_leases", f"Events whose worker died or fell silent; {CAPPED}.", expired)
+    yield _gauge("outbox_due_events", f"Events that are due and that a worker could claim now; {CAPPED}.", due)
+    yield _gauge("outbox_in_flight_events", f"Events that a worker holds a lease on; {CAPPED}.", counts.get(SENDING, 0))
+    yield _gauge(
+        "outbox_failed_events",
+        f"Events that have failed for good and are not deleted yet; {CAPPED}.",
+        counts.get(FAILED, 0),
+    )
+    yield _gauge(
+        "outbox_expired_leases", f"Events whose lease expired and that no worker has claimed since; {CAPPED}.", expired
+    )
     yield _gauge(
         "outbox_oldest_pending_seconds",
-        f"Since when the oldest unfinished event has been there, among the first {COUNT_CAP:,}; 0 without any.",
+        f"Age of the oldest event that has not ended, among the first {COUNT_CAP:,}; 0 if there is none.",
         0.0 if view is None else _age(view, view.backlog.oldest_created_at),
     )
     yield _gauge(
         "outbox_oldest_due_seconds",
-        "Since when the event that has been due for longest waits for a worker; 0 without any.",
+        "How long the event that has been due for longest has been due; 0 if none is due.",
         0.0 if view is None else _age(view, view.backlog.oldest_due_at),
     )
     yield _breakers(view)
-    processes = GaugeMetricFamily("outbox_processes", "Processes that were heard of lately.", labels=["kind"])
-    kinds = [] if view is None else [process.kind for process in view.alive]
-    for kind in KINDS:
-        processes.add_metric([kind], kinds.count(kind))
-    yield processes
+    yield _processes(view)
     yield _gauge(
         "outbox_workers_without_broker",
-        "Workers that can't reach their broker, and look for due events by themselves.",
+        "Workers that can't reach their broker, and poll for due events.",
         0 if view is None else len(view.without_broker),
     )
 
 
 def _breakers(view: Overview | None) -> Metric:
     family = GaugeMetricFamily(
-        "outbox_breaker_open", "1 while a destination is left alone since it can't be reached.", labels=["destination"]
+        "outbox_breaker_open",
+        "1 while the circuit breaker of a destination is open, since the destination is unavailable.",
+        labels=["destination"],
     )
     if view is not None:
         is_open = {clean_label(name) for name, state in view.breakers.items() if state.get("open")}
         for destination in sorted({*_known(view.alive), *is_open}):
             family.add_metric([destination], int(destination in is_open))
+    return family
+
+
+def _processes(view: Overview | None) -> Metric:
+    family = GaugeMetricFamily(
+        "outbox_processes", "Running processes: those that have reported lately.", labels=["kind"]
+    )
+    kinds = [] if view is None else [process.kind for process in view.alive]
+    for kind in KINDS:
+        family.add_metric([kind], kinds.count(kind))
     return family
 
 

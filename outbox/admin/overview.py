@@ -1,4 +1,7 @@
-"""How things stand, in one look: what waits, what failed and why, how fast it goes, who is at work."""
+"""The overview of an outbox: what waits, what failed and why, throughput and latency, and which processes run.
+
+`outbox status`, the dashboard's first page, the metrics and the doctor show it.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +29,9 @@ from outbox.telemetry.labels import labels_from_text
 from outbox.telemetry.process_reports import MISSED_TURNS, SCHEDULER, UP, WORKER
 from outbox.text import shorten
 
-# Failures are told by the newest of them.
+# Failures are grouped by cause, from this many of the newest failed events, into this many causes.
 FAILURES_LOOKED_AT = 1_000
-FAILURES_TOLD = 10
+MOST_CAUSES = 10
 ERROR_LENGTH = 160
 MINUTES = 60
 QUANTILES = (0.5, 0.95, 0.99)
@@ -36,7 +39,10 @@ QUANTILES = (0.5, 0.95, 0.99)
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """What is not finished: how much, how much of it is due, and since when the oldest of that has been."""
+    """The events that have not ended, and how long the oldest of them has waited.
+
+    `in_flight` are under a lease; `expired` had a lease that ran out; `due` are those that a worker could claim now.
+    """
 
     unfinished: Count
     due: Count
@@ -45,15 +51,10 @@ class Backlog:
     oldest_created_at: datetime | None
     oldest_due_at: datetime | None
 
-    @property
-    def free(self) -> Count:
-        """Nobody is delivering them right now."""
-        return Count(max(0, self.unfinished.number - self.in_flight.number), self.unfinished.at_least)
-
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Events that failed at one destination for one reason."""
+    """How many events failed at one destination with the same error."""
 
     destination: str
     error: str
@@ -62,7 +63,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """One minute of all processes together."""
+    """What all processes together did in one minute."""
 
     minute: datetime
     emitted: int = 0
@@ -73,7 +74,10 @@ class Activity:
 
 @dataclass(frozen=True, slots=True)
 class Stuck:
-    """Calls of a destination that have not returned in time, in one process."""
+    """Calls of one destination that have not returned in time, in one process.
+
+    If `all_places` is true, they occupy all its threads for that destination, so it delivers nothing more to it.
+    """
 
     process: Process
     destination: str
@@ -83,6 +87,7 @@ class Stuck:
 
     @property
     def sentence(self) -> str:
+        """Return, for example, `2 calls of billing on web-1:412 have not returned for 5 min`."""
         calls = "1 call" if self.calls == 1 else f"{self.calls} calls"
         since = format_duration(timedelta(seconds=self.seconds))
         have = "has" if self.calls == 1 else "have"
@@ -93,6 +98,8 @@ class Stuck:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
+    """The state of an outbox at one time, by the database's clock."""
+
     now: datetime
     counts: dict[str, Count]
     backlog: Backlog
@@ -102,11 +109,12 @@ class Overview:
     latency: dict[float, float]
     breakers: dict[str, dict[str, Any]]
     processes: list[Process]
-    # Recorded destinations that no running worker has: events wait for them.
+    # Recorded destinations that no running worker has; events wait for them.
     absent: list[str]
 
     @property
     def alive(self) -> list[Process]:
+        """Return the processes that have reported lately."""
         return [process for process in self.processes if not self.is_silent(process)]
 
     @property
@@ -115,7 +123,7 @@ class Overview:
 
     @property
     def without_broker(self) -> list[Process]:
-        """Workers that can't reach their broker: no wake-up and no sweep reaches them."""
+        """Return the workers that can't reach their broker: they get no wake-ups and no sweeps."""
         return [process for process in self.workers if "broker_error" in process.details]
 
     @property
@@ -131,12 +139,13 @@ class Overview:
         ]
 
     def is_silent(self, process: Process) -> bool:
+        """Return whether the process has not reported for longer than the reports it may miss."""
         every = process.details.get("publish_seconds", 10.0)
         return bool(self.now - process.seen_at > timedelta(seconds=MISSED_TURNS * every + 1))
 
 
 def overview(dialect: Dialect) -> Overview:
-    """Everything at once, by the database's clock."""
+    """Read the overview from the database."""
     with dialect.connection():
         now = database_now(dialect)
         waiting = backlog(dialect, now)
@@ -166,11 +175,12 @@ def overview(dialect: Dialect) -> Overview:
 
 
 def database_now(dialect: Dialect) -> datetime:
+    """Return the time of the database's clock."""
     return timestamp.from_database(dialect.run(dialect.statements.now).fetchone()[0])
 
 
 def backlog(dialect: Dialect, now: datetime) -> Backlog:
-    """By the pending index, earliest first, up to a cap."""
+    """Count the events that have not ended: by the index of their due times, earliest first, up to a cap."""
     event = OutboxEvent
     query = (
         event.select(event.next_attempt_at, event.lease_until, event.created_at)
@@ -199,7 +209,7 @@ def backlog(dialect: Dialect, now: datetime) -> Backlog:
 
 
 def failures_by_cause(dialect: Dialect) -> tuple[Count, list[Failure]]:
-    """The newest failed events by destination and error, the most frequent first; and how many were looked at."""
+    """Return how many of the newest failed events were read, and their causes, the most frequent first."""
     event = OutboxEvent
     query = (
         event.select(event.progress, event.error_message)
@@ -212,25 +222,25 @@ def failures_by_cause(dialect: Dialect) -> tuple[Count, list[Failure]]:
     causes: Counter[tuple[str, str]] = Counter()
     for row in rows[:FAILURES_LOOKED_AT]:
         causes.update(_causes(progress.failed(row.progress), row.error_message))
-    told = [Failure(destination, error, events) for (destination, error), events in causes.most_common(FAILURES_TOLD)]
-    return Count(min(len(rows), FAILURES_LOOKED_AT), len(rows) > FAILURES_LOOKED_AT), told
+    failures = [Failure(destination, error, events) for (destination, error), events in causes.most_common(MOST_CAUSES)]
+    return Count(min(len(rows), FAILURES_LOOKED_AT), len(rows) > FAILURES_LOOKED_AT), failures
 
 
 def _causes(failed: Mapping[str, ProgressEntry], message: str | None) -> Iterable[tuple[str, str]]:
     if not failed:
-        return [("", _alike(message or ""))]
-    return [(name, _alike("" if entry.error is None else entry.error)) for name, entry in failed.items()]
+        return [("", _generalised(message or ""))]
+    return [(name, _generalised("" if entry.error is None else entry.error)) for name, entry in failed.items()]
 
 
-def _alike(error: str) -> str:
-    """Errors that differ in an id or a number only are one."""
+def _generalised(error: str) -> str:
+    """Return the error with ids and long numbers replaced, so that errors that differ only in those are one cause."""
     text = re.sub(r"\b[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}\b", "…", error)
     text = re.sub(r"\d{4,}", "…", text)
     return shorten(text, ERROR_LENGTH)
 
 
 def processes(dialect: Dialect) -> list[Process]:
-    """Those that were there lately; workers first."""
+    """Return the processes that are in the table outbox_process, workers first."""
     with dialect.connection():
         found: list[Process] = dialect.select(Process.select())
     order = {UP: 0, WORKER: 1, SCHEDULER: 2}
@@ -238,7 +248,10 @@ def processes(dialect: Dialect) -> list[Process]:
 
 
 def breakers(seen: Iterable[Process]) -> dict[str, dict[str, Any]]:
-    """Destinations that are being left alone or have just recovered, as the workers tell; the latest word counts."""
+    """Return the circuit breakers that are open or recovering, as the workers report them.
+
+    If workers disagree about a destination, the latest report wins.
+    """
     found: dict[str, dict[str, Any]] = {}
     for process in sorted(seen, key=lambda each: each.seen_at):
         known = process.details.get("destinations", {})
@@ -254,7 +267,7 @@ def _minutes(dialect: Dialect, now: datetime) -> Iterable[Minute]:
 
 
 def _activity(rows: Iterable[Minute], now: datetime) -> list[Activity]:
-    """A row for each minute, those without any activity included, the oldest first."""
+    """Return the activity of each minute, oldest first; minutes without any are included."""
     by_minute: dict[datetime, dict[str, int]] = defaultdict(dict)
     for row in rows:
         if not row.labels and row.name in Activity.__slots__:
@@ -265,7 +278,7 @@ def _activity(rows: Iterable[Minute], now: datetime) -> list[Activity]:
 
 
 def _quantiles(rows: Iterable[Minute]) -> dict[float, float]:
-    """Latencies from commit to delivery, from the buckets: each is somewhere in its own."""
+    """Return the quantiles of the latency from commit to delivery, estimated from the histogram's buckets."""
     buckets: Counter[str] = Counter()
     for row in rows:
         if row.name == "latency_bucket":
@@ -275,6 +288,7 @@ def _quantiles(rows: Iterable[Minute]) -> dict[float, float]:
 
 
 def _quantile(buckets: Mapping[str, int], rank: float) -> float:
+    """Return the latency at a rank, interpolated within the bucket that holds it."""
     seen = 0
     for bucket, (lower, upper) in zip(BUCKETS, pairwise((0.0, *BOUNDS, BOUNDS[-1])), strict=True):
         inside = buckets.get(bucket, 0)

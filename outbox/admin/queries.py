@@ -1,8 +1,10 @@
-"""What operators ask about events. Every answer costs about the same in a table of any size.
+"""The queries of operators about events. The cost of each is bounded, however large the table is.
 
-Events are listed newest first, by id, which begins with the time of its making. Where a filter fits few events and an
-index knows them, they are fetched by that index and all of them are seen. Where it fits many, or no index knows, a
-window of the newest is looked through, and the answer says how far back it went.
+Events are listed newest first, by id, which begins with the time at which it was made. If an index finds few events for
+a filter, they are read by that index and all of them are seen. Otherwise a window of the newest events is scanned, and
+the result says how far back the scan went.
+
+The command line and the dashboard use them.
 """
 
 from __future__ import annotations
@@ -23,9 +25,9 @@ from outbox.storage.status import is_unfinished
 from outbox.text import is_storable
 
 PAGE = 50
-# So many events of a kind are few: they are sorted as a whole.
+# Up to this many events that an index finds are read and sorted as a whole.
 FEW = 5_000
-# So many rows are looked through for what no index knows.
+# This many of the newest events are scanned if no index finds few.
 WINDOW = 20_000
 
 LISTED = (
@@ -50,10 +52,10 @@ LISTED = (
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some events, newest first.
+    """One page of events, newest first.
 
-    `after` continues behind the last of them; None: that was all. `looked_back_to` is where a window ended before the
-    page was full: what is older has not been looked at.
+    Pass `after` to get the next page; None means that there is none. `looked_back_to` is the oldest event that was
+    scanned, if the window ended before the page was full: older events were not scanned.
     """
 
     events: list[OutboxEvent]
@@ -62,41 +64,41 @@ class Page:
 
 
 def find(dialect: Dialect, id: UUID) -> OutboxEvent | None:
-    """One event, with everything."""
+    """Return the event with this id, with all its columns; None if there is none."""
     with dialect.connection():
         found: list[OutboxEvent] = dialect.select(OutboxEvent.select().where(OutboxEvent.id == id))
     return found[0] if found else None
 
 
 def page(dialect: Dialect, filter: Filter, *, after: UUID | None = None, size: int = PAGE) -> Page:
-    """The newest events that match, older than `after`."""
+    """Return the newest events that match the filter and are older than `after`."""
     with dialect.connection():
-        return _page(dialect, filter, _narrow(dialect, filter), after, size)
+        return _page(dialect, filter, _candidates(dialect, filter), after, size)
 
 
 def count(dialect: Dialect, filter: Filter, cap: int = COUNT_CAP) -> Count:
-    """How many match, looked at no further than a window reaches."""
+    """Return how many events match the filter, within the window."""
     with dialect.connection():
-        return _count(dialect, filter, _narrow(dialect, filter), cap)
+        return _count(dialect, filter, _candidates(dialect, filter), cap)
 
 
 def page_and_count(
     dialect: Dialect, filter: Filter, *, after: UUID | None = None, size: int = PAGE
 ) -> tuple[Page, Count]:
-    """Both, for less than the two apart."""
+    """Return both. It costs less than two calls."""
     with dialect.connection():
-        narrow = _narrow(dialect, filter)
-        return _page(dialect, filter, narrow, after, size), _count(dialect, filter, narrow, COUNT_CAP)
+        candidates = _candidates(dialect, filter)
+        return _page(dialect, filter, candidates, after, size), _count(dialect, filter, candidates, COUNT_CAP)
 
 
 def event_types(dialect: Dialect) -> list[str]:
-    """Every type there is, found by stepping from one to the next in the unique index."""
+    """Return all event types in the table: the query steps from one type to the next in the unique index."""
     with dialect.connection():
         return [type for (type,) in dialect.run(dialect.statements.event_types).fetchall()]
 
 
 def search(dialect: Dialect, text: str, size: int = PAGE) -> list[OutboxEvent]:
-    """What an operator has at hand: an id, a key, or the id of what the event is about, `Order:7` or `7`."""
+    """Return the events with this id, idempotency key or aggregate (`Order:7` or `7`)."""
     text = text.strip()
     if not text or not is_storable(text):
         return []
@@ -105,10 +107,10 @@ def search(dialect: Dialect, text: str, size: int = PAGE) -> list[OutboxEvent]:
     if found is not None:
         return [found]
     kind, _, identity = text.partition(":")
-    looks = [Filter(idempotency_key=text), Filter(aggregate_id=text)]
+    filters = [Filter(idempotency_key=text), Filter(aggregate_id=text)]
     if identity:
-        looks.append(Filter(aggregate_type=kind, aggregate_id=identity))
-    events = {event.id: event for look in looks for event in page(dialect, look, size=size).events}
+        filters.append(Filter(aggregate_type=kind, aggregate_id=identity))
+    events = {event.id: event for filter in filters for event in page(dialect, filter, size=size).events}
     return [events[id] for id in sorted(events, reverse=True)][:size]
 
 
@@ -119,20 +121,20 @@ def _id_in(text: str) -> UUID | None:
         return None
 
 
-def _page(dialect: Dialect, filter: Filter, narrow: list[UUID] | None, after: UUID | None, size: int) -> Page:
+def _page(dialect: Dialect, filter: Filter, candidates: list[UUID] | None, after: UUID | None, size: int) -> Page:
     older = [] if after is None else [OutboxEvent.id < after]
-    if narrow is None:
-        return _look_through(dialect, filter, older, after, size)
+    if candidates is None:
+        return _scan_window(dialect, filter, older, after, size)
     conditions = [*filter.conditions(dialect.database), *older]
-    events = _newest(dialect, OutboxEvent.select(*LISTED).where(OutboxEvent.id.in_(narrow), *conditions), size)
+    events = _newest(dialect, OutboxEvent.select(*LISTED).where(OutboxEvent.id.in_(candidates), *conditions), size)
     return Page(events[:size], events[size - 1].id if len(events) > size else None)
 
 
-def _count(dialect: Dialect, filter: Filter, narrow: list[UUID] | None, cap: int) -> Count:
-    if narrow is not None:
+def _count(dialect: Dialect, filter: Filter, candidates: list[UUID] | None, cap: int) -> Count:
+    if candidates is not None:
         conditions = filter.conditions(dialect.database)
-        query = OutboxEvent.select(OutboxEvent.id).where(OutboxEvent.id.in_(narrow), *conditions)
-        return Count(_counted(dialect, query.limit(FEW + 1)))
+        query = OutboxEvent.select(OutboxEvent.id).where(OutboxEvent.id.in_(candidates), *conditions)
+        return Count(dialect.count(query.limit(FEW + 1)))
     conditions = filter.conditions(dialect.database, in_window=True)
     end = _end_of_window(dialect, filter, None)
     if end is not None:
@@ -140,12 +142,12 @@ def _count(dialect: Dialect, filter: Filter, narrow: list[UUID] | None, cap: int
     query = OutboxEvent.select(OutboxEvent.id)
     if conditions:
         query = query.where(*conditions)
-    number = _counted(dialect, query.limit(cap + 1))
+    number = dialect.count(query.limit(cap + 1))
     return Count(min(number, cap), at_least=number > cap or end is not None)
 
 
-def _narrow(dialect: Dialect, filter: Filter) -> list[UUID] | None:
-    """The ids of the few that an index knows, if there are few; the most telling index comes first."""
+def _candidates(dialect: Dialect, filter: Filter) -> list[UUID] | None:
+    """Return the ids of all candidates if an index finds few; None if not. The most selective index is tried first."""
     event = OutboxEvent
     if filter.ids is not None:
         return list(filter.ids)
@@ -167,14 +169,14 @@ def _narrow(dialect: Dialect, filter: Filter) -> list[UUID] | None:
 
 
 def _ids_of_key(dialect: Dialect, filter: Filter) -> list[UUID]:
-    """A key is unique within a type, and known by its type only: there are few types."""
+    """Return the ids of the events with a key. The index needs a type as well, and there are few types."""
     types = event_types(dialect) if filter.event_type is None else [filter.event_type]
     event = OutboxEvent
     query = event.select(event.id).where(event.event_type.in_(types), event.idempotency_key == filter.idempotency_key)
     return [as_uuid(id) for (id,) in dialect.select(query.tuples())]
 
 
-def _look_through(dialect: Dialect, filter: Filter, older: list[Condition], after: UUID | None, size: int) -> Page:
+def _scan_window(dialect: Dialect, filter: Filter, older: list[Condition], after: UUID | None, size: int) -> Page:
     conditions = [*filter.conditions(dialect.database, in_window=True), *older]
     end = _end_of_window(dialect, filter, after)
     if end is not None:
@@ -187,7 +189,10 @@ def _look_through(dialect: Dialect, filter: Filter, older: list[Condition], afte
 
 
 def _end_of_window(dialect: Dialect, filter: Filter, after: UUID | None) -> UUID | None:
-    """The oldest id that is looked at; None if all are. Failed events have an index of their own."""
+    """Return the oldest id of the window; None if it reaches back to the oldest event.
+
+    Failed events have an index of their own: for them the window counts failed events only.
+    """
     event = OutboxEvent
     within = Filter(status=FAILED if filter.status == FAILED else None, since=filter.since, until=filter.until)
     conditions = within.conditions(dialect.database)
@@ -201,21 +206,18 @@ def _end_of_window(dialect: Dialect, filter: Filter, after: UUID | None) -> UUID
 
 
 def _newest(dialect: Dialect, query: Any, size: int) -> list[OutboxEvent]:
+    """Return the newest events of a query, and one more than `size`, if there is one: then there is a next page."""
     return dialect.select(query.order_by(OutboxEvent.id.desc()).limit(size + 1))
 
 
-def _counted(dialect: Dialect, query: Any) -> int:
-    return dialect.count(query)
-
-
 def delivered_to(dialect: Dialect, event: OutboxEvent) -> tuple[str, ...]:
-    """Return the names of the destinations that a delivered event reached, as far as that was recorded."""
+    """Return the destinations that a delivered event was delivered to, if that was recorded."""
     if event.audience is None:
         return ()
     return names_of(dialect, [event.audience]).get(event.audience, ())
 
 
 def destination_names(dialect: Dialect, registry: Registry) -> list[str]:
-    """Return the destinations of the deployment: those that workers have recorded, and those registered here."""
+    """Return the names of the destinations that workers have recorded, and of those registered here."""
     recorded = read_recorded(dialect)[1]
     return sorted({*(name for name, each in recorded.items() if not each.retired), *registry.destinations})

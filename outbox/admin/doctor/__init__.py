@@ -1,1 +1,4 @@
-"""The checks of `outbox doctor`."""
+"""`outbox doctor`: checks that find problems of a deployment, and say what to do about each.
+
+`run_checks.py` lists the checks and runs them; each other module holds the checks of one area.
+"""

@@ -1,4 +1,4 @@
-"""What waits, and whether it gets less: leases that ran out, a backlog, destinations left alone, and what failed."""
+"""Check the events themselves: expired leases, events that are due, unavailable destinations, and failed events."""
 
 from __future__ import annotations
 
@@ -13,71 +13,73 @@ from outbox.storage.models import FAILED, OutboxEvent
 from outbox.storage.status import is_unfinished
 
 
-def leases(context: Context) -> Iterator[Finding]:
-    """One that ran out is taken over at the next claim; if not, nobody claims."""
+def expired_leases(context: Context) -> Iterator[Finding]:
+    """Check that no lease expired long ago: the next claim takes such an event over, so no worker claims."""
     now, settings = context.overview.now, context.box.settings
-    patience = max(context.thresholds.expired_seconds, settings.lease_seconds + 3 * settings.sweep_seconds)
+    allowed_seconds = max(context.thresholds.expired_seconds, settings.lease_seconds + 3 * settings.sweep_seconds)
     event = OutboxEvent
     query = event.select(event.lease_until).where(*is_unfinished()).order_by(event.next_attempt_at).limit(COUNT_CAP)
     ends = [timestamp.from_database(end) for (end,) in context.box.dialect.select(query.tuples()) if end is not None]
-    lost = [end for end in ends if end < now - timedelta(seconds=patience)]
+    lost = [end for end in ends if end < now - timedelta(seconds=allowed_seconds)]
     if not lost:
-        yield ok("No lease has run out without somebody noticing.")
+        yield ok("No lease expired without another worker claiming its event.")
         return
     longest = format_seconds((now - min(lost)).total_seconds())
     yield problem(
-        f"{len(lost):,}{'+' if len(lost) == COUNT_CAP else ''} events belong to workers that died, the first for "
-        f"{longest}, and nobody has taken them over.",
-        "See that workers (`outbox worker your.module`) run and reach the database, and what their log says; a "
-        "scheduler (`outbox scheduler`) and a Redis that both share make it faster.",
+        f"The leases of {len(lost):,}{'+' if len(lost) == COUNT_CAP else ''} events have expired, the first {longest} "
+        "ago, and no worker has claimed these events since: the workers that had them died, and no other one claims.",
+        "Make sure that workers (`outbox worker your.module`) run and reach the database, and read their logs. A "
+        "scheduler (`outbox scheduler`) and a Redis that all of them share make the takeover faster.",
     )
 
 
-def growing(context: Context) -> Iterator[Finding]:
+def due_events(context: Context) -> Iterator[Finding]:
+    """Check how long the oldest due event has been due and, if that is long, whether the backlog grows."""
     overview = context.overview
-    minutes = overview.activity[-context.thresholds.growing_minutes - 1 : -1]  # the one that goes on is not over
+    minutes = overview.activity[-context.thresholds.growing_minutes - 1 : -1]  # without the current minute
     emitted = sum(minute.emitted for minute in minutes)
     ended = sum(minute.delivered + minute.failed for minute in minutes)
     oldest = overview.backlog.oldest_due_at
-    late = 0.0 if oldest is None else (overview.now - oldest).total_seconds()
+    overdue_seconds = 0.0 if oldest is None else (overview.now - oldest).total_seconds()
     due = f"{overview.backlog.due.number:,}{'+' if overview.backlog.due.at_least else ''}"
-    since = format_seconds(late)
-    if late < context.thresholds.late_seconds:
-        yield ok(f"{due} events are due, the oldest since {since}." if oldest is not None else "No event is due.")
+    since = format_seconds(overdue_seconds)
+    if overdue_seconds < context.thresholds.late_seconds:
+        yield ok(f"{due} events are due, the oldest for {since}." if oldest is not None else "No event is due.")
         return
-    pace = f"in the last {len(minutes)} minutes {emitted:,} were emitted, and {ended:,} delivered or failed"
+    rates = f"in the last {len(minutes)} minutes {emitted:,} were emitted, and {ended:,} were delivered or failed"
     advice = (
-        "See with `outbox status` whether a destination is slow or down; if not, start more workers "
+        "Run `outbox status` to see whether a destination is slow or unavailable; if not, start more workers "
         "(`outbox worker your.module`), on more hosts."
     )
     if emitted > ended or not ended:
-        yield problem(f"{due} events are due, the oldest since {since}, and the backlog grows: {pace}.", advice)
+        yield problem(f"{due} events are due, the oldest for {since}, and the backlog grows: {rates}.", advice)
     else:
-        yield warning(f"{due} events are due, the oldest since {since}, but it gets less: {pace}.", advice)
+        yield warning(f"{due} events are due, the oldest for {since}, but the backlog shrinks: {rates}.", advice)
 
 
-def breakers(context: Context) -> Iterator[Finding]:
-    """Destinations that can't be reached are tried with one event at a time."""
+def open_breakers(context: Context) -> Iterator[Finding]:
+    """Check for open circuit breakers: an unavailable destination gets one event from time to time, as a test."""
     found = {name: each for name, each in context.overview.breakers.items() if each.get("open")}
     for name, each in found.items():
         yield warning(
-            f"{name} can't be reached, and is left alone: {each.get('error') or 'no reason given'}",
-            f"See to {name}; its events wait meanwhile, for up to OUTBOX_MAX_AGE_HOURS "
-            f"({context.box.settings.max_age_hours:g}), and go on by themselves.",
+            f"{name} is unavailable, and its circuit breaker is open: {each.get('error') or 'no error is known'}",
+            f"Restore {name}. Its events wait for up to OUTBOX_MAX_AGE_HOURS "
+            f"({context.box.settings.max_age_hours:g}), and are delivered once it is available again.",
         )
     if not found:
-        yield ok("No destination is being left alone.")
+        yield ok("No circuit breaker is open.")
 
 
-def failed(context: Context) -> Iterator[Finding]:
+def failed_events(context: Context) -> Iterator[Finding]:
+    """Check for failed events: they stay failed until an operator retries them."""
     count = context.overview.counts[FAILED]
     if not count.number:
         yield ok("No event has failed.")
         return
     causes = context.overview.failures
-    top = f"; most often at {causes[0].destination or 'no destination'}: {causes[0].error}" if causes else ""
+    most = f"; most often at {causes[0].destination or 'no destination'}: {causes[0].error}" if causes else ""
     yield warning(
-        f"{count.number:,}{'+' if count.at_least else ''} events have failed, and wait for somebody{top}",
-        "See why with `outbox list --status failed`, see to the cause, and run `outbox retry`; they are deleted "
+        f"{count.number:,}{'+' if count.at_least else ''} events have failed and are not tried again{most}",
+        "Run `outbox list --status failed` to see why, fix the cause, and run `outbox retry`. They are deleted "
         f"OUTBOX_RETENTION_HOURS ({context.box.settings.retention_hours:g}) after they failed.",
     )

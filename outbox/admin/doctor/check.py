@@ -1,7 +1,7 @@
-"""What bites in production, looked at before it does: checks, and what each has found.
+"""The parts of which every check of `outbox doctor` is made: findings, thresholds and the context of a run.
 
-A check is a function of a `Context` that yields findings. What it found and what to do about it are a sentence each;
-neither holds a password, a payload or the text of anybody's query.
+A check is a function that gets a `Context` and yields findings. A finding says in one sentence what was found, and in
+another what to do about it. Neither contains a password, a payload or the text of a query.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from outbox.storage.status import VERY_LATE
 if TYPE_CHECKING:
     from outbox.core import Outbox
 
-# From good to bad. A note is worth knowing, and nothing is wrong.
+# From good to bad. A note is worth knowing, but nothing is wrong.
 OK, NOTE, WARNING, PROBLEM = LEVELS = ("ok", "note", "warning", "problem")
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a check has found, how bad that is, and what to do about it."""
+    """What a check has found, how bad it is, and what to do about it."""
 
     level: str
     what: str
@@ -49,52 +49,60 @@ def problem(what: str, advice: str) -> Finding:
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """From where on something is worth a word."""
+    """The limits beyond which a check reports something."""
 
     oldest_postgres: tuple[int, ...] = (12,)
     oldest_redis: tuple[int, ...] = (6, 2)
+    # Difference between the clocks of the database and of this host.
     clock_seconds: float = 5.0
-    # No single statement of a check may take longer: somebody may hold a lock on the table.
+    # Statement timeout of the checks: another session may hold a lock on the table.
     statement_seconds: float = 10.0
-    # Transactions that have been open for so long, and snapshots that are so many transactions old.
+    # Age of an open transaction: a warning, and a problem.
     open_seconds: float = 300.0
     open_too_long_seconds: float = 3600.0
+    # Age of a replication slot's or standby's snapshot, in transactions.
     snapshot_age: int = 1_000_000
     dead_rows: int = 10_000
+    # Free space on the disk of an SQLite file.
     free_bytes: int = 256 * 1024 * 1024
+    # Share of Redis's maxmemory.
     used_memory: float = 0.9
-    # An event that has been due for so long is late; a lease that ran out so long ago should have been noticed.
+    # How long the oldest due event has been due.
     late_seconds: float = VERY_LATE.total_seconds()
+    # How long ago a lease expired without another worker claiming its event.
     expired_seconds: float = 60.0
+    # The last minutes from which the doctor tells whether the backlog grows.
     growing_minutes: int = 10
+    # Payloads that one worker process may hold in memory.
     payload_bytes: int = 1024 * 1024 * 1024
 
 
 @dataclass(frozen=True)
 class Context:
-    """What checks look at."""
+    """What the checks of one run share."""
 
     box: Outbox
-    # Also what takes long.
+    # Whether to run checks that take long, too.
     thorough: bool = False
     thresholds: Thresholds = field(default_factory=Thresholds)
-    # Whether the application has set a broker: it carries the wake-ups then.
+    # Whether the application has set a broker: then that broker carries the wake-ups.
     has_own_broker: bool = False
 
     @cached_property
     def overview(self) -> Overview:
-        """How things stand, asked once for all checks."""
+        """Return the overview, which is read once for all checks."""
         return overview(self.box.dialect)
 
     @cached_property
     def redis(self) -> Any:
-        """A client of OUTBOX_REDIS_URL, which is set."""
+        """Return a client for OUTBOX_REDIS_URL, which must be set."""
         from outbox.storage.redis_client import make_client  # an extra
 
         assert self.box.settings.redis_url is not None  # noqa: S101  (for the type checker)
         return make_client(self.box.settings.redis_url)
 
     def rows(self, statement: str, *parameters: object) -> list[tuple[Any, ...]]:
+        """Run an SQL statement and return its rows."""
         found: list[tuple[Any, ...]] = self.box.dialect.run(statement, parameters).fetchall()
         return found
 
@@ -103,15 +111,15 @@ class Context:
         return self.box.dialect.name == "postgres"
 
 
-Look = Callable[[Context], Iterator[Finding]]
+CheckFunction = Callable[[Context], Iterator[Finding]]
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A look at one thing. `needs` are checks that must have found no problem, or this one would only repeat it."""
+    """A named check. It is skipped if a check in `needs` has found a problem, since it would only repeat it."""
 
     name: str
-    look: Look
+    run: CheckFunction
     needs: tuple[str, ...] = ()
-    # The database that it is about; None: any.
+    # The name of the dialect that it is for; None: any.
     only_on: str | None = None

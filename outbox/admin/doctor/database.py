@@ -1,4 +1,4 @@
-"""Whether the database can be reached, is new enough, and has the time that we have."""
+"""Check that the database can be reached, is new enough, and has the same time as this host."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from outbox.storage.peewee_database import is_missing_file, place_of
 from outbox.text import one_line
 
 
-def reached(context: Context) -> Iterator[Finding]:
+def reachable(context: Context) -> Iterator[Finding]:
+    """Check that the database can be reached, that its encoding is UTF8, and that its version is supported."""
     box = context.box
     place = place_of(box.database)
-    if is_missing_file(box.database):  # looking would make it
+    if is_missing_file(box.database):  # connecting would create it
         yield problem(
-            f"There is no file for {place}.",
-            "Set OUTBOX_DATABASE_URL to the one that the application uses, or run `outbox init` to make it.",
+            f"The file of {place} does not exist.",
+            "Set OUTBOX_DATABASE_URL to the file that the application uses, or run `outbox init` to create it.",
         )
         return
     try:
@@ -31,40 +32,41 @@ def reached(context: Context) -> Iterator[Finding]:
     except peewee.PeeweeException as error:
         yield problem(
             f"{place} can't be used: {one_line(describe(error))}",
-            "Start the database, or set OUTBOX_DATABASE_URL to where it is.",
+            "Start the database, or set OUTBOX_DATABASE_URL to its address.",
         )
         return
     except SchemaError as error:
         what, _, advice = str(error).partition(". ")
         yield problem(f"{what}.", advice)
         return
-    words = ".".join(map(str, version))
+    number = ".".join(map(str, version))
     if context.on_postgres and version < context.thresholds.oldest_postgres:
         oldest = ".".join(map(str, context.thresholds.oldest_postgres))
         yield problem(
-            f"{place} is PostgreSQL {words}, and the outbox needs {oldest} or later.",
+            f"{place} is PostgreSQL {number}, but the outbox needs {oldest} or later.",
             f"Upgrade it with `pg_upgrade`, or set OUTBOX_DATABASE_URL to a server of version {oldest} or later.",
         )
     else:
-        yield ok(f"{place} answers: {'PostgreSQL' if context.on_postgres else 'SQLite'} {words}.")
+        yield ok(f"{place} can be reached: {'PostgreSQL' if context.on_postgres else 'SQLite'} {number}.")
 
 
 def clock(context: Context) -> Iterator[Finding]:
+    """Check that the clocks of the database and of this host show the same time."""
     before = datetime.now(UTC)
     theirs = database_now(context.box.dialect)
     after = datetime.now(UTC)
-    # Somewhere between the two of ours it was asked; the difference is what no such moment explains.
+    # The database read its clock between `before` and `after`; only a time outside of that is a difference.
     ahead = max(0.0, (theirs - after).total_seconds())
     behind = max(0.0, (before - theirs).total_seconds())
     difference = max(ahead, behind)
     if difference <= context.thresholds.clock_seconds:
-        yield ok("The database's clock agrees with this host's.")
+        yield ok("The database's clock and this host's show the same time.")
         return
     yield warning(
-        f"The database's clock is {difference:.0f} s {'ahead of' if ahead else 'behind'} this host's. Deliveries, "
-        "retries and leases go by the database's and are right; the ids of events emitted here, the order they are "
-        "listed in and filters by time are off by as much.",
-        "Let both hosts set their clocks by NTP; `timedatectl` shows whether they do.",
+        f"The database's clock is {difference:.0f} s {'ahead of' if ahead else 'behind'} this host's. "
+        "Deliveries, retries and leases use the database's clock, and are right. The ids of events that are emitted "
+        "here use this host's clock: their order in lists, and filters by time, are wrong by as much.",
+        "Use NTP on both hosts; `timedatectl` shows whether it is active.",
     )
 
 

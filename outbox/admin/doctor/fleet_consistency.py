@@ -1,4 +1,7 @@
-"""Whether the processes that share a table agree: on the destinations, the library's version, and the settings."""
+"""Check that the processes that share a table are consistent: same destinations, same version, same settings.
+
+The processes report these in the table outbox_process; this command is compared with them.
+"""
 
 from __future__ import annotations
 
@@ -13,103 +16,107 @@ from outbox.destinations.recorded_destinations import absent_names, read_recorde
 from outbox.version import __version__
 
 HERE = "this command"
-MOST_TOLD = 10
+MOST_REPORTED = 10
 
 
 def destinations(context: Context) -> Iterator[Finding]:
-    """Any worker may get any event, so each needs them all."""
+    """Check that all workers have the same destinations: any worker may claim any event."""
     sets = {name_of(process): process.details.get("destinations", {}) for process in context.overview.workers}
     if context.box.registry.destinations:
         sets[HERE] = {name: description(each) for name, each in context.box.registry.destinations.items()}
     everything = {name for known in sets.values() for name in known}
-    troubles = []
-    for who, known in sets.items():
+    findings = []
+    for process, known in sets.items():
         missing = sorted(everything - set(known))
         if missing:
             having = sorted(other for other, theirs in sets.items() if set(missing) & set(theirs))
-            troubles.append(_lacks(who, missing, having))
-    troubles += [_differs(name, sets) for name in sorted(everything) if len(set(_kinds(name, sets))) > 1]
-    yield from troubles[:MOST_TOLD]
-    if not troubles:
-        yield ok(f"All that are known deliver to the same: {', '.join(sorted(everything)) or 'nothing'}.")
+            findings.append(_lacks(process, missing, having))
+    findings += [_differs(name, sets) for name in sorted(everything) if len(set(_kinds(name, sets))) > 1]
+    yield from findings[:MOST_REPORTED]
+    if not findings:
+        yield ok(f"All workers have the same destinations: {', '.join(sorted(everything)) or 'none'}.")
 
 
-def recorded(context: Context) -> Iterator[Finding]:
-    """An event waits for every recorded destination that wants its type."""
+def recorded_destinations(context: Context) -> Iterator[Finding]:
+    """Check that a running worker has each recorded destination: events wait for all that want their type."""
     by_name = read_recorded(context.box.dialect)[1]
     running = sorted(name for name, each in by_name.items() if each.alive and not each.retired)
     absent = absent_names(by_name, ())
-    for name in absent[:MOST_TOLD]:
+    for name in absent[:MOST_REPORTED]:
         yield problem(
-            f"No running worker has the destination {name}, which one has recorded: events that it wants wait for it.",
-            f"Start a worker with the module that registers it; if it is gone for good: `outbox retire {name}`.",
+            f"No running worker has the destination {name}, which a worker recorded earlier: events for it wait.",
+            f"Start a worker with the module that registers {name}; if {name} was removed, run `outbox retire {name}`.",
         )
-    if len(absent) > MOST_TOLD:
-        more = len(absent) - MOST_TOLD
-        yield problem(f"So it is with {more} more.", "`outbox destinations` lists them all.")
+    if len(absent) > MOST_REPORTED:
+        more = len(absent) - MOST_REPORTED
+        yield problem(f"No running worker has {more} more destinations.", "`outbox destinations` lists them all.")
     if not absent:
-        yield ok(f"Running workers have all that are recorded: {', '.join(running) or 'none is'}.")
+        yield ok(f"Running workers have all recorded destinations: {', '.join(running) or 'none'}.")
 
 
 def versions(context: Context) -> Iterator[Finding]:
+    """Check that all processes run the same version of the library."""
     found: dict[Hashable, list[str]] = defaultdict(list)
     for process in context.overview.alive:
         found[process.details.get("version", "?")].append(name_of(process))
     found[__version__].append(HERE)
     if len(found) == 1:
-        yield ok(f"All are of version {__version__}.")
+        yield ok(f"All processes run version {__version__}.")
     else:
         yield warning(
-            f"There are several versions of the library at work: {_told(found)}.",
-            "Bring all to the same: `pip install --upgrade dramatiq-outbox`, and restart them.",
+            f"Processes run different versions of the library: {_values(found)}.",
+            "Install the same version everywhere (`pip install --upgrade dramatiq-outbox`), and restart the processes.",
         )
 
 
 def settings(context: Context) -> Iterator[Finding]:
-    """Those that processes publish; the applications', which only emit, don't matter."""
+    """Check that workers and schedulers have the same settings, of those that they report.
+
+    Processes that only emit are not compared.
+    """
     known = {
         name_of(process): process.details.get("settings", {})
         for process in (*context.overview.workers, *context.overview.schedulers)
     }
     names = sorted({name for each in known.values() for name in each})
     known[HERE] = {name: getattr(context.box.settings, name) for name in names if hasattr(context.box.settings, name)}
-    troubles = []
+    findings = []
     for name in names:
         found: dict[Hashable, list[str]] = defaultdict(list)
-        for who, each in known.items():
+        for process, each in known.items():
             if name in each:
-                found[each[name]].append(who)
+                found[each[name]].append(process)
         if len(found) > 1:
-            troubles.append(
+            findings.append(
                 warning(
-                    f"OUTBOX_{name.upper()} is not the same everywhere: {_told(found)}.",
-                    f"Set OUTBOX_{name.upper()} to one value for all processes, and restart those that had another.",
+                    f"Processes have different values of OUTBOX_{name.upper()}: {_values(found)}.",
+                    f"Set OUTBOX_{name.upper()} to one value for all processes, and restart those that have another.",
                 )
             )
-    yield from troubles
-    if not troubles:
-        yield ok("All that are known have the same settings.")
+    yield from findings
+    if not findings:
+        yield ok("All processes have the same settings.")
 
 
-def _lacks(who: str, missing: list[str], having: list[str]) -> Finding:
+def _lacks(process: str, missing: list[str], having: list[str]) -> Finding:
     names = ", ".join(missing)
-    what = f"{who} does not know {names}, which {', '.join(having[:MOST_TOLD])} knows"
-    if who == HERE:
-        return warning(f"{what}.", "Name all modules that the workers load: `outbox doctor -m your.module`.")
+    what = f"{process} does not have {names}, which {', '.join(having[:MOST_REPORTED])} has"
+    if process == HERE:
+        return warning(f"{what}.", "Name all modules that the workers import: `outbox doctor -m your.module`.")
     return problem(
-        f"{what}: events that it claims wait until another worker gets them.",
-        f"Restart it with the modules that register {names}: `outbox worker your.module`.",
+        f"{what}: events for {names} that it claims wait until another worker claims them.",
+        f"Restart {process} with the modules that register {names}: `outbox worker your.module`.",
     )
 
 
 def _differs(name: str, sets: Mapping[str, Mapping[str, Any]]) -> Finding:
     found: dict[Hashable, list[str]] = defaultdict(list)
-    for who, known in sets.items():
+    for process, known in sets.items():
         if name in known:
-            found[_kind(known[name])].append(who)
+            found[_kind(known[name])].append(process)
     return problem(
-        f"Processes mean different things by the destination {name}: {_told(found)}.",
-        "Restart those that run old code: `outbox worker your.module`.",
+        f"The destination {name} is not the same in all processes: {_values(found)}.",
+        "Restart the processes that run old code: `outbox worker your.module`.",
     )
 
 
@@ -117,12 +124,14 @@ def _kinds(name: str, sets: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     return (_kind(known[name]) for known in sets.values() if name in known)
 
 
-def _kind(published: Mapping[str, Any]) -> str:
-    events = published.get("events")
-    chosen = "" if events is None else f" for {', '.join(events)}"
-    return f"{published.get('kind', '?')}{chosen}"
+def _kind(reported: Mapping[str, Any]) -> str:
+    """Return the class of a destination and its event types: `Handler for order.*`."""
+    events = reported.get("events")
+    types = "" if events is None else f" for {', '.join(events)}"
+    return f"{reported.get('kind', '?')}{types}"
 
 
-def _told(found: Mapping[Hashable, list[str]]) -> str:
-    parts = (f"{value} ({', '.join(who[:MOST_TOLD])})" for value, who in sorted(found.items(), key=str))
+def _values(found: Mapping[Hashable, list[str]]) -> str:
+    """Return each value with the processes that have it: `30 (web-1:412); 60 (web-2:399)`."""
+    parts = (f"{value} ({', '.join(names[:MOST_REPORTED])})" for value, names in sorted(found.items(), key=str))
     return "; ".join(parts)

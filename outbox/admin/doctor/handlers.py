@@ -1,4 +1,4 @@
-"""Whether there is somebody for every event that waits."""
+"""Check that there is a destination for every event that waits."""
 
 from __future__ import annotations
 
@@ -14,60 +14,61 @@ from outbox.storage.models import OutboxEvent
 from outbox.storage.progress import NOBODY, NOT_REGISTERED, parse
 from outbox.storage.status import is_unfinished
 
-MOST_TOLD = 10
+MOST_REPORTED = 10
 
 Wants = Callable[[str], bool]
 
 
-def missing(context: Context) -> Iterator[Finding]:
-    waiting, stranded = _pending(context)
-    troubles = [*_unwanted(context, waiting), *_stranded(stranded)]
-    yield from troubles[:MOST_TOLD]
-    if not troubles:
-        yield ok("Every event that waits has somebody who wants it." if waiting else "No event waits.")
+def missing_handlers(context: Context) -> Iterator[Finding]:
+    """Check that a destination wants each waiting event, and that no event waits for one that no worker has."""
+    waiting, missing = _pending(context)
+    findings = [*_without_destination(context, waiting), *_waiting_for_missing(missing)]
+    yield from findings[:MOST_REPORTED]
+    if not findings:
+        yield ok("A destination wants every event that waits." if waiting else "No event waits.")
 
 
-def _unwanted(context: Context, waiting: Counter[str]) -> Iterator[Finding]:
-    wants = list(_everybody(context))
+def _without_destination(context: Context, waiting: Counter[str]) -> Iterator[Finding]:
+    wants = list(_wanted_types(context))
     if not wants:
         if waiting:
             yield note(
-                "Who wants which events is not known: no worker has told.",
+                "It is not known which events are wanted: no worker has reported its destinations.",
                 "Name the modules with your handlers: `outbox doctor -m your.module`.",
             )
         return
-    more = "+" if waiting.total() >= COUNT_CAP else ""  # that many are looked at
+    more = "+" if waiting.total() >= COUNT_CAP else ""  # the query stops there
     for event_type, events in waiting.items():
         if not any(want(event_type) for want in wants):
             yield problem(
-                f"{events:,}{more} events of the type {event_type!r} wait, and nobody is known who wants them.",
-                "Start a worker with the module that handles them: `outbox worker your.module`; if nobody should, "
-                f"declare `outbox.ignore({event_type!r})`.",
+                f"{events:,}{more} events of the type {event_type!r} wait, and no known destination wants them.",
+                "Start a worker with the module that handles them: `outbox worker your.module`. If they need no "
+                f"handler, declare `outbox.ignore({event_type!r})`.",
             )
 
 
-def _stranded(stranded: Mapping[str, Counter[str]]) -> Iterator[Finding]:
-    """What workers have written into the events that they could do nothing with."""
-    for name, types in stranded.items():
-        told = ", ".join(
-            f"{events:,} of the type {event_type!r}" for event_type, events in types.most_common(MOST_TOLD)
+def _waiting_for_missing(missing: Mapping[str, Counter[str]]) -> Iterator[Finding]:
+    """Yield a problem for each destination that workers lacked, as they have written into the events."""
+    for name, types in missing.items():
+        counts = ", ".join(
+            f"{events:,} of the type {event_type!r}" for event_type, events in types.most_common(MOST_REPORTED)
         )
         if name == NOBODY:
             yield problem(
-                f"A worker knew nobody who wants some events: {told}.",
-                "See that every worker loads all modules with handlers: `outbox worker your.module`; if nobody should "
-                "have them, declare `outbox.ignore(…)`, or set OUTBOX_UNHANDLED=deliver.",
+                f"A worker has claimed events that no destination wants: {counts}.",
+                "Make sure that every worker imports all modules with handlers: `outbox worker your.module`. If the "
+                "events need no handler, declare `outbox.ignore(…)`, or set OUTBOX_UNHANDLED=deliver.",
             )
         else:
             yield problem(
-                f"Events wait for {name!r}, which a worker did not know: {told}.",
-                f"See that every worker registers {name!r}: `outbox worker your.module`; if it was renamed, give it "
-                f"its old name: `name={name!r}`; if it is gone for good: `outbox retire {name}`.",
+                f"Events wait for the destination {name!r}, which a worker did not have: {counts}.",
+                f"Make sure that every worker registers {name!r}: `outbox worker your.module`. If it was renamed, give "
+                f"it its old name: `name={name!r}`. If it was removed, run `outbox retire {name}`.",
             )
 
 
 def _pending(context: Context) -> tuple[Counter[str], dict[str, Counter[str]]]:
-    """By type, how many events wait; and by destination, what it is that waits for one that is missing."""
+    """Return how many events of each type wait; and the same for each missing destination that they wait for."""
     event = OutboxEvent
     query = (
         event.select(event.event_type, event.progress)
@@ -77,16 +78,17 @@ def _pending(context: Context) -> tuple[Counter[str], dict[str, Counter[str]]]:
     )
     absent = absent_names(read_recorded(context.box.dialect)[1], ())
     waiting: Counter[str] = Counter()
-    stranded: dict[str, Counter[str]] = defaultdict(Counter)
+    missing: dict[str, Counter[str]] = defaultdict(Counter)
     for row in context.box.dialect.select(query):
         waiting[row.event_type] += 1
         for name, entry in parse(row.progress).items():
             if name == NOBODY or entry.reason == NOT_REGISTERED or (entry.absences and name in absent):
-                stranded[name][row.event_type] += 1
-    return waiting, stranded
+                missing[name][row.event_type] += 1
+    return waiting, missing
 
 
-def _everybody(context: Context) -> Iterator[Wants]:
+def _wanted_types(context: Context) -> Iterator[Wants]:
+    """Yield a predicate of event types for each known destination, and for what workers ignore."""
     registry = context.box.registry
     if not registry.is_empty:
         yield lambda event_type: bool(registry.wanting(event_type)) or registry.ignores(event_type)
@@ -95,9 +97,9 @@ def _everybody(context: Context) -> Iterator[Wants]:
         yield from map(_matching, process.details.get("ignored", ()))
 
 
-def _wants(published: Mapping[str, Any]) -> Wants:
-    """One that does not say what it wants may want anything."""
-    events = published.get("events")
+def _wants(reported: Mapping[str, Any]) -> Wants:
+    """Return whether a destination wants a type; one that reports no types may want any."""
+    events = reported.get("events")
     if events is None:
         return lambda _: True
     patterns = [Pattern(text) for text in events]

@@ -1,4 +1,7 @@
-"""What keeps PostgreSQL from cleaning up behind the deliveries, which change each row a few times."""
+"""Check what keeps PostgreSQL's vacuum from removing dead rows: open snapshots, and settings of autovacuum.
+
+Each delivery updates the event's row a few times, and each update leaves a dead row.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,10 @@ from collections.abc import Iterator
 from outbox.admin.doctor.check import Context, Finding, note, ok, problem, warning
 from outbox.admin.durations import format_seconds
 
-MOST_TOLD = 10
+MOST_REPORTED = 10
 FILLFACTOR = "fillfactor=50"
 
-# Never the text of a query, which may hold data. Vacuum itself may take long, and holds up nobody.
+# Without the text of the queries, which may contain data. Vacuum is left out: it may take long, and blocks nothing.
 _OPEN = """
 SELECT pid, application_name, state, extract(epoch FROM clock_timestamp() - xact_start)::float8,
     backend_xid IS NOT NULL OR backend_xmin IS NOT NULL
@@ -19,7 +22,7 @@ WHERE datname = current_database() AND backend_type = 'client backend' AND pid <
     AND xact_start <= clock_timestamp() - %s * interval '1 second'
 ORDER BY xact_start LIMIT %s
 """
-# Of other roles' sessions nothing but their being there is shown, unless one may see all.
+# A role without pg_read_all_stats sees that other roles have sessions, but no details.
 _HIDDEN = """
 SELECT count(*), current_user FROM pg_stat_activity
 WHERE datname = current_database() AND xact_start IS NULL AND backend_type IS NULL
@@ -29,7 +32,7 @@ SELECT gid, extract(epoch FROM clock_timestamp() - prepared)::float8 FROM pg_pre
 WHERE database = current_database() AND prepared <= clock_timestamp() - %s * interval '1 second'
 ORDER BY prepared LIMIT %s
 """
-# Vacuum heeds those of all databases.
+# The slots of all databases count: vacuum keeps rows for each of them.
 _SLOTS = """
 SELECT slot_name, active, age(xmin) FROM pg_replication_slots WHERE age(xmin) >= %s ORDER BY age(xmin) DESC LIMIT %s
 """
@@ -49,65 +52,66 @@ _SWITCHES = "SELECT current_setting('autovacuum'), current_setting('track_counts
 
 
 def transactions(context: Context) -> Iterator[Finding]:
-    """Snapshots held open: as long as they are, no row that was changed since can be cleaned up."""
-    troubles = [*_open(context), *_prepared(context), *_slots(context), *_standbys(context)]
-    yield from troubles
+    """Check for old snapshots: while one is open, vacuum can't remove any row that was changed since."""
+    findings = [*_open(context), *_prepared(context), *_slots(context), *_standbys(context)]
+    yield from findings
     ((hidden, role),) = context.rows(_HIDDEN)
     if hidden:
         yield note(
-            f"{hidden} sessions on this database belong to other roles, and can't be looked at.",
-            f'To see them, run `GRANT pg_read_all_stats TO "{role}"` as an administrator.',
+            f"{hidden} sessions on this database belong to other roles, and this role can't see their transactions.",
+            f'To check them as well, run `GRANT pg_read_all_stats TO "{role}"` as an administrator.',
         )
-    if not troubles:
+    if not findings:
         yield ok(f"No transaction has been open for more than {format_seconds(context.thresholds.open_seconds)}.")
 
 
 def vacuum(context: Context) -> Iterator[Finding]:
-    troubles = [*_switched_off(context)]
+    """Check that autovacuum is on and keeps up with the dead rows, and that the fillfactor is 50."""
+    findings = [*_switched_off(context)]
     tables = context.box.dialect.tables
     for table, options, live, dead in context.rows(_TABLES, [tables.event, tables.total, tables.minute]):
-        troubles += _table(context, tables.in_schema(table), options, live, dead)
-    yield from troubles
-    if not troubles:
-        yield ok("Autovacuum looks after the tables, and keeps up.")
+        findings += _table(context, tables.in_schema(table), options, live, dead)
+    yield from findings
+    if not findings:
+        yield ok("Autovacuum is on, and keeps up with the dead rows.")
 
 
 def _open(context: Context) -> Iterator[Finding]:
     thresholds = context.thresholds
-    for pid, application, state, seconds, holds in context.rows(_OPEN, thresholds.open_seconds, MOST_TOLD):
-        who = f"process {pid} ({application or 'no application_name'}, {state})"
-        effect = "vacuum can't clean up what has changed since" if holds else "whatever it has locked stays locked"
+    for pid, application, state, seconds, holds in context.rows(_OPEN, thresholds.open_seconds, MOST_REPORTED):
+        session = f"process {pid} ({application or 'no application_name'}, {state})"
+        effect = "vacuum can't remove rows that were changed since" if holds else "its locks stay held"
         kind = problem if seconds >= thresholds.open_too_long_seconds else warning
         yield kind(
-            f"A transaction of {who} has been open for {format_seconds(seconds)}: {effect}.",
-            f"End it with `SELECT pg_terminate_backend({pid})`, and let such ones end by themselves: "
+            f"A transaction of {session} has been open for {format_seconds(seconds)}: {effect}.",
+            f"End it with `SELECT pg_terminate_backend({pid})`. To end such transactions automatically: "
             "`ALTER DATABASE … SET idle_in_transaction_session_timeout = '5min'`.",
         )
 
 
 def _prepared(context: Context) -> Iterator[Finding]:
-    for gid, seconds in context.rows(_PREPARED, context.thresholds.open_seconds, MOST_TOLD):
+    for gid, seconds in context.rows(_PREPARED, context.thresholds.open_seconds, MOST_REPORTED):
         yield problem(
-            f"The prepared transaction {gid!r} has been left open for {format_seconds(seconds)}: vacuum can't clean "
-            "up what has changed since, and its locks are held, across restarts.",
-            f"Run `COMMIT PREPARED '{gid}'` or `ROLLBACK PREPARED '{gid}'`, whichever its transaction manager decided.",
+            f"The prepared transaction {gid!r} has been left open for {format_seconds(seconds)}: vacuum can't "
+            "remove rows that were changed since, and its locks stay held, even after a restart of the server.",
+            f"Run `COMMIT PREPARED '{gid}'` or `ROLLBACK PREPARED '{gid}'`, as its transaction manager has decided.",
         )
 
 
 def _slots(context: Context) -> Iterator[Finding]:
-    for name, active, age in context.rows(_SLOTS, context.thresholds.snapshot_age, MOST_TOLD):
+    for name, active, age in context.rows(_SLOTS, context.thresholds.snapshot_age, MOST_REPORTED):
         yield warning(
-            f"The replication slot {name!r}, which is {'in use' if active else 'not in use'}, keeps what has changed "
-            f"in the last {age:,} transactions: vacuum can't clean it up.",
-            f"Let its standby catch up; if that is gone for good, run `SELECT pg_drop_replication_slot('{name}')`.",
+            f"The replication slot {name!r}, which is {'in use' if active else 'not in use'}, keeps the rows that "
+            f"were changed in the last {age:,} transactions: vacuum can't remove them.",
+            f"Let its standby catch up; if that standby was removed, run `SELECT pg_drop_replication_slot('{name}')`.",
         )
 
 
 def _standbys(context: Context) -> Iterator[Finding]:
-    for pid, application, age in context.rows(_STANDBYS, context.thresholds.snapshot_age, MOST_TOLD):
+    for pid, application, age in context.rows(_STANDBYS, context.thresholds.snapshot_age, MOST_REPORTED):
         yield warning(
-            f"A query on the standby {application or 'without a name'} (process {pid} here) keeps what has changed in "
-            f"the last {age:,} transactions: vacuum can't clean it up.",
+            f"A query on the standby {application or 'without a name'} (process {pid} here) keeps the rows that were "
+            f"changed in the last {age:,} transactions: vacuum can't remove them.",
             "End that query on the standby, or set `hot_standby_feedback = off` there.",
         )
 
@@ -116,7 +120,7 @@ def _switched_off(context: Context) -> Iterator[Finding]:
     for name, value in zip(("autovacuum", "track_counts"), context.rows(_SWITCHES)[0], strict=True):
         if value != "on":
             yield problem(
-                f"{name} is {value}: dead rows stay, and the table grows with every delivery.",
+                f"{name} is {value}: dead rows are not removed, and the table grows with every delivery.",
                 f"Run `ALTER SYSTEM SET {name} = on` and `SELECT pg_reload_conf()`.",
             )
 
@@ -124,19 +128,20 @@ def _switched_off(context: Context) -> Iterator[Finding]:
 def _table(context: Context, table: str, options: list[str], live: int, dead: int) -> Iterator[Finding]:
     if any(option.lower() in ("autovacuum_enabled=false", "autovacuum_enabled=off") for option in options):
         yield problem(
-            f"Autovacuum is switched off for {table}: dead rows stay, and the table grows with every delivery.",
+            f"Autovacuum is off for {table}: dead rows are not removed, and the table grows with every delivery.",
             f"Run `ALTER TABLE {table} RESET (autovacuum_enabled)`.",
         )
     if FILLFACTOR not in options:
         yield warning(
-            f"The fillfactor of {table} is not 50: changed rows find no room beside the old ones, and every claim "
+            f"The fillfactor of {table} is not 50: a page has no room for the new version of a row, so every claim "
             "writes to every index.",
-            f"Run `ALTER TABLE {table} SET (fillfactor = 50)`; pages that are full already follow with `VACUUM FULL`, "
-            "which locks the table.",
+            f"Run `ALTER TABLE {table} SET (fillfactor = 50)`. Pages that are full already only change with "
+            "`VACUUM FULL`, which locks the table.",
         )
     if dead >= context.thresholds.dead_rows and dead > live:
         yield warning(
-            f"{table} has {dead:,} dead rows beside {live:,} live ones: vacuum does not keep up.",
-            f"Run `VACUUM {table}`; if dead rows remain, the check `transactions` says who holds them. Then let "
-            f"it come sooner: `ALTER TABLE {table} SET (autovacuum_vacuum_scale_factor = 0.05)`.",
+            f"{table} has {dead:,} dead rows and {live:,} live ones: vacuum does not keep up.",
+            f"Run `VACUUM {table}`; if dead rows remain, the check `transactions` shows which session "
+            "keeps them. To run autovacuum more often: "
+            f"`ALTER TABLE {table} SET (autovacuum_vacuum_scale_factor = 0.05)`.",
         )

@@ -1,4 +1,4 @@
-"""Whether somebody is at work. Every process tells the database so, each OUTBOX_PUBLISH_SECONDS."""
+"""Check the running processes, as they report themselves to the database every OUTBOX_PUBLISH_SECONDS."""
 
 from __future__ import annotations
 
@@ -10,59 +10,64 @@ from outbox.delivery.pool_size import PoolSize, advice
 from outbox.settings import INLINE
 from outbox.storage.operator_models import Process
 
-MOST_TOLD = 10
-# One drain that fails may have met a restart of the database.
+MOST_REPORTED = 10
+# A single failed drain may be due to a restart of the database.
 FAILED_IN_A_ROW = 3
 
 
 def workers(context: Context) -> Iterator[Finding]:
+    """Check that a worker is running."""
     found = context.overview.workers
     if found:
-        yield ok(f"{len(found)} at work: {', '.join(map(name_of, found[:MOST_TOLD]))}.")
+        yield ok(f"{len(found)} running: {', '.join(map(name_of, found[:MOST_REPORTED]))}.")
     elif context.box.settings.dispatch == INLINE:
         yield note(
-            "No worker is at work. With OUTBOX_DISPATCH=inline the emitter delivers itself; retries need one all the "
-            "same.",
-            "Run `outbox up your.module` beside it.",
+            "No worker is running. With OUTBOX_DISPATCH=inline the emitting process delivers events itself, but "
+            "retries need a worker.",
+            "Run `outbox up your.module` as well.",
         )
     else:
-        yield _nobody(
+        yield _not_running(
             context,
-            "No worker is at work: nothing is delivered.",
-            "Start some: `outbox worker your.module`, or `outbox up your.module` for everything in one process.",
+            "No worker is running: nothing is delivered.",
+            "Start workers: `outbox worker your.module`, or `outbox up your.module` for everything in one process.",
         )
 
 
 def scheduler(context: Context) -> Iterator[Finding]:
+    """Check that a scheduler is running."""
     found = context.overview.schedulers
     if found:
-        yield ok(f"At work: {', '.join(map(name_of, found[:MOST_TOLD]))}.")
+        yield ok(f"Running: {', '.join(map(name_of, found[:MOST_REPORTED]))}.")
     else:
-        yield _nobody(
+        yield _not_running(
             context,
-            "No scheduler is at work: retries that have come due, and events of workers that died, wait until a worker "
-            "looks for them by itself, and nothing old is deleted.",
-            "Start one: `outbox scheduler`, or `outbox up your.module` for everything in one process.",
+            "No scheduler is running: due retries, and events of workers that died, wait until a worker polls for "
+            "them, and old events are not deleted.",
+            "Start a scheduler: `outbox scheduler`, or `outbox up your.module` for everything in one process.",
         )
 
 
-def broker(context: Context) -> Iterator[Finding]:
-    """Wake-ups and sweeps travel through the workers' broker; a worker that can't reach it looks by itself."""
-    cut_off = context.overview.without_broker
-    for process in cut_off[:MOST_TOLD]:
+def broker_connections(context: Context) -> Iterator[Finding]:
+    """Check that workers reach their broker, which carries wake-ups and sweeps.
+
+    A worker that can't reach it polls the table.
+    """
+    unconnected = context.overview.without_broker
+    for process in unconnected[:MOST_REPORTED]:
         yield problem(
-            f"The worker {name_of(process)} can't reach its broker, through which wake-ups and sweeps come: "
-            f"{process.details['broker_error']}. It looks for due events by itself, every "
+            f"The worker {name_of(process)} can't reach its broker: {process.details['broker_error']}. "
+            "It gets no wake-ups and no sweeps, and polls for due events every "
             f"{context.box.settings.sweep_seconds:g} s.",
-            f"Start the broker, or see why {process.host} can't reach it: the Redis at OUTBOX_REDIS_URL, unless the "
-            "application has set a broker of its own.",
+            f"Start the broker, or find out why {process.host} can't reach it. It is the Redis at OUTBOX_REDIS_URL, "
+            "unless the application has set a broker of its own.",
         )
-    if not cut_off:
-        yield ok("No worker says that it can't reach its broker.")
+    if not unconnected:
+        yield ok("All workers reach their broker.")
 
 
-def silent(context: Context) -> Iterator[Finding]:
-    """Those that have told nothing for a while, did not say that they end, and were not replaced since."""
+def silent_processes(context: Context) -> Iterator[Finding]:
+    """Check for processes that stopped reporting without having ended, and were not replaced since."""
     overview = context.overview
     lost = [
         process
@@ -70,52 +75,59 @@ def silent(context: Context) -> Iterator[Finding]:
         if overview.is_silent(process)
         and not any(each.kind == process.kind and each.started_at > process.seen_at for each in overview.alive)
     ]
-    for process in lost[:MOST_TOLD]:
+    for process in lost[:MOST_REPORTED]:
         seconds = (overview.now - process.seen_at).total_seconds()
         yield warning(
-            f"{process.kind} {name_of(process)} was last heard of {format_seconds(seconds)} ago, and did not say that "
-            "it would end: it was killed, hangs, or can't reach the database.",
-            f"See on {process.host} what became of it (`ps -p {process.pid}` and its log), and start it again; its "
-            "events have been taken over when their leases ran out.",
+            f"{process.kind} {name_of(process)} last reported {format_seconds(seconds)} ago, and did not report "
+            "that it ended: it was killed, hangs, or can't reach the database.",
+            f"Find out what happened on {process.host} (`ps -p {process.pid}`, and its log), and start it again. Other "
+            "workers take over its events when their leases expire.",
         )
     if not lost:
-        yield ok("Nobody has fallen silent.")
+        yield ok("No process has stopped reporting.")
 
 
-def calls(context: Context) -> Iterator[Finding]:
-    """Calls that were interrupted after OUTBOX_MAX_RUN_SECONDS, and have not returned."""
-    troubles = [
+def stuck_calls(context: Context) -> Iterator[Finding]:
+    """Check for calls of destinations that were interrupted after OUTBOX_MAX_RUN_SECONDS and have not returned."""
+    findings = [
         (problem if stuck.all_places else warning)(
             f"{stuck.sentence}"
-            + ("; that process delivers nothing more to it." if stuck.all_places else "; each keeps a thread."),
+            + (
+                "; that process delivers nothing more to it."
+                if stuck.all_places
+                else "; each of them occupies a thread."
+            ),
             f"Restart {name_of(stuck.process)}, and give the calls of {stuck.destination} a timeout shorter than "
-            "OUTBOX_MAX_RUN_SECONDS. With OUTBOX_EXIT_ON_STUCK=true such a process ends by itself.",
+            "OUTBOX_MAX_RUN_SECONDS. With OUTBOX_EXIT_ON_STUCK=true such a process exits by itself.",
         )
         for stuck in context.overview.stuck
     ]
-    yield from troubles[:MOST_TOLD]
-    if not troubles:
-        yield ok("Every call has returned in time.")
+    yield from findings[:MOST_REPORTED]
+    if not findings:
+        yield ok("All calls of destinations returned in time.")
 
 
-def drains(context: Context) -> Iterator[Finding]:
-    """A process can be there, say so, and yet deliver nothing."""
-    troubles = [
+def failing_drains(context: Context) -> Iterator[Finding]:
+    """Check that drains succeed: a process may run and report itself, and still deliver nothing."""
+    findings = [
         problem(
             f"On {name_of(process)} the last {failures['in_a_row']:,} drains have failed, for "
             f"{format_seconds(failures['seconds'])}: it delivers nothing. The last error: {failures['error']}",
-            "See to that error; if the connection pool is exhausted, the checks `pool` and `calls` say why.",
+            "Fix the cause of that error; if the connection pool is exhausted, the checks `pool` and `calls` say why.",
         )
         for process in context.overview.alive
         if (failures := process.details.get("drain_failures")) and failures["in_a_row"] >= FAILED_IN_A_ROW
     ]
-    yield from troubles[:MOST_TOLD]
-    if not troubles:
-        yield ok("Drains go well.")
+    yield from findings[:MOST_REPORTED]
+    if not findings:
+        yield ok("No process has failing drains.")
 
 
-def pool(context: Context) -> Iterator[Finding]:
-    """The largest that any worker wants is told: they share the code that opens the pool."""
+def connection_pools(context: Context) -> Iterator[Finding]:
+    """Check that the workers' connection pools are large enough.
+
+    Only the worst one is reported: the workers share the code that opens the pool.
+    """
     found = [
         (PoolSize(**each), process) for process in context.overview.workers if (each := process.details.get("pool"))
     ]
@@ -125,35 +137,35 @@ def pool(context: Context) -> Iterator[Finding]:
         return
     size, process = max(small, key=lambda each: each[0].wanted - each[0].size)
     yield warning(
-        f"The connection pool of {name_of(process)} has {size.size} connections, and that worker may want "
-        f"{size.wanted} at the same time: handlers wait for one, and their events are put off.",
+        f"The connection pool of {name_of(process)} has {size.size} connections, but that worker may need "
+        f"{size.wanted} at the same time: handlers wait for one, and their events are delayed.",
         advice(size, context.box.settings.drains),
     )
 
 
 def hosts(context: Context) -> Iterator[Finding]:
-    """SQLite's locks don't reach over a network."""
+    """Check that all processes are on one host: SQLite's locks don't work over a network."""
     found = sorted({process.host for process in context.overview.alive})
     if len(found) > 1:
         yield problem(
-            f"Processes on several hosts use this SQLite file: {', '.join(found)}. Over a network file system its "
-            "locks don't hold, and the file gets damaged.",
-            "Move to PostgreSQL: set OUTBOX_DATABASE_URL to it, and run `outbox init`. (Containers on one host with a "
-            "shared volume may ignore this.)",
+            f"Processes on several hosts use this SQLite file: {', '.join(found)}. Its locks don't "
+            "work over a network file system, and the file gets damaged.",
+            "Use PostgreSQL instead: set OUTBOX_DATABASE_URL, and run `outbox init`. (Ignore this if the processes are "
+            "containers on one host with a shared volume.)",
         )
     else:
-        yield ok("All processes are on one host, as SQLite needs it.")
+        yield ok("All processes are on one host, as SQLite requires.")
 
 
 def name_of(process: Process) -> str:
-    """`host:pid`"""
+    """Return `host:pid`."""
     return f"{process.host}:{process.pid}"
 
 
-def _nobody(context: Context, what: str, advice: str) -> Finding:
+def _not_running(context: Context, what: str, advice: str) -> Finding:
     if context.box.settings.publish_seconds == 0:
         return warning(
-            "Whether anybody is at work can't be known: with OUTBOX_PUBLISH_SECONDS=0 processes don't tell.",
+            "It is not known whether processes are running: with OUTBOX_PUBLISH_SECONDS=0 they don't report.",
             "Set OUTBOX_PUBLISH_SECONDS to 10, for all processes.",
         )
     return problem(what, advice)

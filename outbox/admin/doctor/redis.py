@@ -1,4 +1,8 @@
-"""Redis: wake-ups and limits are hints there, and may be lost; what is delivered to it may not."""
+"""Check Redis: that it can be reached, and that it does not lose what it holds.
+
+Wake-ups and limits may be lost: they only make deliveries faster. Events that were delivered to a stream or to an actor
+are in Redis only, and may not be lost.
+"""
 
 from __future__ import annotations
 
@@ -9,23 +13,24 @@ from typing import Any
 from outbox.admin.doctor.check import Context, Finding, note, ok, problem, warning
 from outbox.errors import OutboxError
 
-# Destinations whose events are in Redis, and nowhere else, once they are delivered.
-KEPT_THERE = ("RedisStream", "ActorDestination")
+# Kinds of destinations whose delivered events are in Redis only.
+STORED_IN_REDIS = ("RedisStream", "ActorDestination")
 FULL = 0.99
 
 
-def reached(context: Context) -> Iterator[Finding]:
+def reachable(context: Context) -> Iterator[Finding]:
+    """Check that Redis can be reached, is new enough, and is not a replica."""
     settings = context.box.settings
     if settings.redis_url is None:
-        yield from _without(context)
+        yield from _not_configured(context)
         return
     try:
         info = _info(context)
     except OutboxError as error:
         yield problem(
-            f"Redis can't be used: {error}. Until it can, no wake-up and no sweep reaches a worker; workers look for "
-            f"due events by themselves, every {settings.sweep_seconds:g} s.",
-            "Start it, or set OUTBOX_REDIS_URL to where it is.",
+            f"Redis can't be used: {error}. Until then no wake-up and no sweep reaches a worker; the workers poll for "
+            f"due events every {settings.sweep_seconds:g} s.",
+            "Start Redis, or set OUTBOX_REDIS_URL to its address.",
         )
         return
     text = str(info.get("redis_version", "0"))
@@ -33,132 +38,141 @@ def reached(context: Context) -> Iterator[Finding]:
     oldest = ".".join(map(str, context.thresholds.oldest_redis))
     if version < context.thresholds.oldest_redis:
         yield problem(
-            f"Redis is of version {text}, and the outbox needs {oldest} or later: its workers wait with BLMOVE.",
-            f"Upgrade it, or set OUTBOX_REDIS_URL to one of version {oldest} or later.",
+            f"Redis has the version {text}, but the outbox needs {oldest} or later: its workers wait with BLMOVE.",
+            f"Upgrade Redis, or set OUTBOX_REDIS_URL to a server of version {oldest} or later.",
         )
     elif info.get("role") == "slave":
         yield problem(
-            "OUTBOX_REDIS_URL names a replica, which refuses to be written to.", "Set OUTBOX_REDIS_URL to its master."
+            "OUTBOX_REDIS_URL is the address of a replica, which refuses writes.", "Set OUTBOX_REDIS_URL to its master."
         )
     else:
-        yield ok(f"Redis answers: {info.get('server_name', 'redis')} {info.get('valkey_version', text)}.")
+        yield ok(f"Redis can be reached: {info.get('server_name', 'redis')} {info.get('valkey_version', text)}.")
 
 
 def eviction(context: Context) -> Iterator[Finding]:
+    """Check that Redis does not evict keys when its memory is full."""
     if context.box.settings.redis_url is None:
         return
     info = _info(context)
     if "maxmemory" not in info:
-        yield note("Redis does not say what it does when it is full.", "Ask its provider for `maxmemory-policy`.")
+        yield note(
+            "Redis does not report what it does when its memory is full.", "Ask its provider for `maxmemory-policy`."
+        )
         return
     policy = info.get("maxmemory_policy")
     if not info["maxmemory"] or policy == "noeviction":
-        yield ok("Redis throws nothing away to make room.")
+        yield ok("Redis does not evict keys.")
         return
-    advice = "Run `CONFIG SET maxmemory-policy noeviction`, and set it in its configuration, or at its provider."
+    advice = "Run `CONFIG SET maxmemory-policy noeviction`, and set it in the configuration file or at the provider."
     if str(policy).startswith("volatile-"):
         yield warning(
-            f"When Redis is full, it forgets keys that expire (maxmemory-policy {policy}): limits of destinations and "
-            "what is known about dead ones.",
+            f"When its memory is full, Redis evicts keys that have an expiry (maxmemory-policy {policy}): the limits "
+            "and circuit breakers of destinations.",
             advice,
         )
     else:
         yield problem(
-            f"When Redis is full, it forgets any key (maxmemory-policy {policy}), queues and streams included: "
-            f"{_at_stake(context)}.",
+            f"When its memory is full, Redis evicts any key (maxmemory-policy {policy}), queues and streams included: "
+            f"{_loss(context)}.",
             advice,
         )
 
 
 def persistence(context: Context) -> Iterator[Finding]:
+    """Check that Redis keeps its data over a restart."""
     if context.box.settings.redis_url is None:
         return
     info = _info(context)
     if info.get("rdb_last_bgsave_status", "ok") != "ok" or info.get("aof_last_write_status", "ok") != "ok":
         yield problem(
-            "Redis can't write to its disk, and refuses all commands that change something until it can.",
-            "Make room on its disk; then `BGSAVE` shows whether that was it.",
+            "Redis can't write to its disk, and refuses all writes until it can.",
+            "Make room on its disk; then run `BGSAVE` to see whether it works again.",
         )
         return
     if info.get("aof_enabled"):
-        yield ok("Redis keeps what it holds in an append-only file.")
+        yield ok("Redis stores its data in an append-only file.")
         return
     saving = _saving(context)
     if saving is None:
         yield note(
-            "Whether Redis keeps what it holds over a restart can't be looked at: it refuses CONFIG.",
+            "It is not known whether Redis keeps its data over a restart: it refuses CONFIG.",
             "Ask its provider for `appendonly` and `save`.",
         )
     elif saving:
-        yield from _lossy(
-            context, f"Redis writes to its disk now and then (save {saving}): a restart loses what came since."
+        yield from _may_lose(
+            context, f"Redis writes to its disk from time to time (save {saving}): a restart loses later changes."
         )
     else:
-        yield from _lossy(context, "Redis writes nothing to its disk: a restart loses all that it holds.")
+        yield from _may_lose(context, "Redis does not write to its disk: a restart loses all its data.")
 
 
 def memory(context: Context) -> Iterator[Finding]:
+    """Check that Redis uses less memory than its maxmemory."""
     if context.box.settings.redis_url is None:
         return
     info = _info(context)
     most, used = int(info.get("maxmemory", 0)), int(info.get("used_memory", 0))
     if not most:
-        yield ok("Redis has no limit to its memory but the host's.")
+        yield ok("Redis has no maxmemory: it may use all memory of its host.")
         return
     share = used / most
     if share < context.thresholds.used_memory:
-        yield ok(f"Redis uses {share:.0%} of the memory that it may.")
+        yield ok(f"Redis uses {share:.0%} of its maxmemory.")
         return
     kind = problem if share >= FULL else warning
     yield kind(
-        f"Redis uses {share:.0%} of the memory that it may: when it is full, it refuses wake-ups and entries of "
-        "streams, or forgets others.",
-        "Raise it with `CONFIG SET maxmemory …`, or look for what fills it with `redis-cli --bigkeys`; the `maxlen` "
-        "of a RedisStream keeps a stream short.",
+        f"Redis uses {share:.0%} of its maxmemory: when its memory is full, it refuses wake-ups and stream entries, or "
+        "evicts keys.",
+        "Raise the limit with `CONFIG SET maxmemory …`, or find the largest keys with `redis-cli --bigkeys`; the "
+        "`maxlen` of a RedisStream limits a stream.",
     )
 
 
-def _without(context: Context) -> Iterator[Finding]:
+def _not_configured(context: Context) -> Iterator[Finding]:
     settings = context.box.settings
     if context.has_own_broker:
-        yield ok("OUTBOX_REDIS_URL is not set: the broker that the application has set carries the wake-ups.")
+        yield ok("OUTBOX_REDIS_URL is not set: wake-ups use the broker that the application has set.")
         return
     if settings.dispatch != "dramatiq" or not context.on_postgres:
         yield ok("No Redis is needed: OUTBOX_REDIS_URL is not set, and wake-ups stay inside each process.")
         return
     yield warning(
-        "OUTBOX_REDIS_URL is not set: what one process emits wakes no worker in another, and waits for the next sweep, "
-        f"up to {settings.sweep_seconds:g} s.",
-        "Set OUTBOX_REDIS_URL, for all processes. If a module of yours sets a broker, name it: `outbox doctor -m "
-        "your.broker`. Set OUTBOX_DISPATCH=off, if sweeps are what you want.",
+        "OUTBOX_REDIS_URL is not set: an event that one process emits does not wake a worker in another process, and "
+        f"waits for the next sweep, up to {settings.sweep_seconds:g} s.",
+        "Set OUTBOX_REDIS_URL for all processes. If a module of yours sets a broker, name it: `outbox doctor -m "
+        "your.broker`. If sweeps are enough, set OUTBOX_DISPATCH=off.",
     )
 
 
-def _lossy(context: Context, what: str) -> Iterator[Finding]:
-    """Wake-ups and limits are repeated, so that is all right, unless something is delivered to Redis."""
-    if _kept_there(context):
+def _may_lose(context: Context, what: str) -> Iterator[Finding]:
+    """Yield a warning if events are delivered to Redis; otherwise a note.
+
+    Lost wake-ups and limits only delay deliveries.
+    """
+    if _stored_in_redis(context):
         yield warning(
-            f"{what} {_at_stake(context)}.",
-            "Run `CONFIG SET appendonly yes`, and set it in its configuration, or at its provider.",
+            f"{what} {_loss(context)}.",
+            "Run `CONFIG SET appendonly yes`, and set it in the configuration file or at the provider.",
         )
     else:
-        yield note(f"{what} That costs wake-ups and limits, so deliveries are late by a sweep at most.")
+        yield note(f"{what} Wake-ups and limits are lost then, which delays deliveries by one sweep at most.")
 
 
-def _at_stake(context: Context) -> str:
-    kept = _kept_there(context)
-    if kept:
-        return f"Events that were delivered to {', '.join(kept)} are lost with it"
-    return "wake-ups and limits are lost with it, and deliveries are late by a sweep"
+def _loss(context: Context) -> str:
+    """Return what is lost when Redis loses its data."""
+    names = _stored_in_redis(context)
+    if names:
+        return f"Events that were delivered to {', '.join(names)} are lost then"
+    return "wake-ups and limits are lost then, and deliveries are delayed by one sweep"
 
 
-def _kept_there(context: Context) -> list[str]:
-    """Those registered here, and those that workers have told of."""
+def _stored_in_redis(context: Context) -> list[str]:
+    """Return the destinations whose events are in Redis only: those registered here, and those of the workers."""
     kinds = {name: type(each).__name__ for name, each in context.box.registry.destinations.items()}
-    with suppress(Exception):  # the database has checks of its own
+    with suppress(Exception):  # the checks of the database report such an error
         for process in context.overview.processes:
             kinds |= {name: each.get("kind", "") for name, each in process.details.get("destinations", {}).items()}
-    return sorted(name for name, kind in kinds.items() if kind in KEPT_THERE)
+    return sorted(name for name, kind in kinds.items() if kind in STORED_IN_REDIS)
 
 
 def _info(context: Context) -> Mapping[str, Any]:
@@ -170,7 +184,7 @@ def _info(context: Context) -> Mapping[str, Any]:
 
 
 def _saving(context: Context) -> str | None:
-    """When it writes to its disk; None if it won't say."""
+    """Return the setting `save`, which says when Redis writes to its disk; None if it refuses CONFIG."""
     from outbox.storage.redis_client import CommandRefused, translated_errors
 
     try:

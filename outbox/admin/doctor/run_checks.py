@@ -1,4 +1,7 @@
-"""All checks, one after the other. One that fails is a finding itself, and the others go on."""
+"""Run all checks of `outbox doctor`, one after the other.
+
+A check that raises an error becomes a finding, and the other checks still run.
+"""
 
 from __future__ import annotations
 
@@ -33,14 +36,16 @@ DATABASE = ("database",)
 TABLES = ("database", "schema")
 REDIS = ("redis",)
 
-WHO_WAITS = "`SELECT pid, pg_blocking_pids(pid) FROM pg_stat_activity` shows who keeps whom waiting."
+FIND_BLOCKING_SESSIONS = (
+    "`SELECT pid, pg_blocking_pids(pid) FROM pg_stat_activity` shows which sessions block which others."
+)
 
-# Settings that are secret for the password in them, if there is one.
+# URLs: they are secret only if they contain a password.
 ADDRESSES = ("database_url", "redis_url")
 
 CHECKS = (
-    Check("settings", settings.look),
-    Check("database", database.reached),
+    Check("settings", settings.risky_settings),
+    Check("database", database.reachable),
     Check("pooler", connection.pooler, DATABASE, only_on="postgres"),
     Check("network", connection.network, DATABASE, only_on="postgres"),
     Check("clock", database.clock, DATABASE, only_on="postgres"),
@@ -51,28 +56,28 @@ CHECKS = (
     Check("vacuum", postgres.vacuum, TABLES, only_on="postgres"),
     Check("file", sqlite.file, DATABASE, only_on="sqlite"),
     Check("integrity", sqlite.integrity, DATABASE, only_on="sqlite"),
-    Check("redis", redis.reached),
+    Check("redis", redis.reachable),
     Check("eviction", redis.eviction, REDIS),
     Check("persistence", redis.persistence, REDIS),
     Check("memory", redis.memory, REDIS),
     Check("workers", processes.workers, TABLES),
-    Check("broker", processes.broker, TABLES),
+    Check("broker", processes.broker_connections, TABLES),
     Check("scheduler", processes.scheduler, TABLES),
-    Check("silent", processes.silent, TABLES),
-    Check("calls", processes.calls, TABLES),
-    Check("drains", processes.drains, TABLES),
-    Check("pool", processes.pool, TABLES),
+    Check("silent", processes.silent_processes, TABLES),
+    Check("calls", processes.stuck_calls, TABLES),
+    Check("drains", processes.failing_drains, TABLES),
+    Check("pool", processes.connection_pools, TABLES),
     Check("hosts", processes.hosts, TABLES, only_on="sqlite"),
     Check("deadlines", settings.deadlines, TABLES),
     Check("destinations", fleet_consistency.destinations, TABLES),
-    Check("recorded", fleet_consistency.recorded, TABLES),
+    Check("recorded", fleet_consistency.recorded_destinations, TABLES),
     Check("versions", fleet_consistency.versions, TABLES),
     Check("agreement", fleet_consistency.settings, TABLES),
-    Check("handlers", handlers.missing, TABLES),
-    Check("leases", backlog.leases, TABLES),
-    Check("backlog", backlog.growing, TABLES),
-    Check("breakers", backlog.breakers, TABLES),
-    Check("failed", backlog.failed, TABLES),
+    Check("handlers", handlers.missing_handlers, TABLES),
+    Check("leases", backlog.expired_leases, TABLES),
+    Check("backlog", backlog.due_events, TABLES),
+    Check("breakers", backlog.open_breakers, TABLES),
+    Check("failed", backlog.failed_events, TABLES),
 )
 
 
@@ -84,32 +89,33 @@ def run_checks(
     checks: Iterable[Check] = CHECKS,
     has_own_broker: bool = False,
 ) -> list[Finding]:
-    """Look at everything, in order; each finding says which check it is of."""
+    """Run the checks in order; return their findings, each with the name of its check and without secrets."""
     context = Context(box, thorough, Thresholds() if thresholds is None else thresholds, has_own_broker)
     redaction = Redaction(secrets_of(box))
     found: list[Finding] = []
-    left_out: dict[str, list[str]] = {}
+    skipped: dict[str, list[str]] = {}
     for check in checks:
         if check.only_on not in (None, box.dialect.name):
             continue
-        in_trouble = {finding.check for finding in found if finding.level == PROBLEM}
-        obstacle = next((name for name in check.needs if name in in_trouble), None)
+        with_problems = {finding.check for finding in found if finding.level == PROBLEM}
+        obstacle = next((name for name in check.needs if name in with_problems), None)
         if obstacle is not None:
-            left_out.setdefault(obstacle, []).append(check.name)
+            skipped.setdefault(obstacle, []).append(check.name)
             continue
         found += (_named(check, finding, redaction) for finding in _findings(check, context))
-    for obstacle, names in left_out.items():
-        what = f"Not looked at, as there is a problem with the {obstacle}: {', '.join(names)}."
+    for obstacle, names in skipped.items():
+        what = f"These checks were skipped because of the problem with the {obstacle}: {', '.join(names)}."
         found.append(dataclasses.replace(note(what), check=obstacle))
     return found
 
 
 def worst(findings: Iterable[Finding]) -> str:
+    """Return the worst level among the findings."""
     return max((finding.level for finding in findings), key=LEVELS.index, default=OK)
 
 
 def secrets_of(box: Outbox) -> Iterator[str]:
-    """Whatever must not be shown, should an error repeat it."""
+    """Yield the secrets of the settings and of the databases: an error's text may contain one."""
     for field in dataclasses.fields(box.settings):
         value = getattr(box.settings, field.name)
         if field.metadata.get("secret") and isinstance(value, str):
@@ -135,23 +141,23 @@ def _passwords_in(url: str) -> Iterator[str]:
 def _findings(check: Check, context: Context) -> list[Finding]:
     found: list[Finding] = []
     try:
-        with _patience(check, context):
-            found.extend(check.look(context))
-    except Exception as error:  # whatever it is, it must not keep the other checks from their work
-        found.append(problem(f"This could not be looked at: {one_line(describe(error))}", _advice(context, str(error))))
+        with _connection(check, context):
+            found.extend(check.run(context))
+    except Exception as error:  # any error: the other checks must still run
+        found.append(problem(f"The check failed: {one_line(describe(error))}", _advice(context, str(error))))
     return found
 
 
 def _advice(context: Context, error: str) -> str:
-    again = "See to that, and run `outbox doctor` again"
+    again = "Fix the cause and run `outbox doctor` again"
     if "statement timeout" in error:
-        return f"{again}; {WHO_WAITS}"
-    return f"{again}." if context.on_postgres else f"{again}; with `--thorough` it says whether the file is intact."
+        return f"{again}; {FIND_BLOCKING_SESSIONS}"
+    return f"{again}." if context.on_postgres else f"{again}; with `--thorough` it checks whether the file is intact."
 
 
 @contextmanager
-def _patience(check: Check, context: Context) -> Iterator[None]:
-    """A connection, and an end to waiting for it; for checks that need one."""
+def _connection(check: Check, context: Context) -> Iterator[None]:
+    """Open a connection with a statement timeout, for checks that need the database."""
     if "database" not in check.needs:
         yield
         return
@@ -160,8 +166,8 @@ def _patience(check: Check, context: Context) -> Iterator[None]:
         if not context.on_postgres:
             yield
             return
-        # For one transaction: behind a pooler such as PgBouncer the next one may run on another server connection, and
-        # what was set for a session would stay with this one, for other programs.
+        # The timeout is set for one transaction only. Behind a pooler such as PgBouncer the next transaction may run on
+        # another server connection, and a timeout of the session would stay on this one, for other programs.
         with context.box.database.atomic():
             milliseconds = int(context.thresholds.statement_seconds * 1000)
             dialect.run("SELECT set_config('statement_timeout', %s, true)", (str(milliseconds),))

@@ -1,4 +1,4 @@
-"""Whether the tables and their indexes are what this library needs."""
+"""Check that the tables and their indexes are those that this version of the library needs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TABLE = re.compile(r'CREATE TABLE (?:IF NOT EXISTS )?((?:"\w+"\.)?\w+)')
 _INDEX = re.compile(r'CREATE (?:UNIQUE )?INDEX (?:IF NOT EXISTS )?(\w+) ON ((?:"\w+"\.)?\w+)')
 _CONSTRAINT = re.compile(r"CONSTRAINT (\w+) (UNIQUE \([^)]*\))")
 
-# An index that knows one of these ends HOT updates: every claim would have to write to every index.
+# An index on one of these columns prevents HOT updates: every claim would have to write to every index.
 _CHANGING = ("status", "attempts", "lease_id", "lease_until", "updated_at", "progress", "error_message")
 
 _POSTGRES_INDEXES = """
@@ -28,18 +28,19 @@ _SQLITE_INDEXES = "SELECT name, tbl_name, coalesce(sql, '') FROM sqlite_master W
 
 
 def tables(context: Context) -> Iterator[Finding]:
+    """Check that the tables exist, with all columns, in the version that this library needs."""
     dialect = context.box.dialect
     place, event = dialect.place, dialect.tables.event
     applied, needed = applied_version(dialect), newest_version()
     if applied == 0:
         yield problem(
             f"The outbox has no tables in {place}.",
-            "Run `outbox init`, or set OUTBOX_DATABASE_URL to the database that has them.",
+            "Run `outbox init`, or set OUTBOX_DATABASE_URL to the database that has the tables.",
         )
         return
     if applied < needed:
         yield problem(
-            f"The tables in {place} are at version {applied}, and this library needs {needed}.", "Run `outbox init`."
+            f"The tables in {place} have the version {applied}, but this library needs {needed}.", "Run `outbox init`."
         )
         return
     missing = [name for name in _tables(dialect) if not dialect.has_table(name)]
@@ -47,32 +48,32 @@ def tables(context: Context) -> Iterator[Finding]:
     missing += [f"{event}.{name}" for name in sorted(columns)] if event not in missing else []
     if missing:
         yield problem(
-            f"{place} says that it is at version {applied}, but lacks {', '.join(missing)}.",
-            "Restore it from a backup. To have all tables made anew, in a database without events that matter, drop "
-            f"them, {dialect.tables.history} as well, and then run `outbox init`.",
+            f"The tables in {place} have the version {applied}, but these are missing: {', '.join(missing)}.",
+            "Restore the database from a backup. If its events don't matter, drop all tables of the outbox, including "
+            f"{dialect.tables.history}, and run `outbox init` to create them again.",
         )
     elif applied > needed:
         yield warning(
-            f"The tables in {place} are at version {applied}, which is newer than this library's {needed}.",
-            "Bring this host to the library's version that the others have: `pip install --upgrade dramatiq-outbox`.",
+            f"The tables in {place} have the version {applied}, which is newer than this library's {needed}.",
+            "Install the version of the library that the other hosts have: `pip install --upgrade dramatiq-outbox`.",
         )
     else:
-        yield ok(f"The tables are at version {applied}, as this library needs them.")
+        yield ok(f"The tables have the version {applied}, which this library needs.")
 
 
 def inbox(context: Context) -> Iterator[Finding]:
-    """Which may be in a database of its own."""
+    """Check that the table of the inbox exists; it may be in a database of its own."""
     dialect = context.box.inbox.dialect
     table = dialect.tables.inbox
     with dialect.connection():
         if not dialect.has_table(table):
             yield problem(
                 f"The inbox has no table in {dialect.place}.",
-                "Run `outbox init`, or call `outbox.inbox.create_tables()` if the inbox has a database of its own.",
+                "Run `outbox init`; if the inbox has a database of its own, call `outbox.inbox.create_tables()`.",
             )
         elif not dialect.columns_of(table) >= {"message_id", "handler_name", "processed_at"}:
             yield problem(
-                f"{place_of(dialect.database)} has a table called {table} that is not the outbox's.",
+                f"{place_of(dialect.database)} has a table {table} that does not belong to the outbox.",
                 "Rename it, set OUTBOX_TABLE_PREFIX or OUTBOX_SCHEMA, or give the inbox a database of its own: "
                 "`outbox.configure(inbox_database=…)`.",
             )
@@ -81,85 +82,92 @@ def inbox(context: Context) -> Iterator[Finding]:
 
 
 def indexes(context: Context) -> Iterator[Finding]:
+    """Check that all indexes exist and are valid, and that no other index slows claims down."""
     dialect = context.box.dialect
     wanted = _wanted(dialect)
     present = _present(context)
-    troubles = [
-        problem(f"The index {name} of {table} is missing: {_price(dialect, name)}", f"Run `{statement}`.")
+    findings = [
+        problem(f"The index {name} of {table} is missing: {_cost(dialect, name)}", f"Run `{statement}`.")
         for name, (table, statement) in wanted.items()
         if name not in present
     ]
     for name, (table, valid, definition) in present.items():
         if not valid:
-            troubles.append(_invalid(dialect, name, table, ours=name in wanted or name.endswith("_pkey")))
+            findings.append(_invalid(dialect, name, table, ours=name in wanted or name.endswith("_pkey")))
         elif table == dialect.tables.name("event") and name not in wanted and context.on_postgres:
             columns = [
                 column for column in _CHANGING if re.search(rf"\b{column}\b", definition.partition(" USING ")[2])
             ]
             if columns:
-                troubles.append(_in_the_way(dialect, name, columns))
-    yield from troubles
-    if not troubles:
+                findings.append(_prevents_hot_updates(dialect, name, columns))
+    yield from findings
+    if not findings:
         yield ok("All indexes are present and valid." if context.on_postgres else "All indexes are present.")
 
 
-def _price(dialect: Dialect, name: str) -> str:
+def _cost(dialect: Dialect, name: str) -> str:
+    """Return what happens while this index is missing."""
     names = dialect.tables.placeholders
     if name == "{index_prefix}pending_next".format_map(names):
         return "every claim reads the whole table."
     if name == "{constraint_prefix}unique_event_type_idempotency_key".format_map(names):
-        return "emit fails, since it can't tell duplicates."
-    return "what operators ask for takes long."
+        return "every emit fails, since duplicates can't be detected."
+    return "lists and searches are slow."
 
 
 def _invalid(dialect: Dialect, name: str, table: str, *, ours: bool) -> Finding:
-    what = f"The index {name} of {table} is invalid, as a CREATE INDEX CONCURRENTLY that failed leaves one:"
+    what = (
+        f"The index {name} of {table} is invalid, as after a CREATE INDEX CONCURRENTLY that failed: it is not used, "
+        "but every write updates it."
+    )
+    index = dialect.tables.in_schema(name)
     if ours:
-        return problem(
-            f"{what} it is not used, and still costs.",
-            f"Run `REINDEX INDEX CONCURRENTLY {dialect.tables.in_schema(name)}`.",
-        )
-    return warning(f"{what} it only costs.", f"Run `DROP INDEX CONCURRENTLY {dialect.tables.in_schema(name)}`.")
+        return problem(what, f"Run `REINDEX INDEX CONCURRENTLY {index}`.")
+    return warning(what, f"Run `DROP INDEX CONCURRENTLY {index}`.")
 
 
-def _in_the_way(dialect: Dialect, name: str, columns: list[str]) -> Finding:
+def _prevents_hot_updates(dialect: Dialect, name: str, columns: list[str]) -> Finding:
     return warning(
-        f"The index {name} of {dialect.tables.event} knows {', '.join(columns)}: with it no claim is a HOT update, "
+        f"The index {name} of {dialect.tables.event} contains {', '.join(columns)}: no claim can be a HOT update, so "
         "deliveries are slower and the table grows.",
         f"Run `DROP INDEX CONCURRENTLY {dialect.tables.in_schema(name)}`.",
     )
 
 
 def _statements(dialect: Dialect) -> Iterator[str]:
-    """Return what makes the tables, without the inbox, which may be elsewhere."""
+    """Yield the statements that create the tables, without the inbox, which may be in another database."""
     for version in VERSIONS:
         if version is not INBOX:
             yield from version.statements(dialect.name, dialect.tables)
 
 
 def _tables(dialect: Dialect) -> list[str]:
+    """Return the names of the tables that must exist."""
     return [name for statement in _statements(dialect) for name in _TABLE.findall(statement)]
 
 
 def _wanted(dialect: Dialect) -> dict[str, tuple[str, str]]:
-    """By name: the table, and the statement that makes it. SQLite's own names of constraints are not ours."""
+    """Return, by name, the table of each index that must exist and the statement that creates it.
+
+    SQLite gives the indexes of constraints names of its own: they are left out.
+    """
     found: dict[str, tuple[str, str]] = {}
     for statement in _statements(dialect):
         for name, table in _INDEX.findall(statement):
-            found[name] = table, _repair(dialect, statement)
+            found[name] = table, _create_statement(dialect, statement)
         for name, rule in _CONSTRAINT.findall(statement) if dialect.name == "postgres" else ():
             table = _TABLE.findall(statement)[0]
             found[name] = table, f"ALTER TABLE {table} ADD CONSTRAINT {name} {rule}"
     return found
 
 
-def _repair(dialect: Dialect, statement: str) -> str:
+def _create_statement(dialect: Dialect, statement: str) -> str:
     text = " ".join(statement.split())
     return text.replace("CREATE INDEX ", "CREATE INDEX CONCURRENTLY ") if dialect.name == "postgres" else text
 
 
 def _present(context: Context) -> dict[str, tuple[str, bool, str]]:
-    """By name: the table, whether it is valid, and its definition."""
+    """Return, by name, the table of each index that exists, whether it is valid, and its definition."""
     if context.on_postgres:
         rows = context.rows(_POSTGRES_INDEXES, _tables(context.box.dialect))
         return {name: (table, valid, definition) for name, table, valid, definition in rows}

@@ -1,4 +1,4 @@
-"""Settings that are allowed, and that one may come to regret."""
+"""Check for settings that are valid but risky."""
 
 from __future__ import annotations
 
@@ -18,39 +18,40 @@ SHORTEST_RETENTION = 24.0  # hours
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
-def look(context: Context) -> Iterator[Finding]:
-    troubles = [finding for rule in RULES for finding in rule(context)]
-    yield from troubles
-    if not troubles:
-        yield ok("Nothing is set that one may come to regret.")
+def risky_settings(context: Context) -> Iterator[Finding]:
+    """Check each rule below."""
+    findings = [finding for rule in RULES for finding in rule(context)]
+    yield from findings
+    if not findings:
+        yield ok("No setting is risky.")
 
 
 def deadlines(context: Context) -> Iterator[Finding]:
-    """A destination's own deadline, against the longest that an event may belong to a worker."""
+    """Check that no destination's timeout is longer than the time for which a worker may hold a lease."""
     known = {(name, each["seconds"], run) for name, each, run in _known(context) if each.get("seconds") is not None}
-    troubles = [
+    findings = [
         problem(
-            f"A delivery to {name} may take {format_seconds(seconds)}, but no lease is renewed for longer than "
-            f"OUTBOX_MAX_RUN_SECONDS ({run:g}): it is cut short, and tried again in vain.",
+            f"A delivery to {name} may take {format_seconds(seconds)}, but a lease is not renewed for longer than "
+            f"OUTBOX_MAX_RUN_SECONDS ({run:g}): such a delivery is interrupted each time that it is tried.",
             f"Set OUTBOX_MAX_RUN_SECONDS to {seconds:.0f} or more, or give {name} a shorter `timeout`.",
         )
         for name, seconds, run in sorted(known)
         if seconds > run
     ]
-    yield from troubles
-    if not troubles:
-        yield ok("Leases may last as long as any destination takes.")
+    yield from findings
+    if not findings:
+        yield ok("No destination may take longer than a lease is renewed for.")
 
 
 def retries_hours(settings: Settings) -> float:
-    """How long an event may go on being tried, at the longest."""
-    # With 2^60 bases every cap is reached; the sum need not go on wait by wait.
+    """Return for how many hours an event may be tried, at most."""
+    # 2^60 times the base is beyond any cap; larger powers would overflow a float.
     waits = (
         min(settings.backoff_base_seconds * 2.0 ** min(number, 60), settings.backoff_cap_seconds)
         for number in range(settings.max_attempts - 1)
     )
-    refused = sum(waits) * (1 + JITTER if settings.backoff_jitter else 1) / 3600
-    return max(refused, settings.max_age_hours)
+    backoffs = sum(waits) * (1 + JITTER if settings.backoff_jitter else 1) / 3600
+    return max(backoffs, settings.max_age_hours)
 
 
 def _retention(context: Context) -> Iterator[Finding]:
@@ -58,15 +59,15 @@ def _retention(context: Context) -> Iterator[Finding]:
     retries = retries_hours(settings)
     if settings.retention_hours < retries:
         yield warning(
-            f"Events, and their idempotency keys, are forgotten {settings.retention_hours:g} h after they ended "
-            f"(OUTBOX_RETENTION_HOURS), but an event may be tried again for {retries:.3g} h: a handler that emits, and "
-            "is called again after that, emits its event twice.",
+            f"Events and their idempotency keys are deleted {settings.retention_hours:g} h after the events ended "
+            f"(OUTBOX_RETENTION_HOURS), but an event may be retried for {retries:.3g} h: a handler that emits an event "
+            "and is called again after that time emits it twice.",
             f"Set OUTBOX_RETENTION_HOURS to {retries:.0f} or more.",
         )
     elif settings.retention_hours < SHORTEST_RETENTION:
         yield warning(
-            f"Failed events are deleted after {settings.retention_hours:g} h (OUTBOX_RETENTION_HOURS): who is not "
-            "there by then never sees them.",
+            f"Failed events are deleted after {settings.retention_hours:g} h (OUTBOX_RETENTION_HOURS): an "
+            "operator who looks later never sees them.",
             f"Set OUTBOX_RETENTION_HOURS to {SHORTEST_RETENTION:g} or more; 168 is a week.",
         )
 
@@ -75,8 +76,8 @@ def _lease(context: Context) -> Iterator[Finding]:
     seconds = context.box.settings.lease_seconds
     if seconds < SHORTEST_LEASE:
         yield warning(
-            f"Leases are short (OUTBOX_LEASE_SECONDS={seconds:g}): a host that stands still for a moment loses them, "
-            "and events are delivered twice.",
+            f"Leases are short (OUTBOX_LEASE_SECONDS={seconds:g}): a host that pauses for a moment loses its "
+            "leases, and events are delivered twice.",
             f"Set OUTBOX_LEASE_SECONDS to {SHORTEST_LEASE:g} or more; 30 is the default.",
         )
 
@@ -85,9 +86,9 @@ def _sweep(context: Context) -> Iterator[Finding]:
     settings = context.box.settings
     if settings.sweep_seconds > settings.lease_seconds:
         yield warning(
-            f"Sweeps (OUTBOX_SWEEP_SECONDS={settings.sweep_seconds:g}) are further apart than a lease lasts "
-            f"(OUTBOX_LEASE_SECONDS={settings.lease_seconds:g}): the events of a worker that died, and retries, wait "
-            "for the next one.",
+            f"The time between sweeps (OUTBOX_SWEEP_SECONDS={settings.sweep_seconds:g}) is longer than a lease "
+            f"(OUTBOX_LEASE_SECONDS={settings.lease_seconds:g}): retries, and the events of workers that died, wait "
+            "for the next sweep.",
             f"Set OUTBOX_SWEEP_SECONDS to {min(10.0, settings.lease_seconds):g}.",
         )
 
@@ -96,13 +97,13 @@ def _batch(context: Context) -> Iterator[Finding]:
     settings = context.box.settings
     if settings.batch_size < SMALLEST_BATCH:
         yield warning(
-            f"Batches are small (OUTBOX_BATCH_SIZE={settings.batch_size}): most of the time goes into claiming.",
-            "Set OUTBOX_BATCH_SIZE to 100; batches shrink by themselves where deliveries are slow.",
+            f"Batches are small (OUTBOX_BATCH_SIZE={settings.batch_size}): workers spend most of their time on claims.",
+            "Set OUTBOX_BATCH_SIZE to 100; batches get smaller by themselves when deliveries are slow.",
         )
     most = settings.batch_size * settings.drains * settings.max_payload_bytes
     if most > context.thresholds.payload_bytes:
         yield warning(
-            f"A worker process may have to hold {most / 1024**3:.1f} GiB of payloads: OUTBOX_BATCH_SIZE times "
+            f"A worker process may hold {most / 1024**3:.1f} GiB of payloads in memory: OUTBOX_BATCH_SIZE times "
             "OUTBOX_DRAINS times OUTBOX_MAX_PAYLOAD_BYTES.",
             "Lower OUTBOX_BATCH_SIZE, or OUTBOX_MAX_PAYLOAD_BYTES if payloads are never that large.",
         )
@@ -112,12 +113,12 @@ def _attempts(context: Context) -> Iterator[Finding]:
     settings = context.box.settings
     if settings.max_attempts == 1:
         yield warning(
-            "Nothing is tried twice (OUTBOX_MAX_ATTEMPTS=1): the first hiccup of a destination fails an event.",
+            "An event is not tried again (OUTBOX_MAX_ATTEMPTS=1): a single error of a destination fails it.",
             "Set OUTBOX_MAX_ATTEMPTS to 5.",
         )
     if settings.max_age_hours < SHORTEST_OUTAGE:
         yield warning(
-            f"An outage of {format_seconds(settings.max_age_hours * 3600)} of a destination fails its events "
+            f"If a destination is unavailable for {format_seconds(settings.max_age_hours * 3600)}, its events fail "
             f"(OUTBOX_MAX_AGE_HOURS={settings.max_age_hours:g}).",
             "Set OUTBOX_MAX_AGE_HOURS to 72.",
         )
@@ -126,9 +127,9 @@ def _attempts(context: Context) -> Iterator[Finding]:
 def _unhandled(context: Context) -> Iterator[Finding]:
     if context.box.settings.unhandled == "deliver":
         yield warning(
-            "An event that a worker knows no handler for is marked delivered (OUTBOX_UNHANDLED=deliver): one worker "
-            "with a module missing makes events vanish.",
-            "Set OUTBOX_UNHANDLED=wait, and declare what nobody wants with `outbox.ignore(…)`.",
+            "An event that no destination wants is marked delivered (OUTBOX_UNHANDLED=deliver): if a module with "
+            "handlers is missing, its events are never handled.",
+            "Set OUTBOX_UNHANDLED=wait, and declare the event types that need no handler with `outbox.ignore(…)`.",
         )
 
 
@@ -136,16 +137,16 @@ def _unsigned(context: Context) -> Iterator[Finding]:
     settings = context.box.settings
     if settings.webhook_url is not None and settings.webhook_secret is None:
         yield warning(
-            "What is posted to OUTBOX_WEBHOOK_URL is not signed: its receiver can't tell who sent it.",
-            "Set OUTBOX_WEBHOOK_SECRET to what `outbox.webhooks.new_secret()` makes.",
+            "Requests to OUTBOX_WEBHOOK_URL are not signed: the receiver can't verify their sender.",
+            "Set OUTBOX_WEBHOOK_SECRET to a secret that `outbox.webhooks.new_secret()` returns.",
         )
 
 
 def _publishing(context: Context) -> Iterator[Finding]:
     if context.box.settings.publish_seconds == 0:
         yield warning(
-            "Processes don't tell that they are there (OUTBOX_PUBLISH_SECONDS=0): neither this command nor any other "
-            "can see them, or what they count.",
+            "Processes don't report themselves (OUTBOX_PUBLISH_SECONDS=0): this command, the dashboard and the metrics "
+            "see neither them nor their counters.",
             "Set OUTBOX_PUBLISH_SECONDS to 10.",
         )
 
@@ -153,20 +154,20 @@ def _publishing(context: Context) -> Iterator[Finding]:
 def _transaction(context: Context) -> Iterator[Finding]:
     if context.on_postgres and not context.box.settings.require_transaction:
         yield note(
-            "emit is allowed outside a transaction (OUTBOX_REQUIRE_TRANSACTION=false): where an application forgets "
-            "`outbox.configure(database=db)`, events are stored over another connection, and stay when its own "
-            "transaction is rolled back.",
-            "Set OUTBOX_REQUIRE_TRANSACTION=true, if every emit belongs to a change of data.",
+            "emit is allowed outside a transaction (OUTBOX_REQUIRE_TRANSACTION=false): if an application does not "
+            "call `outbox.configure(database=db)`, its events are stored through another connection, and remain when "
+            "its own transaction is rolled back.",
+            "Set OUTBOX_REQUIRE_TRANSACTION=true if every emit belongs to a change of data.",
         )
 
 
 def _dashboard(context: Context) -> Iterator[Finding]:
     settings = context.box.settings
-    open_to_others = settings.dashboard_host not in LOOPBACK
-    if open_to_others and (settings.dashboard_user is None or settings.dashboard_password is None):
+    is_public = settings.dashboard_host not in LOOPBACK
+    if is_public and (settings.dashboard_user is None or settings.dashboard_password is None):
         yield warning(
-            f"The dashboard is to listen where others reach it (OUTBOX_DASHBOARD_HOST={settings.dashboard_host}), and "
-            "has no password: it refuses to start.",
+            f"The dashboard can be reached from other hosts (OUTBOX_DASHBOARD_HOST={settings.dashboard_host}), but has "
+            "no user and password: it refuses to start.",
             "Set OUTBOX_DASHBOARD_USER and OUTBOX_DASHBOARD_PASSWORD, or OUTBOX_DASHBOARD_HOST=127.0.0.1.",
         )
 
@@ -186,7 +187,7 @@ RULES: tuple[Callable[[Context], Iterator[Finding]], ...] = (
 
 
 def _known(context: Context) -> Iterator[tuple[str, dict[str, Any], float]]:
-    """Every destination that is registered here, or that a worker has told of, and how long a lease lasts there."""
+    """Yield each destination that is registered here or reported by a worker, with that process's longest lease."""
     own = context.box.settings.max_run_seconds
     for name, each in context.box.registry.destinations.items():
         yield name, description(each), own

@@ -1,4 +1,4 @@
-"""SQLite: the file that holds the events."""
+"""Check the file of an SQLite database."""
 
 from __future__ import annotations
 
@@ -12,35 +12,37 @@ import peewee
 from outbox.admin.doctor.check import Context, Finding, note, ok, problem, warning
 from outbox.storage.peewee_database import is_private_to_a_thread, place_of
 
-MOST_TOLD = 5
+MOST_REPORTED = 5
 
 
 def file(context: Context) -> Iterator[Finding]:
+    """Check that the file is in WAL mode and can be written to, and that its disk has room."""
     database = context.box.database
     if is_private_to_a_thread(database):
-        yield note("The events are in memory: they are gone with this process.")
+        yield note("The database is in memory: its events are lost when this process ends.")
         return
-    troubles = [*_journal(context), *_writing(context), *_space(context)]
-    yield from troubles
-    if not troubles:
-        yield ok("The file can be written to by several at once (WAL), and its disk has room.")
+    findings = [*_journal(context), *_writing(context), *_space(context)]
+    yield from findings
+    if not findings:
+        yield ok("The file is in WAL mode and can be written to, and its disk has room.")
 
 
 def integrity(context: Context) -> Iterator[Finding]:
-    """Reads the whole file: only on request."""
+    """Check that the file is intact. That reads the whole file, so it is only done with --thorough."""
     if not context.thorough:
         yield note(
-            "Whether the file is intact was not looked at.", "Run `outbox doctor --thorough`: it reads all of it."
+            "It was not checked whether the file is intact.", "Run `outbox doctor --thorough`: it reads the whole file."
         )
         return
     try:
-        wrong = [row[0] for row in context.rows(f"PRAGMA quick_check({MOST_TOLD})") if row[0] != "ok"]
-    except (peewee.DatabaseError, sqlite3.DatabaseError) as error:  # too damaged to be looked through
-        wrong = [str(error)]
-    if wrong:
+        errors = [row[0] for row in context.rows(f"PRAGMA quick_check({MOST_REPORTED})") if row[0] != "ok"]
+    except (peewee.DatabaseError, sqlite3.DatabaseError) as error:  # too damaged to be checked
+        errors = [str(error)]
+    if errors:
         yield problem(
-            f"The file is damaged: {'; '.join(wrong)}.",
-            f"Stop all processes, and restore it from a backup; `sqlite3 {context.box.database.database} .recover` "
+            f"The file is damaged: {'; '.join(errors)}.",
+            "Stop all processes, and restore the file from a backup; "
+            f"`sqlite3 {context.box.database.database} .recover` "
             "prints what can still be read.",
         )
     else:
@@ -51,10 +53,9 @@ def _journal(context: Context) -> Iterator[Finding]:
     mode = context.rows("PRAGMA journal_mode")[0][0]
     if mode.lower() != "wal":
         yield problem(
-            f"The journal mode is {mode}, not wal: the application and the outbox get 'database is locked' from each "
-            "other.",
-            'Run `PRAGMA journal_mode = wal` on it once, or open it as `SqliteDatabase(…, pragmas={"journal_mode": '
-            '"wal"})`.',
+            f"The journal mode is {mode}, not wal: the application and the outbox lock each other out, with the "
+            "error 'database is locked'.",
+            'Run `PRAGMA journal_mode = wal` once, or open it as `SqliteDatabase(…, pragmas={"journal_mode": "wal"})`.',
         )
 
 
@@ -63,20 +64,20 @@ def _writing(context: Context) -> Iterator[Finding]:
     try:
         context.rows("BEGIN IMMEDIATE")
         try:
-            context.rows(f"PRAGMA user_version = {version}")  # a read-only file lets one begin
+            context.rows(f"PRAGMA user_version = {version}")  # BEGIN alone succeeds on a read-only file
         finally:
             context.rows("ROLLBACK")
     except peewee.OperationalError as error:
         if "locked" in str(error):
             yield warning(
-                "Somebody has been writing to the file for so long that nobody else could.",
-                f"`fuser {context.box.database.database}` names the processes that have it open: one of them leaves a "
-                "transaction open.",
+                "Another process held the write lock of the file for so long that this check could not write.",
+                f"`fuser {context.box.database.database}` lists the processes that have the file open: one of them "
+                "leaves a transaction open.",
             )
         else:
             yield problem(
                 f"The file can't be written to: {error}.",
-                f"Give this user the right to write to it and to its folder: `ls -ld {_folder(context)}`.",
+                f"Give this user write permission for it and for its folder: `ls -ld {_folder(context)}`.",
             )
 
 
@@ -85,7 +86,7 @@ def _space(context: Context) -> Iterator[Finding]:
     if free < context.thresholds.free_bytes:
         yield problem(
             f"The disk of {place_of(context.box.database)} has only {free // 1024**2:,} MiB left: when it is full, "
-            "nothing is emitted and nothing is settled.",
+            "events can neither be emitted nor settled.",
             f"Make room: `df {_folder(context)}`; OUTBOX_RETENTION_HOURS says how long events are kept.",
         )
 
