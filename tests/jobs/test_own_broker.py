@@ -105,7 +105,7 @@ class TestTheApplicationsBroker:
         doctor = stage.start("doctor", BIN / "outbox", "doctor", "-m", "tests.apps.tasks", "--json")
         doctor.wait()
         told = {each["check"]: each["what"] for each in json.loads(doctor.said())["findings"]}
-        assert "the broker that the application has set carries the wake-ups" in told["redis"]
+        assert "wake-ups use the broker that the application has set" in told["redis"]
         assert told["sweep"] == "A worker took a sweep."
 
     def test_is_found_in_processes_that_are_spawned_and_not_forked(self, stage: Stage) -> None:

@@ -1,4 +1,4 @@
-"""A stage for the doctor's patients."""
+"""Fixtures of the doctor's tests."""
 
 from tests.processes import make_stage
 

@@ -1,4 +1,4 @@
-"""What the doctor finds about one thing."""
+"""Run one check of the doctor, and read its findings."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from outbox.core import Outbox
 
 
 def findings_of(box: Outbox, check: str, *, thorough: bool = False, **thresholds: Any) -> list[Finding]:
-    """What one check finds, the worst first; without its neighbours."""
+    """Return the findings of one check, the worst first; no other check runs."""
     (chosen,) = [each for each in CHECKS if each.name == check]
     found = run_checks(box, thorough=thorough, thresholds=Thresholds(**thresholds), checks=[chosen])
     assert found
@@ -16,7 +16,7 @@ def findings_of(box: Outbox, check: str, *, thorough: bool = False, **thresholds
 
 
 def finding_of(box: Outbox, check: str, *, thorough: bool = False, **thresholds: Any) -> Finding:
-    """The worst of them."""
+    """Return the worst finding of one check."""
     return findings_of(box, check, thorough=thorough, **thresholds)[0]
 
 
@@ -26,5 +26,5 @@ def advice_of(finding: Finding) -> str:
 
 
 def commands_in(finding: Finding) -> list[str]:
-    """What its advice says to type."""
+    """Return the commands in a finding's advice."""
     return advice_of(finding).split("`")[1::2]

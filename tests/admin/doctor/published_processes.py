@@ -1,4 +1,4 @@
-"""Processes that others have published, as rows."""
+"""Insert processes into the table outbox_process, as if other processes had reported themselves."""
 
 from datetime import timedelta
 from typing import Any
@@ -23,7 +23,7 @@ def publish_process(
     settings: dict[str, Any] | None = None,
     **details: Any,
 ) -> None:
-    """A process was last seen, and was started, so many seconds ago, and told this."""
+    """Insert a process that last reported `seen` seconds ago, and started `started` seconds ago, with these details."""
     with box.dialect.connection():
         now = database_now(box.dialect)
         Process.insert(
@@ -38,5 +38,5 @@ def publish_process(
 
 
 def published_handlers(**destinations: list[str] | None) -> dict[str, Any]:
-    """`published_handlers(billing=["order.*"])`: handlers of these names, for these types."""
+    """Return handlers as a worker reports them: `published_handlers(billing=["order.*"])`."""
     return {name: {"kind": "Handler", "seconds": None, "events": events} for name, events in destinations.items()}

@@ -1,4 +1,4 @@
-"""What the doctor says is documented, and what it advises can be done."""
+"""Every check of the doctor is documented, and the commands and settings in its advice exist."""
 
 import ast
 import re
@@ -24,7 +24,7 @@ PAGE = ROOT / "docs" / "reference" / "doctor.md"
 
 
 def texts(source: Path) -> Iterator[str]:
-    """Every text in it, with what is filled in left out."""
+    """Yield every string of a source file, with `…` for the parts that an f-string fills in."""
     for node in ast.walk(ast.parse(source.read_text())):
         if isinstance(node, ast.JoinedStr):
             yield "".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values)
@@ -36,7 +36,7 @@ SAID = [text for source in SOURCES for text in texts(source)]
 COMMANDS = sorted({command for text in SAID for command in re.findall(r"`(outbox [^`]*)`", text)})
 
 
-def test_there_is_something_to_look_at() -> None:
+def test_commands_are_found_in_the_advice() -> None:
     assert {"outbox init", "outbox list --status failed", "outbox retry", "outbox doctor -m your.module"} <= set(
         COMMANDS
     )

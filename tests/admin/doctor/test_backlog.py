@@ -1,4 +1,4 @@
-"""What waits too long, and what has failed."""
+"""The doctor's checks of events: expired leases, due events, open circuit breakers, failed events."""
 
 from datetime import timedelta
 from typing import Any
@@ -25,14 +25,14 @@ def test_an_empty_table_is_fine(box: Outbox) -> None:
 
 
 @pytest.mark.parametrize(("seconds", "level"), [(0, OK), (85, OK), (200, PROBLEM)])
-def test_a_lease_that_ran_out_and_was_not_noticed_is_a_problem(box: Outbox, seconds: float, level: str) -> None:
+def test_a_lease_that_expired_long_ago_is_a_problem(box: Outbox, seconds: float, level: str) -> None:
     emit(3)
     claimed(box, 2)
     let_pass(seconds=seconds)  # the lease takes 30 of them, and sweeps may take some
     found = finding_of(box, "leases")
     assert found.level == level
     if level == PROBLEM:
-        assert "2 events belong to workers that died" in found.what
+        assert "The leases of 2 events have expired" in found.what
         assert "outbox scheduler" in advice_of(found)
         box.process_pending_events()
         box.process_pending_events()
@@ -40,7 +40,7 @@ def test_a_lease_that_ran_out_and_was_not_noticed_is_a_problem(box: Outbox, seco
 
 
 @pytest.mark.parametrize(("seconds", "level"), [(300, OK), (500, PROBLEM)])
-def test_where_leases_are_long_the_doctor_has_patience(configure: Configure, seconds: float, level: str) -> None:
+def test_a_long_lease_may_have_expired_for_longer(configure: Configure, seconds: float, level: str) -> None:
     box = configure(lease_seconds=200)
     emit(1)
     claimed(box)
@@ -59,7 +59,7 @@ def count(box: Outbox, minutes_ago: int, **counts: int) -> None:
 
 
 @pytest.mark.parametrize(("seconds", "level"), [(200, OK), (400, PROBLEM)])
-def test_events_that_nobody_delivers_are_a_problem(box: Outbox, seconds: float, level: str) -> None:
+def test_events_that_have_been_due_for_long_are_a_problem(box: Outbox, seconds: float, level: str) -> None:
     emit(3)
     let_pass(seconds=seconds)
     found = finding_of(box, "backlog")
@@ -70,42 +70,42 @@ def test_events_that_nobody_delivers_are_a_problem(box: Outbox, seconds: float, 
     ("counts", "level", "words"),
     [
         ({"emitted": 500, "delivered": 100}, PROBLEM, "the backlog grows"),
-        ({"emitted": 100, "delivered": 500}, WARNING, "it gets less"),
-        ({"emitted": 100, "delivered": 50, "failed": 51}, WARNING, "it gets less"),
+        ({"emitted": 100, "delivered": 500}, WARNING, "the backlog shrinks"),
+        ({"emitted": 100, "delivered": 50, "failed": 51}, WARNING, "the backlog shrinks"),
     ],
 )
-def test_late_events_are_told_with_whether_they_get_more(
+def test_late_events_are_reported_with_whether_the_backlog_grows(
     box: Outbox, counts: dict[str, Any], level: str, words: str
 ) -> None:
     emit(3)
     let_pass(hours=2)
     count(box, 3, **counts)
     count(box, 30, emitted=10_000, delivered=10_000)  # too long ago to count
-    count(box, 0, emitted=10_000, delivered=10_000)  # not over yet
+    count(box, 0, emitted=10_000, delivered=10_000)  # the current minute
     found = finding_of(box, "backlog")
     assert (found.level, words in found.what) == (level, True)
-    assert "the oldest since 2 h" in found.what
+    assert "the oldest for 2 h" in found.what
     assert f"in the last 10 minutes {counts['emitted']} were emitted" in found.what
 
 
-def test_events_that_wait_for_their_time_are_not_late(box: Outbox) -> None:
+def test_events_with_a_later_due_time_are_not_late(box: Outbox) -> None:
     emit(3, deliver_after=timedelta(days=3))
     let_pass(days=2)
     assert finding_of(box, "backlog").level == OK
 
 
-# Destinations that are left alone
+# Circuit breakers
 
 
-def test_a_destination_that_is_left_alone_is_a_warning_with_its_reason(box: Outbox) -> None:
+def test_an_open_circuit_breaker_is_a_warning_with_the_last_error(box: Outbox) -> None:
     breaker = {"open": True, "trips": 3, "seconds": 12.5, "error": "ConnectError: refused"}
     publish_process(box, destinations={"billing": {"kind": "Webhook"}}, breakers={"billing": breaker})
     found = finding_of(box, "breakers")
-    assert (found.level, "billing can't be reached" in found.what) == (WARNING, True)
+    assert (found.level, "billing is unavailable" in found.what) == (WARNING, True)
     assert "ConnectError: refused" in found.what
 
 
-def test_one_that_can_t_be_reached_for_real_is_told(box: Outbox) -> None:
+def test_a_breaker_that_a_worker_has_opened_is_reported(box: Outbox) -> None:
     @outbox.handler("*", name="billing")
     def refuse(event: outbox.Event) -> None:
         raise outbox.Unavailable("no route")
@@ -119,10 +119,10 @@ def test_one_that_can_t_be_reached_for_real_is_told(box: Outbox) -> None:
     assert (found.level, "no route" in found.what) == (WARNING, True)
 
 
-# What failed
+# Failed events
 
 
-def test_failed_events_are_a_warning_with_their_number_and_the_top_cause(box: Outbox) -> None:
+def test_failed_events_are_a_warning_with_their_number_and_the_most_frequent_cause(box: Outbox) -> None:
     @outbox.handler("*", name="billing")
     def refuse(event: outbox.Event) -> None:
         raise outbox.Reject("no such account" if event.aggregate_id != "0" else "something else")
@@ -138,7 +138,7 @@ def test_failed_events_are_a_warning_with_their_number_and_the_top_cause(box: Ou
     assert finding_of(box, "failed").level == OK
 
 
-def test_a_failed_event_without_progress_is_told_as_well(box: Outbox) -> None:
+def test_a_failed_event_without_progress_is_reported_too(box: Outbox) -> None:
     emit(1)
     change(status="failed", next_attempt_at=None, error_message="by hand")
     assert "at no destination: by hand" in finding_of(box, "failed").what

@@ -1,4 +1,4 @@
-"""`outbox doctor`, as it is run."""
+"""The command `outbox doctor`: output, exit codes, and how it runs the checks."""
 
 import json
 import re
@@ -65,7 +65,7 @@ def test_where_all_is_well_it_says_so_and_exits_with_0(healthy: Outbox) -> None:
     assert set(re.findall(r"^(\w+)", done.output, re.MULTILINE)) <= {OK, NOTE, "All"}
 
 
-def test_every_check_for_the_database_has_its_say(healthy: Outbox) -> None:
+def test_every_check_for_this_database_reports_a_finding(healthy: Outbox) -> None:
     told = {each["check"] for each in json.loads(run_here("--json").stdout)["findings"]}
     about_redis = {"eviction", "persistence", "memory"}  # of which there is none
     assert told == {each.name for each in CHECKS if each.only_on in (None, healthy.dialect.name)} - about_redis
@@ -80,7 +80,7 @@ def test_warnings_exit_with_1_and_come_last_with_what_to_do_below_them(healthy: 
     *_, what, advice, empty, summary = done.output.splitlines()
     assert done.exit_code == 1
     assert re.match(r"warning  failed +1 events have failed", what)
-    assert re.match(r" {20,}→ See why with `outbox list --status failed`", advice)
+    assert re.match(r" {20,}→ Run `outbox list --status failed`", advice)
     assert (empty, summary) == ("", "1 warning.")
 
 
@@ -88,7 +88,7 @@ def _reject(event: outbox.Event) -> None:
     raise outbox.Reject("no such\x1b[31m account")
 
 
-def test_what_others_have_written_moves_no_cursor(healthy: Outbox) -> None:
+def test_control_characters_in_errors_are_not_printed(healthy: Outbox) -> None:
     outbox.handler("*", name="billing")(_reject)
     emit(1)
     healthy.process_pending_events()
@@ -119,7 +119,7 @@ def test_the_worst_finding_decides(levels: list[str], expected: str) -> None:
     assert EXIT_CODES[expected] == {OK: 0, NOTE: 0, WARNING: 1, PROBLEM: 2}[expected]
 
 
-def test_long_findings_are_wrapped_where_somebody_looks() -> None:
+def test_long_findings_are_wrapped_on_a_terminal() -> None:
     found = [ok("fine"), note("worth " * 30), warning("bad " * 30, "do " * 40), problem("worse", "hurry")]
     text = as_text([Finding(each.level, each.what, each.advice, "check") for each in found], 60)
     assert max(map(len, text.splitlines())) <= 60 + len("\x1b[32m\x1b[0m")
@@ -132,13 +132,13 @@ def test_a_module_brings_its_handlers_and_its_database(tmp_path: Path) -> None:
     assert run(BIN / "outbox", "init", cwd=tmp_path, **settings).returncode == 0
     done = run(BIN / "outbox", "doctor", "-m", "shop", "--thorough", cwd=tmp_path, **settings)
     assert done.returncode == 2
-    assert "deliver to the same: billing" in done.stdout
+    assert "have the same destinations: billing" in done.stdout
     assert "The file is intact" in done.stdout
     assert "no worker" in done.stdout.lower()
 
 
 @pytest.mark.parametrize("settings", [{"batch_size": "many"}, {"dispatch": "nowhere"}])
-def test_what_keeps_it_from_beginning_is_one_line(tmp_path: Path, settings: dict[str, Any]) -> None:
+def test_an_error_before_the_first_check_is_one_line(tmp_path: Path, settings: dict[str, Any]) -> None:
     done = run(BIN / "outbox", "doctor", cwd=tmp_path, **settings)
     assert (done.returncode, done.stdout.count("\n")) == (2, 1)
     assert done.stdout.startswith("outbox: ")
@@ -151,7 +151,7 @@ def test_a_database_that_is_down_is_a_finding_not_a_traceback(tmp_path: Path) ->
     assert "Start the database" in done.stdout
 
 
-def test_a_check_that_breaks_down_is_a_finding_and_the_others_go_on(box: Outbox) -> None:
+def test_a_check_that_raises_is_a_finding_and_the_others_still_run(box: Outbox) -> None:
     def breaks(context: Context) -> Any:
         yield ok("so far")
         raise ZeroDivisionError("of all\nthings")
@@ -164,14 +164,14 @@ def test_a_check_that_breaks_down_is_a_finding_and_the_others_go_on(box: Outbox)
         ("database", OK),
         ("broken", NOTE),
     ]
-    assert found[1].what == "This could not be looked at: ZeroDivisionError: of all things"
+    assert found[1].what == "The check failed: ZeroDivisionError: of all things"
     assert found[-1].what.endswith(": needing.")
 
 
 # Secrets
 
 
-def test_nothing_secret_is_told_whatever_an_error_repeats() -> None:
+def test_no_secret_is_printed_even_if_an_error_contains_it() -> None:
     settings = Settings(
         dispatch="off",
         database_url="postgresql://app:database%20word@127.0.0.1:1/none",
@@ -193,7 +193,7 @@ def test_nothing_secret_is_told_whatever_an_error_repeats() -> None:
     assert [secret for secret in secrets if secret in told] == []
 
 
-def test_the_password_of_a_database_that_the_application_opened_is_one_of_them(postgres_url: str) -> None:
+def test_the_password_of_a_database_that_the_application_opened_is_a_secret(postgres_url: str) -> None:
     box = Outbox(Settings(database_url=postgres_url.replace("p%40ss", "long%40word"), dispatch="off"))
     other = Outbox(Settings(dispatch="off"), database=box.database)
     assert "long@word" in list(secrets_of(other))
@@ -211,13 +211,13 @@ def test_a_deployment_that_runs_is_well_and_one_whose_processes_are_killed_is_no
         becomes_true(lambda: {finding_of(stage.box, each).level for each in ("workers", "scheduler")} == {OK})
         well = stage.start("doctor", BIN / "outbox", "doctor", "-m", "tests.apps.ledger")
         assert (well.wait(), well.said().splitlines()[-1]) == (0, "All is well.")
-        assert "deliver to the same: " in well.said()
+        assert "have the same destinations: " in well.said()
         assert "A worker took a sweep." in well.said()
         for program in programs:
             program.kill()
         becomes_true(lambda: {finding_of(stage.box, each).level for each in ("workers", "scheduler")} == {PROBLEM})
         ill = stage.start("doctor", BIN / "outbox", "doctor")
         assert ill.wait() == 2
-        assert "No worker is at work" in ill.said()
-        assert f":{programs[1].pid} was last heard of" in ill.said()
+        assert "No worker is running" in ill.said()
+        assert f":{programs[1].pid} last reported" in ill.said()
         assert "Traceback" not in ill.said()

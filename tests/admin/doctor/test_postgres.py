@@ -1,4 +1,4 @@
-"""What keeps PostgreSQL from cleaning up."""
+"""The doctor's checks of what keeps PostgreSQL's vacuum from removing dead rows."""
 
 import struct
 import time
@@ -38,7 +38,7 @@ def test_without_open_transactions_all_is_well(box: Outbox) -> None:
 
 
 @on_postgres
-def test_a_snapshot_held_open_is_told_with_its_process_and_never_with_its_query(box: Outbox, url: str) -> None:
+def test_an_open_snapshot_is_reported_with_its_process_and_without_its_query(box: Outbox, url: str) -> None:
     with closing(psycopg.connect(url, application_name="nightly-report")) as connection:
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         connection.execute("SELECT 'a secret in a query'")
@@ -46,7 +46,7 @@ def test_a_snapshot_held_open_is_told_with_its_process_and_never_with_its_query(
         found = finding_of(box, "transactions", open_seconds=0)
         assert found.level == WARNING
         assert f"process {pid_of(connection)} (nightly-report, idle in transaction)" in found.what
-        assert "vacuum can't clean up" in found.what
+        assert "vacuum can't remove rows" in found.what
         assert "a secret in a query" not in repr(found)
         assert finding_of(box, "transactions", open_seconds=0, open_too_long_seconds=0).level == PROBLEM
         execute(box, commands_in(found)[0])
@@ -54,15 +54,15 @@ def test_a_snapshot_held_open_is_told_with_its_process_and_never_with_its_query(
 
 
 @on_postgres
-def test_one_that_holds_no_snapshot_may_still_hold_locks(box: Outbox, url: str) -> None:
+def test_a_transaction_without_a_snapshot_may_still_hold_locks(box: Outbox, url: str) -> None:
     with psycopg.connect(url) as connection:
         connection.execute("LOCK TABLE note IN ACCESS SHARE MODE")
         found = finding_of(box, "transactions", open_seconds=0)
-        assert (found.level, "whatever it has locked stays locked" in found.what) == (WARNING, True)
+        assert (found.level, "its locks stay held" in found.what) == (WARNING, True)
 
 
 @on_postgres
-def test_one_in_another_database_does_no_harm(box: Outbox, url: str) -> None:
+def test_a_transaction_in_another_database_is_fine(box: Outbox, url: str) -> None:
     with psycopg.connect(f"{url.rpartition('/')[0]}/postgres") as connection:
         connection.execute("SELECT txid_current()")
         assert finding_of(box, "transactions", open_seconds=0).level == OK
@@ -96,7 +96,7 @@ def test_a_prepared_transaction_that_was_forgotten_is_a_problem(own_box: Outbox)
 
 @contextmanager
 def standby(url: str, slot: str | None) -> Iterator[psycopg.Connection[Any]]:
-    """One that says, as a standby with a long query does, that it needs everything since the beginning."""
+    """Connect as a standby with a long query, which reports that it needs all rows since the first transaction."""
     connection = psycopg.connect(url, autocommit=True, replication="true", application_name="standby")
     with closing(connection):
         raw = connection.pgconn
@@ -143,7 +143,7 @@ def test_a_long_query_on_a_standby_without_a_slot_is_a_warning(own_box: Outbox, 
     becomes_true(lambda: finding_of(own_box, "transactions", snapshot_age=1).level == OK)
 
 
-def test_sessions_of_other_roles_can_t_be_looked_at_without_a_grant(own_box: Outbox, own_server: Any) -> None:
+def test_transactions_of_other_roles_are_not_visible_without_a_grant(own_box: Outbox, own_server: Any) -> None:
     database = own_box.database.database
     execute(own_box, "CREATE ROLE limited LOGIN PASSWORD 'limited-word'")
     execute(own_box, "GRANT USAGE ON SCHEMA public TO limited")
@@ -154,7 +154,7 @@ def test_sessions_of_other_roles_can_t_be_looked_at_without_a_grant(own_box: Out
         other.execute("SELECT txid_current()")
         found = findings_of(limited, "transactions", open_seconds=0)
         assert [each.level for each in found] == [NOTE, OK]
-        assert "can't be looked at" in found[0].what
+        assert "can't see their transactions" in found[0].what
         execute(own_box, commands_in(found[0])[0])
         limited.database.close_all()  # type: ignore[attr-defined]
         assert finding_of(limited, "transactions", open_seconds=0).level == WARNING
@@ -167,21 +167,21 @@ def test_sessions_of_other_roles_can_t_be_looked_at_without_a_grant(own_box: Out
 
 
 @on_postgres
-def test_a_table_that_is_looked_after_is_fine(box: Outbox) -> None:
+def test_a_table_with_autovacuum_is_fine(box: Outbox) -> None:
     assert finding_of(box, "vacuum").level == OK
 
 
 @on_postgres
-def test_autovacuum_switched_off_for_the_table_is_a_problem_and_the_advice_mends_it(box: Outbox) -> None:
+def test_autovacuum_switched_off_for_the_table_is_a_problem_and_the_advice_fixes_it(box: Outbox) -> None:
     execute(box, "ALTER TABLE outbox_event SET (autovacuum_enabled = off)")
     found = finding_of(box, "vacuum")
-    assert (found.level, "switched off for outbox_event" in found.what) == (PROBLEM, True)
+    assert (found.level, "is off for outbox_event" in found.what) == (PROBLEM, True)
     execute(box, commands_in(found)[0])
     assert finding_of(box, "vacuum").level == OK
 
 
 @pytest.mark.parametrize("switch", ["autovacuum", "track_counts"])
-def test_autovacuum_switched_off_for_all_is_a_problem_and_the_advice_mends_it(own_box: Outbox, switch: str) -> None:
+def test_autovacuum_switched_off_for_all_is_a_problem_and_the_advice_fixes_it(own_box: Outbox, switch: str) -> None:
     execute(own_box, f"ALTER SYSTEM SET {switch} = off")
     execute(own_box, "SELECT pg_reload_conf()")
     becomes_true(lambda: finding_of(own_box, "vacuum").level == PROBLEM)
@@ -194,7 +194,7 @@ def test_autovacuum_switched_off_for_all_is_a_problem_and_the_advice_mends_it(ow
 
 @on_postgres
 @pytest.mark.parametrize("change_it", ["SET (fillfactor = 90)", "RESET (fillfactor)"])
-def test_another_fillfactor_is_a_warning_and_the_advice_mends_it(box: Outbox, change_it: str) -> None:
+def test_another_fillfactor_is_a_warning_and_the_advice_fixes_it(box: Outbox, change_it: str) -> None:
     execute(box, f"ALTER TABLE outbox_event {change_it}")
     found = finding_of(box, "vacuum")
     assert (found.level, "fillfactor of outbox_event" in found.what) == (WARNING, True)
@@ -203,17 +203,17 @@ def test_another_fillfactor_is_a_warning_and_the_advice_mends_it(box: Outbox, ch
 
 
 @on_postgres
-def test_more_dead_rows_than_live_ones_are_a_warning_and_the_advice_mends_it(box: Outbox) -> None:
+def test_more_dead_rows_than_live_ones_are_a_warning_and_the_advice_fixes_it(box: Outbox) -> None:
     emit(100)
     execute(box, "DELETE FROM outbox_event WHERE seq IN (SELECT seq FROM outbox_event ORDER BY seq LIMIT 30)")
-    box.database.close_all()  # type: ignore[attr-defined]  # a session that ends tells what it did
+    box.database.close_all()  # type: ignore[attr-defined]  # a session reports its statistics when it ends
     becomes_true(lambda: dead_rows(box) == 30)
     assert finding_of(box, "vacuum", dead_rows=20).level == OK  # fewer than live ones
     execute(box, "DELETE FROM outbox_event WHERE seq IN (SELECT seq FROM outbox_event ORDER BY seq LIMIT 60)")
     box.database.close_all()  # type: ignore[attr-defined]
     becomes_true(lambda: finding_of(box, "vacuum", dead_rows=20).level == WARNING)
     found = finding_of(box, "vacuum", dead_rows=20)
-    assert "dead rows beside" in found.what
+    assert "dead rows and" in found.what
     assert finding_of(box, "vacuum").level == OK  # too few to matter
     execute(box, commands_in(found)[0])
     becomes_true(lambda: finding_of(box, "vacuum", dead_rows=20).level == OK)

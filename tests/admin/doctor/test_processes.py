@@ -1,4 +1,4 @@
-"""Who is at work, and whether they agree."""
+"""The doctor's checks of the running processes, and of their consistency."""
 
 import pytest
 
@@ -15,20 +15,20 @@ from tests.table import another
 
 @pytest.fixture
 def box(configure: Configure) -> Outbox:
-    """One that would publish, as production's do; in a test nothing starts that."""
+    """Return an Outbox with reports switched on, as in production; the test does not start them."""
     return configure(publish_seconds=10)
 
 
-# Alive
+# Running
 
 
-def test_nobody_at_work_is_a_problem(box: Outbox) -> None:
+def test_no_worker_and_no_scheduler_are_problems(box: Outbox) -> None:
     assert [finding_of(box, each).level for each in ("workers", "scheduler")] == [PROBLEM] * 2
     assert "outbox worker your.module" in advice_of(finding_of(box, "workers"))
     assert "outbox scheduler" in advice_of(finding_of(box, "scheduler"))
 
 
-def test_an_application_is_neither(box: Outbox) -> None:
+def test_an_application_is_neither_worker_nor_scheduler(box: Outbox) -> None:
     publish_process(box, APPLICATION)
     assert [finding_of(box, each).level for each in ("workers", "scheduler")] == [PROBLEM] * 2
 
@@ -53,34 +53,34 @@ def test_a_worker_that_can_not_reach_its_broker_is_a_problem_that_names_it_and_t
     assert "OUTBOX_REDIS_URL" in advice_of(found)
 
 
-def test_everything_in_one_process_is_both(box: Outbox) -> None:
+def test_up_is_both_worker_and_scheduler(box: Outbox) -> None:
     box.reporter.kind = UP
     box.reporter.report_now()
     assert [finding_of(box, each).level for each in ("workers", "scheduler", "silent")] == [OK] * 3
 
 
-def test_where_nobody_publishes_it_can_t_be_known(configure: Configure) -> None:
+def test_without_reports_it_is_not_known_whether_workers_run(configure: Configure) -> None:
     found = finding_of(configure(publish_seconds=0), "workers")
-    assert (found.level, "can't be known" in found.what) == (WARNING, True)
+    assert (found.level, "It is not known" in found.what) == (WARNING, True)
     assert "OUTBOX_PUBLISH_SECONDS" in advice_of(found)
 
 
-def test_who_delivers_inline_needs_no_worker_to_begin_with(configure: Configure) -> None:
+def test_with_inline_dispatch_a_missing_worker_is_a_note(configure: Configure) -> None:
     assert finding_of(configure(dispatch="inline", publish_seconds=10), "workers").level == NOTE
 
 
 @pytest.mark.parametrize(("seen", "level"), [(25, OK), (60, WARNING)])
-def test_a_process_that_falls_silent_is_named(box: Outbox, seen: float, level: str) -> None:
+def test_a_process_that_stops_reporting_is_named(box: Outbox, seen: float, level: str) -> None:
     publish_process(box, WORKER, host="gamma", pid=9, seen=seen, started=1000)
     found = finding_of(box, "silent")
     assert found.level == level
     if level == WARNING:
-        assert "worker gamma:9 was last heard of 1 min ago" in found.what
+        assert "worker gamma:9 last reported 1 min ago" in found.what
         assert "ps -p 9" in advice_of(found)
         assert finding_of(box, "workers").level == PROBLEM
 
 
-def test_one_that_was_replaced_since_is_not_mourned(box: Outbox) -> None:
+def test_a_silent_process_that_was_replaced_is_fine(box: Outbox) -> None:
     publish_process(box, WORKER, pid=9, seen=600, started=1000)
     publish_process(box, WORKER, pid=10, started=900)  # was there all the time
     assert finding_of(box, "silent").level == WARNING
@@ -101,7 +101,7 @@ def test_sqlite_on_several_hosts_is_a_problem(box: Outbox) -> None:
 
 
 @pytest.mark.parametrize(("all_places", "level"), [(False, WARNING), (True, PROBLEM)])
-def test_calls_that_have_not_returned_are_told_with_their_destination_and_process(
+def test_stuck_calls_are_reported_with_their_destination_and_process(
     box: Outbox, *, all_places: bool, level: str
 ) -> None:
     publish_process(box, pid=7, stuck={"billing": {"calls": 2, "seconds": 720.0, "all_places": all_places}})
@@ -112,7 +112,7 @@ def test_calls_that_have_not_returned_are_told_with_their_destination_and_proces
     assert "alpha:7" in advice_of(found)
 
 
-def test_a_process_whose_drains_fail_is_told_with_the_error(box: Outbox) -> None:
+def test_a_process_with_failing_drains_is_reported_with_the_error(box: Outbox) -> None:
     failures = {"in_a_row": 3, "seconds": 60.0, "error": "MaxConnectionsExceeded: Exceeded maximum connections."}
     publish_process(box, pid=7, drain_failures=failures | {"in_a_row": 2})
     assert finding_of(box, "drains").level == OK
@@ -130,33 +130,33 @@ def test_a_pool_that_is_too_small_is_a_warning_with_the_number_to_set(box: Outbo
     assert "max_connections=33" in advice_of(found)
 
 
-def test_a_process_that_says_nothing_about_these_is_fine(box: Outbox) -> None:
+def test_a_process_that_reports_none_of_these_is_fine(box: Outbox) -> None:
     publish_process(box, pool=None)
     box.reporter.kind = WORKER
     box.reporter.report_now()
     assert {finding_of(box, each).level for each in ("calls", "drains", "pool")} == {OK}
 
 
-# Agreement
+# Consistency
 
 
-def test_workers_that_know_the_same_destinations_are_fine(box: Outbox) -> None:
+def test_workers_with_the_same_destinations_are_fine(box: Outbox) -> None:
     for pid in (1, 2):
         publish_process(box, pid=pid, destinations=published_handlers(billing=["order.*"], mail=["*"]))
     publish_process(box, SCHEDULER, pid=3, destinations={})  # delivers nothing
     assert finding_of(box, "destinations").level == OK
 
 
-def test_a_worker_that_lacks_a_destination_is_a_problem_that_names_it_and_who_has_it(box: Outbox) -> None:
+def test_a_worker_that_lacks_a_destination_is_a_problem_that_names_both_workers(box: Outbox) -> None:
     publish_process(box, pid=1, destinations=published_handlers(billing=["order.*"], mail=["*"]))
     publish_process(box, pid=2, destinations=published_handlers(mail=["*"]))
     (found,) = findings_of(box, "destinations")
     assert found.level == PROBLEM
-    assert "alpha:2 does not know billing, which alpha:1 knows" in found.what
+    assert "alpha:2 does not have billing, which alpha:1 has" in found.what
     assert "outbox worker your.module" in advice_of(found)
 
 
-def test_one_that_is_silent_is_not_asked(box: Outbox) -> None:
+def test_a_silent_worker_is_not_compared(box: Outbox) -> None:
     publish_process(box, pid=1, destinations=published_handlers(mail=["*"]))
     publish_process(box, pid=2, seen=600, destinations={})
     assert finding_of(box, "destinations").level == OK
@@ -165,14 +165,14 @@ def test_one_that_is_silent_is_not_asked(box: Outbox) -> None:
 @pytest.mark.parametrize(
     "other", [published_handlers(mail=["order.*"]), {"mail": {"kind": "Webhook", "seconds": 20, "events": ["*"]}}]
 )
-def test_a_name_that_means_different_things_is_a_problem(box: Outbox, other: dict[str, object]) -> None:
+def test_a_destination_that_differs_between_workers_is_a_problem(box: Outbox, other: dict[str, object]) -> None:
     publish_process(box, pid=1, destinations=published_handlers(mail=["*"]))
     publish_process(box, pid=2, destinations=other)
     found = finding_of(box, "destinations")
-    assert (found.level, "different things by the destination mail" in found.what) == (PROBLEM, True)
+    assert (found.level, "The destination mail is not the same in all processes" in found.what) == (PROBLEM, True)
 
 
-def test_what_a_worker_publishes_agrees_with_what_is_registered_here(box: Outbox) -> None:
+def test_reported_destinations_equal_those_registered_here(box: Outbox) -> None:
     outbox.handler("order.*", name="mail")(lambda event: None)
     outbox.add_destination(outbox.Webhook("billing", "http://127.0.0.1/", events=["order.placed"]))
     box.reporter.kind = WORKER
@@ -180,15 +180,15 @@ def test_what_a_worker_publishes_agrees_with_what_is_registered_here(box: Outbox
     assert [each.level for each in findings_of(box, "destinations")] == [OK]
 
 
-def test_what_this_command_was_not_told_of_is_a_warning(box: Outbox) -> None:
+def test_a_destination_that_only_this_command_lacks_is_a_warning(box: Outbox) -> None:
     outbox.handler("*", name="mail")(lambda event: None)
     publish_process(box, pid=1, destinations=published_handlers(mail=["*"], billing=["order.*"]))
     found = finding_of(box, "destinations")
-    assert (found.level, "this command does not know billing" in found.what) == (WARNING, True)
+    assert (found.level, "this command does not have billing" in found.what) == (WARNING, True)
     assert "outbox doctor -m" in advice_of(found)
 
 
-def test_several_versions_at_work_are_a_warning(box: Outbox) -> None:
+def test_different_versions_are_a_warning(box: Outbox) -> None:
     publish_process(box, pid=1)
     assert finding_of(box, "versions").level == OK
     publish_process(box, pid=2, version="0.0.9")
@@ -202,7 +202,7 @@ def test_settings_that_differ_are_a_warning(box: Outbox, kind: str) -> None:
     assert finding_of(box, "agreement").level == OK
     publish_process(box, kind, pid=2, settings={"lease_seconds": 7.0})
     found = finding_of(box, "agreement")
-    assert (found.level, "OUTBOX_LEASE_SECONDS is not the same" in found.what) == (WARNING, True)
+    assert (found.level, "different values of OUTBOX_LEASE_SECONDS" in found.what) == (WARNING, True)
     assert "7.0 (alpha:2)" in found.what
 
 
@@ -214,7 +214,7 @@ def test_settings_of_this_command_that_differ_from_the_workers_are_a_warning(con
     assert finding_of(configure(queue="another"), "agreement").level == WARNING
 
 
-def test_details_of_another_release_are_no_trouble(box: Outbox) -> None:
+def test_a_process_of_another_release_without_details_is_fine(box: Outbox) -> None:
     publish_process(box)
     with box.dialect.connection():
         Process.update(details={}).execute(box.database)

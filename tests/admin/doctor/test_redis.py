@@ -1,4 +1,4 @@
-"""Redis: what it forgets, and what it refuses to tell."""
+"""The doctor's checks of Redis."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -15,7 +15,7 @@ from tests.conftest import Configure
 from tests.servers import RedisServer, free_port
 from tests.table import becomes_true
 
-# Redis knows nothing of the database.
+# One database is enough: these checks don't depend on it.
 once = pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 
 ALL = ("redis", "eviction", "persistence", "memory")
@@ -53,13 +53,13 @@ def execute(client: Any, command: str) -> None:
 
 
 @once
-def test_a_redis_as_it_should_be_is_fine(box: Outbox, client: Any) -> None:
+def test_a_redis_with_persistence_and_without_eviction_is_fine(box: Outbox, client: Any) -> None:
     client.config_set("appendonly", "yes")
     assert [finding_of(box, each).level for each in ALL] == [OK] * 4
 
 
 @once
-def test_one_that_is_not_there_is_a_problem_without_its_password(configure: Configure) -> None:
+def test_an_unreachable_redis_is_a_problem_and_its_password_is_not_printed(configure: Configure) -> None:
     box = configure(redis_url=f"redis://:hidden-word@127.0.0.1:{free_port()}/0")
     found = finding_of(box, "redis")
     assert (found.level, "OUTBOX_REDIS_URL" in advice_of(found)) == (PROBLEM, True)
@@ -67,7 +67,7 @@ def test_one_that_is_not_there_is_a_problem_without_its_password(configure: Conf
 
 
 @once
-def test_one_that_refuses_the_password_is_a_problem_without_it(configure: Configure, server: RedisServer) -> None:
+def test_a_refused_password_is_a_problem_and_is_not_printed(configure: Configure, server: RedisServer) -> None:
     box = configure(redis_url=server.url.replace("redis://", "redis://nobody:hidden-word@"))
     found = finding_of(box, "redis")
     assert found.level == PROBLEM
@@ -75,7 +75,7 @@ def test_one_that_refuses_the_password_is_a_problem_without_it(configure: Config
 
 
 @once
-def test_one_that_is_too_old_is_a_problem(box: Outbox) -> None:
+def test_an_old_redis_is_a_problem(box: Outbox) -> None:
     found = finding_of(box, "redis", oldest_redis=(99, 1))
     assert (found.level, "needs 99.1 or later" in found.what) == (PROBLEM, True)
 
@@ -84,12 +84,12 @@ def test_one_that_is_too_old_is_a_problem(box: Outbox) -> None:
 def test_a_replica_is_a_problem(box: Outbox, client: Any) -> None:
     client.replicaof("127.0.0.1", free_port())
     found = finding_of(box, "redis")
-    assert (found.level, "names a replica" in found.what) == (PROBLEM, True)
+    assert (found.level, "the address of a replica" in found.what) == (PROBLEM, True)
 
 
 @once
 @pytest.mark.parametrize(("policy", "level"), [("allkeys-lru", PROBLEM), ("volatile-ttl", WARNING)])
-def test_one_that_evicts_is_told_and_the_advice_mends_it(box: Outbox, client: Any, policy: str, level: str) -> None:
+def test_eviction_is_reported_and_the_advice_fixes_it(box: Outbox, client: Any, policy: str, level: str) -> None:
     client.config_set("maxmemory-policy", policy)
     assert finding_of(box, "eviction").level == OK  # it is never full
     client.config_set("maxmemory", "1gb")
@@ -109,12 +109,12 @@ def test_eviction_names_the_destinations_whose_events_it_would_lose(with_stream:
 @once
 def test_without_persistence_wake_ups_are_lost_which_is_a_note(box: Outbox) -> None:
     found = finding_of(box, "persistence")
-    assert (found.level, "late by a sweep at most" in found.what) == (NOTE, True)
+    assert (found.level, "delays deliveries by one sweep at most" in found.what) == (NOTE, True)
 
 
 @once
 @pytest.mark.parametrize("save", ["", "3600 1"])
-def test_without_persistence_a_stream_is_lost_which_is_a_warning_and_the_advice_mends_it(
+def test_without_persistence_a_stream_is_lost_which_is_a_warning_and_the_advice_fixes_it(
     with_stream: Outbox, client: Any, save: str
 ) -> None:
     client.config_set("save", save)
@@ -125,14 +125,14 @@ def test_without_persistence_a_stream_is_lost_which_is_a_warning_and_the_advice_
 
 
 @once
-def test_a_stream_that_only_a_worker_knows_counts_as_well(with_stream: Outbox) -> None:
+def test_a_stream_that_only_a_worker_reports_counts_too(with_stream: Outbox) -> None:
     with_stream.reporter.report_now()
     current_outbox.registry.clear()
     assert finding_of(with_stream, "persistence").level == WARNING
 
 
 @once
-def test_one_that_can_t_write_to_its_disk_is_a_problem(box: Outbox, server: RedisServer, client: Any) -> None:
+def test_a_redis_that_can_t_write_to_its_disk_is_a_problem(box: Outbox, server: RedisServer, client: Any) -> None:
     target = server.folder / "dump.rdb"
     target.unlink(missing_ok=True)
     target.mkdir()  # what can't be written over
@@ -153,7 +153,7 @@ def test_one_that_can_t_write_to_its_disk_is_a_problem(box: Outbox, server: Redi
 
 @once
 @pytest.mark.parametrize(("share", "level"), [(0.5, OK), (0.94, WARNING), (2.0, PROBLEM)])
-def test_memory_that_is_nearly_used_up_is_told(box: Outbox, client: Any, share: float, level: str) -> None:
+def test_nearly_used_memory_is_reported(box: Outbox, client: Any, share: float, level: str) -> None:
     client.config_set("maxmemory", int(client.info("memory")["used_memory"] / share))
     assert finding_of(box, "memory").level == level
 
@@ -169,7 +169,7 @@ def test_a_provider_that_forbids_config_is_a_note(configure: Configure, server: 
 
 
 @once
-def test_one_that_goes_away_between_two_checks_is_a_finding_of_each(configure: Configure) -> None:
+def test_a_redis_that_stops_between_two_checks_is_a_finding_of_each(configure: Configure) -> None:
     with RedisServer() as going:
         box = configure(redis_url=going.url)
         assert finding_of(box, "redis").level == OK

@@ -1,4 +1,4 @@
-"""Settings that one may come to regret."""
+"""The doctor's check for risky settings, and for destinations that outlast a lease."""
 
 from typing import Any
 
@@ -76,7 +76,7 @@ def test_what_is_unsafe_is_a_warning_that_names_the_setting_and_what_is_just_saf
     assert finding_of(configure(**DEFAULTS | safe), "settings").level == OK
 
 
-def test_how_long_retries_go_on_is_the_sum_of_the_waits_or_the_longest_outage() -> None:
+def test_an_event_is_retried_for_the_sum_of_the_backoffs_or_for_the_maximum_age() -> None:
     five: dict[str, Any] = {
         "max_attempts": 5,
         "backoff_base_seconds": 60.0,
@@ -93,7 +93,7 @@ def test_how_long_retries_go_on_is_the_sum_of_the_waits_or_the_longest_outage() 
 # Deadlines
 
 
-def test_a_destination_that_may_take_longer_than_a_lease_lasts_is_a_problem(configure: Configure) -> None:
+def test_a_destination_that_may_take_longer_than_a_lease_is_renewed_is_a_problem(configure: Configure) -> None:
     box = configure(max_run_seconds=60)
     outbox.add_destination(outbox.Webhook("billing", "http://127.0.0.1/", timeout=55))
     assert finding_of(box, "deadlines").level == OK
@@ -103,7 +103,7 @@ def test_a_destination_that_may_take_longer_than_a_lease_lasts_is_a_problem(conf
     assert "Set OUTBOX_MAX_RUN_SECONDS to 61 or more" in advice_of(found)
 
 
-def test_one_that_only_a_worker_knows_is_measured_by_that_workers_settings(box: Outbox) -> None:
+def test_a_destination_of_a_worker_is_compared_with_that_workers_settings(box: Outbox) -> None:
     slow = {"slow": {"kind": "Webhook", "seconds": 100.0, "events": ["*"]}}
     publish_process(box, destinations=slow)
     assert finding_of(box, "deadlines").level == OK

@@ -1,4 +1,4 @@
-"""SQLite's file: how it is written, whether it can be, and whether it is whole."""
+"""The doctor's checks of the file of an SQLite database."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,20 +27,20 @@ def box(path: Path) -> Iterator[Outbox]:
     box.database.close_all()  # type: ignore[attr-defined]
 
 
-def test_a_file_as_we_open_it_is_fine(box: Outbox) -> None:
+def test_a_file_that_the_library_opens_is_fine(box: Outbox) -> None:
     assert finding_of(box, "file").level == OK
 
 
-def test_another_journal_mode_than_wal_is_a_problem_and_the_advice_mends_it(path: Path) -> None:
+def test_another_journal_mode_than_wal_is_a_problem_and_the_advice_fixes_it(path: Path) -> None:
     database = peewee.SqliteDatabase(str(path), pragmas={"journal_mode": "delete"}, lock_type="IMMEDIATE")
     box = Outbox(Settings(dispatch="off"), database=database)
     box.create_tables()
     found = finding_of(box, "file")
     assert (found.level, "journal mode is delete, not wal" in found.what) == (PROBLEM, True)
-    mended = Outbox(Settings(dispatch="off"), database=peewee.SqliteDatabase(str(path), lock_type="IMMEDIATE"))
-    with mended.dialect.connection():
-        mended.dialect.run(commands_in(found)[0])
-    assert finding_of(mended, "file").level == OK
+    fixed = Outbox(Settings(dispatch="off"), database=peewee.SqliteDatabase(str(path), lock_type="IMMEDIATE"))
+    with fixed.dialect.connection():
+        fixed.dialect.run(commands_in(found)[0])
+    assert finding_of(fixed, "file").level == OK
 
 
 def test_a_file_that_can_only_be_read_is_a_problem(box: Outbox, path: Path) -> None:
@@ -52,12 +52,12 @@ def test_a_file_that_can_only_be_read_is_a_problem(box: Outbox, path: Path) -> N
         read_only.close()
 
 
-def test_somebody_who_does_not_stop_writing_is_a_warning(box: Outbox, path: Path) -> None:
+def test_a_transaction_that_keeps_the_file_locked_is_a_warning(box: Outbox, path: Path) -> None:
     impatient = peewee.SqliteDatabase(str(path), pragmas={"busy_timeout": 50}, lock_type="IMMEDIATE")
     looking = Outbox(Settings(dispatch="off"), database=impatient)
     with box.dialect.connection(), box.database.atomic("IMMEDIATE"):
         found = finding_of(looking, "file")
-        assert (found.level, "nobody else could" in found.what) == (WARNING, True)
+        assert (found.level, "held the write lock" in found.what) == (WARNING, True)
     assert finding_of(looking, "file").level == OK
 
 
@@ -66,7 +66,7 @@ def test_a_disk_that_is_nearly_full_is_a_problem(box: Outbox) -> None:
     assert (found.level, "MiB left" in found.what) == (PROBLEM, True)
 
 
-def test_whether_the_file_is_whole_is_looked_at_on_request(box: Outbox, path: Path) -> None:
+def test_the_integrity_is_checked_with_thorough_only(box: Outbox, path: Path) -> None:
     assert finding_of(box, "integrity").level == NOTE
     assert finding_of(box, "integrity", thorough=True).level == OK
 

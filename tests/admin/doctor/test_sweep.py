@@ -1,4 +1,4 @@
-"""A sweep that the doctor sends: it tells whether workers hear what this process would send them."""
+"""The doctor's check that sends a sweep, and waits for a worker to take it."""
 
 import threading
 import uuid
