@@ -1,22 +1,22 @@
-"""Every error that this library raises, under one root.
+"""The errors that this library raises, under one root, and the description of any error as a text.
 
 OutboxError
-├── SettingsError          a setting is wrong; fix it and start again
-├── InvalidEvent           emit refused its input; nothing was written
-├── InvalidMessage         the inbox can't tell which message that is
-├── DuplicateEvent         that key was emitted before (also a peewee.IntegrityError)
-├── EventNotStored         the database stored no row, though no duplicate is to be seen
+├── SettingsError          a setting is invalid: correct it and start again
+├── InvalidEvent           the arguments of emit are invalid; nothing was written
+├── InvalidMessage         the message has no id that the inbox could store
+├── DuplicateEvent         an event with this key exists (also a peewee.IntegrityError)
+├── EventNotStored         the database stored no row, and shows no duplicate
 ├── NotPermitted           the database role lacks a right (also a peewee.ProgrammingError)
 ├── TransactionRequired    emit needs a transaction here (OUTBOX_REQUIRE_TRANSACTION)
 ├── TransactionOpen        deliveries can't run inside the caller's transaction
-├── SchemaError            the tables are missing or too old, or the database can't keep every text
-├── RegistrationError      a handler or destination can't be registered like this
+├── SchemaError            the tables are missing or too old, or the database can't store every text
+├── RegistrationError      a handler or destination can't be registered as asked
 │   └── NothingRegistered  a process that should deliver has no handler and no other destination
-├── VerificationError      a webhook that was received is not what it says
+├── VerificationError      a webhook that was received is not authentic
 └── Signal                 raised by a handler to say what should happen to its event
-    ├── Reject             fail now, for good
-    ├── RetryLater         try again after a while; costs an attempt
-    └── Unavailable        could not be reached; try again, costs no attempt
+    ├── Reject             the event fails now, for good
+    ├── RetryLater         try again later; costs an attempt
+    └── Unavailable        could not be reached: try again later, costs no attempt
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ class OutboxError(Exception):
 
 
 class SettingsError(OutboxError, ValueError):
-    """A setting has a value that can't be used."""
+    """A setting is invalid."""
 
 
 class InvalidEvent(OutboxError, ValueError):
-    """What was given to emit can't be stored; nothing was written and the transaction goes on."""
+    """The arguments of emit can't be stored as an event. Nothing was written; the transaction can go on."""
 
 
 class InvalidMessage(OutboxError, ValueError):
-    """The inbox knows messages by their ids, and this has none that it could keep."""
+    """The inbox identifies messages by their ids, and this message has none that can be stored."""
 
 
 class DuplicateEvent(OutboxError, peewee.IntegrityError):
-    """An event of this type with this idempotency key exists; the transaction goes on."""
+    """An event of this type with this idempotency key exists; the transaction can go on."""
 
     def __init__(self, event_type: str, idempotency_key: str, existing_id: UUID | None) -> None:
         self.event_type = event_type
@@ -60,7 +60,7 @@ class DuplicateEvent(OutboxError, peewee.IntegrityError):
 
 
 class EventNotStored(OutboxError, RuntimeError):
-    """The database took the insert, stored nothing, and shows no duplicate; the transaction goes on."""
+    """The database accepted the INSERT, stored no row, and shows no duplicate; the transaction can go on."""
 
     def __init__(self, event_type: str, idempotency_key: str, table: str) -> None:
         super().__init__(
@@ -73,15 +73,15 @@ class EventNotStored(OutboxError, RuntimeError):
 
 
 class NotPermitted(OutboxError, peewee.ProgrammingError):
-    """The database role lacks a right that this call needs; the transaction goes on."""
+    """The database role lacks a right that this call needs; the transaction can go on."""
 
 
 class TransactionRequired(OutboxError, RuntimeError):
-    """emit was called where there is no transaction, and needs one."""
+    """emit was called outside a transaction, and OUTBOX_REQUIRE_TRANSACTION is set."""
 
 
 class TransactionOpen(OutboxError, RuntimeError):
-    """Deliveries were asked for inside an open transaction."""
+    """A function that delivers events was called inside an open transaction."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -91,7 +91,7 @@ class TransactionOpen(OutboxError, RuntimeError):
 
 
 class SchemaError(OutboxError, RuntimeError):
-    """The outbox's tables are missing or older than this version needs, or the database can't keep every text."""
+    """The outbox's tables are missing or older than this version needs, or the database can't store every text."""
 
 
 class RegistrationError(OutboxError, ValueError):
@@ -99,7 +99,7 @@ class RegistrationError(OutboxError, ValueError):
 
 
 class NothingRegistered(RegistrationError):
-    """A process that should deliver has no handler and no other destination."""
+    """A process that was started to deliver events has no handler and no other destination."""
 
     def __init__(self, modules: Sequence[str] = ()) -> None:
         where = f" (imported: {', '.join(modules)})" if modules else ""
@@ -111,11 +111,11 @@ class NothingRegistered(RegistrationError):
 
 
 class VerificationError(OutboxError, ValueError):
-    """A request that was received is not from whom it says, or not from now."""
+    """A received webhook has no valid signature, or its timestamp is too far from now."""
 
 
 def describe(error: BaseException) -> str:
-    """`ValueError: what it said`"""
+    """Return the error as one text: `ValueError: its message`."""
     try:
         text = str(error)
     except Exception:
@@ -131,15 +131,15 @@ def as_text(error: object) -> str:
 
 
 class Signal(OutboxError):
-    """What a handler raises to decide its event's fate itself."""
+    """Raised by a handler to decide by itself what happens to its event."""
 
 
 class Reject(Signal):
-    """Trying again can't help: the event fails now, for good."""
+    """Raised by a handler: trying again can't help, so the event fails now, for good."""
 
 
 class RetryLater(Signal):
-    """Refused for now: try again after `after` (the usual backoff if not given). Costs an attempt."""
+    """Raised by a handler: try again after `after`, or after the usual backoff. Costs an attempt."""
 
     def __init__(self, after: timedelta | float | None = None, error: str = "the handler asked for a retry") -> None:
         if not isinstance(after, timedelta | int | float | None):
@@ -149,10 +149,10 @@ class RetryLater(Signal):
 
 
 class Unavailable(Signal):
-    """What the event was meant for could not be reached: try again later, at no cost.
+    """The destination could not be reached: try again later. Costs no attempt.
 
     A handler raises it; a destination may also return it as the outcome of an event. `error` is a text, or the
-    exception that says why.
+    exception that is the cause.
     """
 
     def __init__(

@@ -1,4 +1,7 @@
-"""The one place that reads settings: `OUTBOX_*` environment variables and `configure`'s arguments."""
+"""The settings: `OUTBOX_*` environment variables and the arguments of `outbox.configure`, parsed and checked.
+
+No other module reads them. The table of settings in the README is made from the defaults and the meanings here.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +17,17 @@ from typing import Any, Self
 from outbox.errors import SettingsError
 from outbox.table_names import DEFAULT_PREFIX, Tables, parse_prefix, parse_schema
 
-logger = logging.getLogger("outbox")
+logger = logging.getLogger(__name__)
 
 PREFIX = "OUTBOX_"
-# For the project's own tests: no settings.
+# Variables for the project's own tests begin with this; they are no settings.
 TEST_PREFIX = "OUTBOX_TEST_"
 DEFAULT_DATABASE_URL = "sqlite:///outbox.db"
 # The two values of OUTBOX_DISPATCH that need no plug-in: the emitter delivers itself, or no worker is notified.
 INLINE, OFF = "inline", "off"
 DEFAULT_MASKED_KEYS = "password,passwd,secret,token,authorization,api_key,private_key,cookie,credential"
 
-# Beyond these, sums of times overflow: in Python, or in a database.
+# Upper limits: with larger values, sums of times overflow in Python or in a database.
 DAY = 86_400.0  # seconds
 TEN_YEARS_OF_HOURS = 87_600.0
 
@@ -66,7 +69,7 @@ def _whole(least: int, most: int) -> Callable[[object], int]:
     def parse(value: object) -> int:
         message = f"must be a whole number from {least} to {most}"
         try:
-            number = int(str(value).strip())  # of the text: True and 1.5 are no whole numbers
+            number = int(str(value).strip())  # by way of text, so that True and 1.5 are refused
         except ValueError:
             raise ValueError(message) from None
         if not least <= number <= most:
@@ -100,17 +103,20 @@ def _one_of(*words: str) -> Callable[[object], str]:
 
 
 def _setting(default: Any, parse: Callable[[object], Any], meaning: str, *, secret: bool = False) -> Any:
-    """`secret` values never appear in a repr or an error."""
+    """Return a field of Settings. A `secret` value never appears in a repr or an error."""
     metadata = {"parse": parse, "meaning": meaning, "secret": secret}
     return dataclasses.field(default=default, repr=not secret, metadata=metadata)
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Each field is `configure`'s argument of that name and the variable `OUTBOX_<NAME>`."""
+    """All settings. Each field is an argument of `outbox.configure`, and the variable `OUTBOX_<NAME>`."""
 
     database_url: str = _setting(
-        DEFAULT_DATABASE_URL, _text, "where the events are kept; `configure(database=…)` takes precedence", secret=True
+        DEFAULT_DATABASE_URL,
+        _text,
+        "the database with the events; `configure(database=…)` takes precedence",
+        secret=True,
     )
     schema: str | None = _setting(
         None,
@@ -120,7 +126,7 @@ class Settings:
     table_prefix: str = _setting(
         DEFAULT_PREFIX,
         parse_prefix,
-        "what the tables' names begin with; the inbox's table is `inbox`, and with another prefix `<prefix>inbox`",
+        "the prefix of the tables' names; the inbox's table is `inbox`, and with another prefix `<prefix>inbox`",
     )
     prepared_statements: bool = _setting(
         True,
@@ -139,13 +145,19 @@ class Settings:
         _text,
         "what follows a commit: `dramatiq` wakes a worker, `inline` delivers here, `off` waits for a sweep",
     )
-    batch_size: int = _setting(100, _whole(1, 10_000), "most events claimed at once; batches shrink to a second's work")
+    batch_size: int = _setting(
+        100, _whole(1, 10_000), "most events claimed at once; batches shrink to about a second of work"
+    )
     drains: int = _setting(2, _whole(1, 1_000), "most batches claimed at the same time in a worker process")
-    lease_seconds: float = _setting(30.0, _number(0.5, DAY), "how long a claimed event belongs to a silent worker")
-    max_run_seconds: float = _setting(300.0, _number(1, DAY), "how long leases are renewed for a batch that goes on")
+    lease_seconds: float = _setting(
+        30.0, _number(0.5, DAY), "how long a worker's lease on a claimed event lasts unless the worker renews it"
+    )
+    max_run_seconds: float = _setting(
+        300.0, _number(1, DAY), "how long the leases of a batch are renewed while it is being delivered"
+    )
     max_attempts: int = _setting(5, _whole(1, 1_000), "attempts per destination before an event fails")
     max_age_hours: float = _setting(
-        72.0, _number(0, TEN_YEARS_OF_HOURS), "how long an event waits for what can't be reached"
+        72.0, _number(0, TEN_YEARS_OF_HOURS), "how long an event waits for a destination that is unavailable"
     )
     backoff_base_seconds: float = _setting(
         60.0, _number(0, 365 * DAY), "the wait before the second attempt; doubles each time"
@@ -155,12 +167,12 @@ class Settings:
     exit_on_stuck: bool = _setting(
         False,
         truth,
-        "end a worker process in which calls of a destination never return, and which delivers nothing more to it",
+        "end a worker process that can deliver nothing more to a destination, because calls of it never return",
     )
     unhandled: str = _setting(
         "wait",
         _one_of("wait", "deliver", "fail"),
-        "what happens to an event that nothing here handles: `wait`, `deliver` or `fail`",
+        "what happens to an event that no destination wants: `wait`, `deliver` or `fail`",
     )
     retention_hours: float = _setting(
         168.0, _number(0, TEN_YEARS_OF_HOURS), "how long events are kept after they ended"
@@ -168,39 +180,42 @@ class Settings:
     inbox_retention_hours: float | None = _setting(
         None,
         _number(0, 2 * TEN_YEARS_OF_HOURS),
-        "how long the inbox remembers; by default as long as an event may come again: "
+        "how long the inbox remembers messages; by default as long as an event may be delivered again: "
         "`OUTBOX_MAX_AGE_HOURS` + `OUTBOX_RETENTION_HOURS`",
     )
     sweep_seconds: float = _setting(
         10.0,
         _number(0.1, DAY),
-        "how often the scheduler has a worker look for due events; a worker that can't reach its broker looks as often",
+        "how often the scheduler asks a worker to look for due events; a worker that can't reach its broker looks by "
+        "itself that often",
     )
-    cleanup_minutes: float = _setting(60.0, _number(0.01, 365 * 24 * 60), "how often the scheduler deletes what is old")
+    cleanup_minutes: float = _setting(
+        60.0, _number(0.01, 365 * 24 * 60), "how often the scheduler asks a worker to delete old rows"
+    )
     publish_seconds: float = _setting(
         10.0,
         _number(0, 3600),
-        "how often a process tells the database that it is there and what it has counted; `0`: never",
+        "how often a process reports to the database that it is running, and its counts; `0`: never",
     )
     log_format: str = _setting(
         "text",
         _one_of("text", "json"),
-        "how commands, scheduler and workers log: `text`, or `json`, a line for each record",
+        "the log format of commands, scheduler and workers: `text`, or `json`, a line for each record",
     )
     max_payload_bytes: int = _setting(256 * 1024, _whole(2, 64 * 1024 * 1024), "the largest payload, as JSON in UTF-8")
     require_transaction: bool = _setting(False, truth, "refuse `emit` outside a transaction")
     namespace: str = _setting("dramatiq", _text, "what Dramatiq's keys in Redis begin with")
-    queue: str = _setting("outbox", _text, "the queue that deliveries run on")
+    queue: str = _setting("outbox", _text, "the Dramatiq queue of the deliveries")
     webhook_url: str | None = _setting(
-        None, _text, "where every event is posted to, by a destination called `webhook`", secret=True
+        None, _text, "the URL that every event is posted to, by a destination called `webhook`", secret=True
     )
     webhook_secret: str | None = _setting(
-        None, _text, "signs what is posted; several, separated by spaces, while one replaces another", secret=True
+        None, _text, "signs the requests; several secrets, separated by spaces, while one replaces another", secret=True
     )
     webhook_client: str = _setting(
         "httpx",
         _one_of("httpx", "curl"),
-        "what posts it: `httpx`, or `curl`, which is faster and needs the extra `curl`",
+        "the HTTP client that posts it: `httpx`, or `curl`, which is faster and needs the extra `curl`",
     )
     stream: str | None = _setting(
         None,
@@ -211,21 +226,25 @@ class Settings:
     masked_keys: str = _setting(
         DEFAULT_MASKED_KEYS,
         _text,
-        "keys whose values are not shown in payloads and headers, wherever they stand and however they are written",
+        "keys whose values are not shown in payloads and headers, at any depth; case and punctuation don't count",
     )
     dashboard_host: str = _setting(
-        "127.0.0.1", _text, "the address that `outbox dashboard` listens on; one that others reach needs a password"
+        "127.0.0.1",
+        _text,
+        "the address that `outbox dashboard` listens on; one that other hosts can reach needs a password",
     )
-    dashboard_port: int = _setting(8642, _whole(0, 65_535), "the port that it listens on; `0`: any that is free")
+    dashboard_port: int = _setting(
+        8642, _whole(0, 65_535), "the port that the dashboard listens on; `0`: any free port"
+    )
     dashboard_user: str | None = _setting(
-        None, _user_name, "who may use it, together with the password; without both it prints a login link"
+        None, _user_name, "the dashboard's user name; without a name and a password it prints a login link"
     )
-    dashboard_password: str | None = _setting(None, _not_blank, "the password for it", secret=True)
+    dashboard_password: str | None = _setting(None, _not_blank, "the dashboard's password", secret=True)
     dashboard_read_only: bool = _setting(False, truth, "the dashboard shows everything and changes nothing")
 
     @classmethod
     def load(cls, environ: Mapping[str, str] | None = None, **overrides: Any) -> Self:
-        """The environment's settings, with `overrides` on top; None leaves a setting as it is."""
+        """Return the settings of the environment, with `overrides` on top; None leaves a setting as it is."""
         environ = os.environ if environ is None else environ
         known = {field.name: field for field in dataclasses.fields(cls)}
         values: dict[str, Any] = {}
@@ -251,14 +270,14 @@ class Settings:
             raise SettingsError(
                 f"OUTBOX_INBOX_RETENTION_HOURS ({self.inbox_hours:g}) is less than OUTBOX_MAX_AGE_HOURS "
                 f"({self.max_age_hours:g}) + OUTBOX_RETENTION_HOURS ({self.retention_hours:g}) = "
-                f"{self.redelivery_hours:g}: until then an event may come again, and the inbox would take it for new. "
-                "Raise it, or leave it out."
+                f"{self.redelivery_hours:g}: until then an event may be delivered again, and the inbox would take it "
+                "for a new one. Raise it, or leave it out."
             )
         return self
 
     @property
     def names_database(self) -> bool:
-        """Whether somebody has said where the events are; if not, an application may still bring its own database."""
+        """Whether a database was configured by URL; if not, the application may still pass its own."""
         return self.database_url != DEFAULT_DATABASE_URL
 
     @property
@@ -267,7 +286,7 @@ class Settings:
 
     @property
     def redelivery_hours(self) -> float:
-        """How long after its first delivery an event may come again: put off, failed, and retried by hand."""
+        """How long after its first delivery an event may be delivered again: after retries, or by an operator."""
         return self.max_age_hours + self.retention_hours
 
     @property

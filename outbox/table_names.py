@@ -1,8 +1,8 @@
 """The names of the tables: one object, from which every statement, model and message takes them.
 
-OUTBOX_SCHEMA and OUTBOX_TABLE_PREFIX decide. Two outboxes with different prefixes can share a PostgreSQL schema or an
-SQLite file, so the names of indexes and constraints have the prefix too. With the default prefix all names are what
-they were before there was a setting; that is why the inbox's table is then called `inbox` alone.
+OUTBOX_SCHEMA and OUTBOX_TABLE_PREFIX determine them. Two outboxes with different prefixes can share a PostgreSQL schema
+or an SQLite file, so the names of indexes and constraints have the prefix too. With the default prefix all names are
+the same as before there was a setting: that is why the inbox's table is then called `inbox`, without the prefix.
 """
 
 from __future__ import annotations
@@ -15,19 +15,20 @@ from types import MappingProxyType
 
 DEFAULT_PREFIX = "outbox_"
 
-# PostgreSQL cuts off longer names. The longest of ours is the prefix and `unique_event_type_idempotency_key`.
+# PostgreSQL truncates longer names. The longest name is the prefix and `unique_event_type_idempotency_key`.
 NAME_LENGTH = 63
 PREFIX_LENGTH = NAME_LENGTH - len("unique_event_type_idempotency_key")
 
-# What is kept in a table of its own. Templates call the tables `{event_table}`, `{history_table}` and so on.
+# The tables. The templates of statements call them `{event_table}`, `{history_table}` and so on.
 KINDS = ("event", "inbox", "process", "total", "minute", "audit", "history", "destination", "control", "audience")
 
 
 @dataclass(frozen=True)
 class Tables:
-    """Where the tables are (`schema`; None: wherever the connection's search path finds them) and how they are called.
+    """The schema of the tables, and the prefix of their names.
 
-    Each property is a table's name as SQL takes it, with the schema; `name` gives the name alone.
+    Without a schema, the connection's search path decides. Each property is a table's name in SQL, with the schema;
+    `name` returns the name alone.
     """
 
     schema: str | None = None
@@ -59,7 +60,7 @@ class Tables:
 
     @property
     def history(self) -> str:
-        """Which versions of the schema were applied."""
+        """The table with the versions of the schema that were applied."""
         return self.qualified("history")
 
     @property
@@ -85,12 +86,12 @@ class Tables:
         return self.in_schema(self.name(kind))
 
     def in_schema(self, name: str) -> str:
-        """Return the name of one of our tables or indexes with the schema, if there is one."""
+        """Return the name of a table, an index or a sequence with the schema, if there is one."""
         return name if self.schema is None else f'"{self.schema}".{name}'
 
     @cached_property
     def placeholders(self) -> Mapping[str, str]:
-        """What the templates of statements are filled in with."""
+        """The names for the placeholders in the templates of statements."""
         return MappingProxyType(
             {f"{kind}_table": self.qualified(kind) for kind in KINDS}
             | {
@@ -102,10 +103,10 @@ class Tables:
 
     @property
     def described(self) -> str:
-        """What differs from the default, to follow the name of the database in a message; often nothing."""
-        told = [] if self.schema is None else [f"schema {self.schema}"]
-        told += [] if self._is_default else [f"tables {self.prefix}…"]
-        return f" ({', '.join(told)})" if told else ""
+        """The schema and the prefix where they differ from the default, to follow the database's name in a message."""
+        parts = [] if self.schema is None else [f"schema {self.schema}"]
+        parts += [] if self._is_default else [f"tables {self.prefix}…"]
+        return f" ({', '.join(parts)})" if parts else ""
 
     @property
     def _is_default(self) -> bool:
@@ -113,7 +114,7 @@ class Tables:
 
 
 def parse_schema(value: object) -> str:
-    """Return the name of a PostgreSQL schema, or raise ValueError. It is quoted in SQL, so capitals count."""
+    """Return the name of a PostgreSQL schema, or raise ValueError. SQL quotes it, so upper case matters."""
     if not isinstance(value, str) or re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", value) is None or len(value) > NAME_LENGTH:
         raise ValueError(
             f"must be a name of at most {NAME_LENGTH} letters, digits and underscores that begins with no digit"
@@ -122,7 +123,10 @@ def parse_schema(value: object) -> str:
 
 
 def parse_prefix(value: object) -> str:
-    """Return what the tables' names begin with, or raise ValueError. Without quotes PostgreSQL has no capitals."""
+    """Return the prefix of the tables' names, or raise ValueError.
+
+    It is lower case only: SQL does not quote it, and PostgreSQL turns unquoted names into lower case.
+    """
     if not isinstance(value, str) or re.fullmatch(r"[a-z_][a-z0-9_]*", value) is None or len(value) > PREFIX_LENGTH:
         raise ValueError(
             f"must be at most {PREFIX_LENGTH} lower-case letters, digits and underscores, and begin with no digit"

@@ -14,6 +14,7 @@ import psycopg
 import pytest
 
 import outbox
+from outbox import current_outbox
 from outbox import settings as settings_module
 from outbox.core import Outbox
 from outbox.settings import PREFIX, Settings
@@ -151,7 +152,8 @@ def test_an_inbox_that_would_forget_sooner_is_refused() -> None:
     assert load(inbox_retention_hours="0", max_age_hours="0", retention_hours="0").inbox_hours == 0
     assert refusal(inbox_retention_hours="239.5") == (
         "OUTBOX_INBOX_RETENTION_HOURS (239.5) is less than OUTBOX_MAX_AGE_HOURS (72) + OUTBOX_RETENTION_HOURS (168) = "
-        "240: until then an event may come again, and the inbox would take it for new. Raise it, or leave it out."
+        "240: until then an event may be delivered again, and the inbox would take it for a new one. Raise it, or "
+        "leave it out."
     )
     assert "(240) is less than OUTBOX_MAX_AGE_HOURS (73) + " in refusal(inbox_retention_hours="240", max_age_hours="73")
 
@@ -256,7 +258,7 @@ def test_an_unknown_dispatch_names_those_that_exist(sqlite_url: str) -> None:
 def test_without_configure_the_environment_decides(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OUTBOX_DATABASE_URL", sqlite_url)
     monkeypatch.setenv("OUTBOX_DISPATCH", "off")
-    monkeypatch.setattr(outbox, "_current", None)
+    monkeypatch.setattr(current_outbox, "_current", None)
     outbox.create_tables()
     outbox.emit("Note", 1, "note.written")
     database: Any = outbox.current().database
@@ -266,7 +268,7 @@ def test_without_configure_the_environment_decides(sqlite_url: str, monkeypatch:
 
 def test_loading_settings_opens_no_database(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(outbox, "_current", None)
+    monkeypatch.setattr(current_outbox, "_current", None)
     assert outbox.loaded_settings() == Settings.load()
     assert list(tmp_path.iterdir()) == []
 

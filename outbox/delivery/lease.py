@@ -24,7 +24,7 @@ from outbox.settings import Settings
 from outbox.storage.dialect import Dialect
 from outbox.storage.ids import as_uuid
 from outbox.storage.peewee_database import is_private_to_a_thread
-from outbox.storage.private_connection import can_have_one, private_connection
+from outbox.storage.private_connection import can_be_private, private_connection
 
 logger = logging.getLogger(__name__)
 
@@ -123,7 +123,7 @@ class LeaseKeeper:
 
     def _connection(self) -> AbstractContextManager[None]:
         database = self._dialect.database
-        return private_connection(database) if can_have_one(database) else self._dialect.connection()
+        return private_connection(database) if can_be_private(database) else self._dialect.connection()
 
     def renew(self, batches: list[Batch]) -> None:
         """Extend the leases of all these batches, in one statement."""

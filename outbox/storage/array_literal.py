@@ -1,7 +1,7 @@
-"""Lists as PostgreSQL writes arrays: one text for a whole column. Of which type its items are, the statement says.
+"""Encode a whole column as one text, PostgreSQL's array literal: for `emit_many`, because it is faster.
 
-psycopg turns a list into the same text item by item, looking for the way to write each: for a thousand events that
-took longer than their insertion.
+psycopg turns a list into the same text, but looks up for each item how to encode it: for a thousand events that took
+longer than inserting them. The statement casts the text to the array's type.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ def array_of_ids(values: Sequence[UUID]) -> str:
     return _array(values, attrgetter("hex"))
 
 
-def _array(values: Items, write: Callable[[Any], str]) -> str:
+def _array(values: Items, encode: Callable[[Any], str]) -> str:
     first = values[0]
-    if values.count(first) == len(values):  # as in most columns: what all events of a kind share
-        items = ["NULL" if first is None else write(first)] * len(values)
+    if values.count(first) == len(values):  # most columns have the same value for all events of a call
+        items = ["NULL" if first is None else encode(first)] * len(values)
     else:
-        items = ["NULL" if value is None else write(value) for value in values]
+        items = ["NULL" if value is None else encode(value) for value in values]
     return f"{{{','.join(items)}}}"

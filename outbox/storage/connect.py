@@ -1,4 +1,7 @@
-"""Opening a database from its URL: pooled, and set up so that the application and the outbox get along."""
+"""Open the database that a URL names (OUTBOX_DATABASE_URL), with a connection pool.
+
+The options are chosen for several writers at once, and so that a lost connection is noticed soon.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +19,13 @@ from outbox.settings import truth
 # How long SQLite waits for another writer.
 BUSY_SECONDS = 10.0
 
-# A host that is gone without a word is noticed within a minute, not after the hours that TCP would wait: keepalives
-# test a connection that is silent, tcp_user_timeout one that has sent something and gets no acknowledgement for it
-# (keepalives don't run then). libpq ignores the latter where the system has no such option.
+# A host that vanished without closing its connections is noticed within a minute; TCP alone would wait for hours.
+# Keepalives test an idle connection; tcp_user_timeout one that has sent data and gets no acknowledgement for it
+# (keepalives don't run then). libpq ignores tcp_user_timeout where the operating system has no such option.
 POSTGRES_DEFAULTS: dict[str, Any] = {
     "application_name": "dramatiq-outbox",
     "connect_timeout": 10,
-    "target_session_attrs": "read-write",  # after a failover, the one that can be written to
+    "target_session_attrs": "read-write",  # of several hosts, the primary: also after a failover
     "keepalives_idle": 30,
     "keepalives_interval": 10,
     "keepalives_count": 3,
@@ -30,7 +33,7 @@ POSTGRES_DEFAULTS: dict[str, Any] = {
     "client_encoding": "UTF8",
 }
 
-# The one parameter of the URL that is ours; libpq would refuse it.
+# The only parameter of the URL that is not libpq's, which would refuse it.
 PREPARED_STATEMENTS = "prepared_statements"
 
 
@@ -57,10 +60,10 @@ def open_database(url: str, *, prepared_statements: bool = True) -> peewee.Datab
 
 
 class EmbeddedDatabase(pool.PooledSqliteDatabase):  # type: ignore[misc]  # playhouse carries no types
-    """SQLite in a file that several processes may open at the same moment."""
+    """SQLite in a file that several processes may open at the same time."""
 
     def _set_pragmas(self, conn: sqlite3.Connection) -> None:
-        # Turning a new file into WAL takes a lock that SQLite does not wait for, whatever the busy timeout.
+        # Switching a new file to WAL needs a lock for which SQLite does not wait, whatever the busy timeout.
         ends_at = time.monotonic() + BUSY_SECONDS
         while True:
             try:
@@ -81,7 +84,7 @@ def _open_sqlite(path: str) -> peewee.Database:
             "OUTBOX_DATABASE_URL names no file: SQLite in memory is private to each thread. "
             "Use sqlite:///relative/path.db or sqlite:////absolute/path.db"
         )
-    # Synchronous stays FULL, SQLite's default: a committed event survives a power cut.
+    # `synchronous` stays FULL, SQLite's default: a committed event survives a power failure.
     database: peewee.Database = EmbeddedDatabase(
         path,
         max_connections=64,
@@ -95,21 +98,21 @@ def _open_sqlite(path: str) -> peewee.Database:
 
 def _open_postgres(url: str, prepared_statements: bool) -> peewee.Database:
     try:
-        from psycopg.conninfo import conninfo_to_dict  # an extra: only those who use PostgreSQL have it
+        from psycopg.conninfo import conninfo_to_dict  # an extra: installed where PostgreSQL is used
     except ImportError:
         raise SettingsError(
             "OUTBOX_DATABASE_URL names PostgreSQL, but psycopg is not installed: "
             "pip install 'dramatiq-outbox[postgres]'"
         ) from None
     _, _, rest = url.partition("://")
-    rest, chosen = _without_our_parameter(rest)
+    rest, chosen = _split_prepared_statements(rest)
     if chosen is not None:
         prepared_statements = chosen
     try:
         # libpq reads the URL itself: percent-encoding, several hosts, sslmode and all its other parameters.
         parameters = POSTGRES_DEFAULTS | conninfo_to_dict(f"postgresql://{rest}")
     except Exception:
-        # Without the driver's words: they quote the URL, and with it the password.
+        # Without the driver's message: it quotes the URL, and with it the password.
         raise SettingsError(
             "OUTBOX_DATABASE_URL can't be read as postgresql://user:password@host:port/name; "
             "special characters in a password must be percent-encoded."
@@ -124,8 +127,8 @@ def _open_postgres(url: str, prepared_statements: bool) -> peewee.Database:
     return database
 
 
-def _without_our_parameter(rest: str) -> tuple[str, bool | None]:
-    """Return the URL without `prepared_statements=…`, and what that said."""
+def _split_prepared_statements(rest: str) -> tuple[str, bool | None]:
+    """Return the URL without `prepared_statements=…`, and its value, or None without one."""
     base, mark, query = rest.rpartition("?")
     pairs = [pair.partition("=") for pair in query.split("&")] if mark else []
     ours = [value for name, _, value in pairs if name == PREPARED_STATEMENTS]

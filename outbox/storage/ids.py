@@ -1,4 +1,4 @@
-"""UUIDv7: unique everywhere, and sorted by time of creation."""
+"""The ids of events: UUIDv7, which sort by their time of creation."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ __all__ = ["as_uuid", "first_uuid7_of", "uuid7"]
 
 
 def first_uuid7_of(moment: datetime) -> UUID:
-    """The smallest UUIDv7 that can be made at `moment`: ids below it are older."""
+    """Return the smallest UUIDv7 that can be made at `moment`: ids below it are older."""
     milliseconds = max(0, int(moment.timestamp() * 1000))
     return UUID(int=milliseconds << 80 | 0x7 << 76 | 0x2 << 62)
 
 
 def as_uuid(value: UUID | str) -> UUID:
-    """An id as a database returned it: PostgreSQL has a type for it, SQLite keeps the hexadecimal digits."""
+    """Return an id that a database returned: PostgreSQL returns a UUID, SQLite its hexadecimal digits."""
     return value if isinstance(value, UUID) else UUID(value)

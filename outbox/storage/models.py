@@ -1,10 +1,11 @@
 """The tables of events and of the inbox as Peewee models.
 
-The tables themselves are made by `schema.py`; the hot path reads and writes them by the statements in `sql.py`. The
-model is for everybody else: queries, the command line, an application's own reports.
+`schema.py` creates the tables, and `emit` and the workers use the statements of `sql/`. The models are for everything
+else: the queries of the command line and the dashboard, and an application's own reports.
 
-An application's own queries use the tables of the outbox that `configure` has made. The library's own queries are run
-by a dialect (`select`, `count`), and use the tables of that dialect's outbox: a program may have several.
+A query that the application runs uses the tables of the outbox that `configure` made. A query that the library runs
+goes through a dialect (`Dialect.select`, `Dialect.count`), and uses the tables of that dialect's outbox: a program may
+have several.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from outbox.table_names import Tables
 
 PENDING, SENDING, DELIVERED, FAILED = STATUSES = ("pending", "sending", "delivered", "failed")
 
-# What a row is: something that happened.
+# The default of the column `kind`: the row is an event.
 EVENT = "event"
 
 NAME_LENGTH = 100
@@ -48,13 +49,13 @@ class UtcDateTimeField(peewee.Field):
 
 
 class Encoded(str):
-    """JSON that nobody has looked at yet."""
+    """JSON text that has not been decoded yet."""
 
     __slots__ = ()
 
 
 class DecodedOnFirstUse(peewee.FieldAccessor):
-    """Most who emit never look at what they get back."""
+    """Decode JSON at the first access: most callers of emit never read the payload of the event that it returns."""
 
     def __get__(self, instance: Any, instance_type: Any = None) -> Any:
         value = super().__get__(instance, instance_type)  # type: ignore[no-untyped-call]  # Peewee has no types for it
@@ -64,7 +65,7 @@ class DecodedOnFirstUse(peewee.FieldAccessor):
 
 
 class JsonField(peewee.Field):
-    """JSON kept as the text it was written as (PostgreSQL's `json` keeps it too, unlike `jsonb`)."""
+    """JSON that is stored as the text that was written (as PostgreSQL's type `json` does, unlike `jsonb`)."""
 
     field_type = "JSON"
     accessor_class = DecodedOnFirstUse
@@ -73,7 +74,7 @@ class JsonField(peewee.Field):
         return value if value is None or isinstance(value, str) else json.dumps(value)
 
     def python_value(self, value: object) -> Any:
-        # psycopg decodes the column by itself, sqlite3 hands over the text.
+        # psycopg decodes the column by itself; sqlite3 returns the text.
         return json.loads(value) if isinstance(value, str) else value
 
 
@@ -82,7 +83,7 @@ _in_use: ContextVar[Tables | None] = ContextVar("outbox_tables_in_use", default=
 
 @contextmanager
 def tables_in_use(tables: Tables) -> Iterator[None]:
-    """Peewee queries that are run inside the block, on this thread, read these tables."""
+    """Make the Peewee queries that this thread runs inside the block use these tables."""
     token = _in_use.set(tables)
     try:
         yield
@@ -91,7 +92,7 @@ def tables_in_use(tables: Tables) -> Iterator[None]:
 
 
 class NamedBySettings(peewee.Metadata):
-    """A model whose table's name depends on the settings. `kind` says which of `Tables` it is."""
+    """The metadata of a model whose table's name depends on the settings; `kind` says which of `Tables` it is."""
 
     kind: str
 
@@ -101,7 +102,7 @@ class NamedBySettings(peewee.Metadata):
 
     @property
     def table(self) -> peewee.Table:
-        # Peewee asks for it when it writes out the SQL, not when the query is built.
+        # Peewee reads this when it writes the SQL of a query, not when the query is built.
         tables = _in_use.get()
         if tables is None:
             return super().table
@@ -116,14 +117,14 @@ class NamedBySettings(peewee.Metadata):
 
 
 def use_tables(model: type[peewee.Model], tables: Tables) -> None:
-    """Have the application's own queries read this table."""
+    """Make the application's own queries of this model use the table with this name."""
     metadata: Any = model._meta
     metadata.schema = tables.schema
     metadata.set_table_name(tables.name(metadata.kind))
 
 
 class OutboxEvent(peewee.Model):
-    """One event: what happened, and how far its delivery has come."""
+    """One event: what happened, and how far its delivery is."""
 
     id = peewee.UUIDField(primary_key=True)
     seq = peewee.BigIntegerField()
@@ -149,7 +150,7 @@ class OutboxEvent(peewee.Model):
     updated_at = UtcDateTimeField()
     kind = peewee.CharField(10, default=EVENT)
     subject = peewee.CharField(KEY_LENGTH, null=True)
-    # Who had it when it was delivered: the id of a row of outbox_audience.
+    # The destinations that had it when it was delivered: the id of a row of outbox_audience.
     audience = peewee.IntegerField(null=True)
 
     class Meta:
@@ -162,7 +163,7 @@ class OutboxEvent(peewee.Model):
 
 
 class InboxMessage(peewee.Model):
-    """One message that a handler has dealt with."""
+    """One message that a handler has processed."""
 
     message_id = peewee.CharField(KEY_LENGTH)
     handler_name = peewee.CharField(KEY_LENGTH)

@@ -1,4 +1,4 @@
-"""What operators are told by, as Peewee models: processes, counts, and what was done by hand."""
+"""The tables with records for operators, as Peewee models: processes, counts, and the audit log."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from outbox.storage.models import JsonField, NamedBySettings, UtcDateTimeField
 
 
 class Process(peewee.Model):
-    """A process that has been there lately."""
+    """A process that has reported itself within the last day."""
 
     id = peewee.CharField(36, primary_key=True)
     kind = peewee.CharField(20)
@@ -25,7 +25,7 @@ class Process(peewee.Model):
 
 
 class Total(peewee.Model):
-    """What all processes have counted, since ever."""
+    """What all processes have counted, in total."""
 
     name = peewee.CharField(100)
     labels = peewee.CharField(500)
@@ -54,7 +54,7 @@ class Minute(peewee.Model):
 
 
 class Audit(peewee.Model):
-    """Something that an operator did to events: who, what, to which, and how many it was."""
+    """An entry of the audit log: which operator did what to which events, and how many those were."""
 
     id = peewee.UUIDField(primary_key=True)
     at = UtcDateTimeField()

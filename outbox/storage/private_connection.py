@@ -1,6 +1,7 @@
-"""A connection that nobody else has, for a thread of ours in a process that may be the application's.
+"""Give a background thread of the library a database connection outside the application's pool.
 
-From the application's pool it could take the last one, and what it put back there a forked child would find.
+The lease keeper and the process reporter run in processes that may be the application's own. From its pool they could
+take the last connection, and a connection that they return there could be used by a forked child.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from playhouse.pool import PooledDatabase
 from outbox.storage.peewee_database import is_missing_file, is_private_to_a_thread
 
 
-def can_have_one(database: Any) -> bool:
-    """Whether another thread sees the same tables, and through a connection of its own."""
+def can_be_private(database: Any) -> bool:
+    """Return whether every thread has a connection of its own, and all of them see the same tables."""
     return isinstance(database._state, threading.local) and not is_private_to_a_thread(database)
 
 
 @contextmanager
 def private_connection(database: Any) -> Iterator[None]:
-    """The calling thread, which has none, gets one inside the block; at the end it is closed for good."""
+    """Give the calling thread, which has no connection, one inside the block; close it at the end."""
     connection = new_connection(database)
     database._state.set_connection(connection)
     try:
@@ -37,14 +38,14 @@ def private_connection(database: Any) -> Iterator[None]:
 
 
 def new_connection(database: Any) -> Any:
-    """Return a new connection of the driver's; the caller closes it."""
-    _refuse_to_make_a_file(database)
+    """Return a new connection of the driver; the caller closes it."""
+    _check_file_exists(database)
     connect = super(PooledDatabase, database)._connect if isinstance(database, PooledDatabase) else database._connect
-    with peewee.__exception_wrapper__:  # type: ignore[attr-defined]  # it makes the errors Peewee's
+    with peewee.__exception_wrapper__:  # type: ignore[attr-defined]  # translates the driver's errors
         return connect()
 
 
-def _refuse_to_make_a_file(database: peewee.Database) -> None:
-    """SQLite makes a file that it does not find, and the application may have removed its own."""
+def _check_file_exists(database: peewee.Database) -> None:
+    """Raise an error if the SQLite file does not exist: connecting would create an empty one."""
     if is_missing_file(database):
         raise peewee.OperationalError(f"{database.database} is gone")

@@ -74,7 +74,7 @@ class Statements:
 _EARLIEST, _LATEST = (f"timestamptz '{timestamp.to_text(moment)}'" for moment in (timestamp.EARLIEST, timestamp.LATEST))
 
 _POSTGRES = {
-    # Stable within a statement, so an index can be searched by it; moves within a transaction, unlike now().
+    # Constant within a statement, so PostgreSQL can use an index; unlike now() it goes on within a transaction.
     "now": "statement_timestamp()",
     "after": "(statement_timestamp() + ? * interval '1 second')",
     "before": "(statement_timestamp() - ? * interval '1 second')",
@@ -99,7 +99,7 @@ _POSTGRES = {
     "number": "?::integer",
     # As a subquery the object is parsed once, not for every row.
     "audience_of_type": "((SELECT ?::jsonb) ->> event_type)::integer",
-    # By the clock, so that a number never comes again: after a failover, or when the row was restored by hand.
+    # From the clock, so that no number is used twice, even after a failover or when the row was restored by hand.
     "next_version": "GREATEST(version + 1, (EXTRACT(EPOCH FROM statement_timestamp()) * 1000000)::bigint)",
     "checked_ago": "LEAST(EXTRACT(EPOCH FROM statement_timestamp() - checked_at), ?)",
     "skip_locked": "FOR UPDATE SKIP LOCKED",
@@ -125,7 +125,7 @@ _SQLITE = {
     "headers": "headers",
     "progress": "progress",
     "row": "rowid",
-    # SQLite keeps no such thing. Within a millisecond two rows are told apart by random microseconds.
+    # SQLite stores no transaction id. Two rows of the same millisecond differ by random microseconds.
     "version": "rowid || ' ' || processed_at",
     "distinct_now": "strftime('%Y-%m-%d %H:%M:%f', 'now') || printf('%03d+00:00', abs(random() % 1000))",
     "parcel": "json_extract({process_table}.details, '$.parcel')",

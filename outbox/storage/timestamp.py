@@ -1,7 +1,7 @@
-"""Moments in time: always aware, always UTC, always with microseconds.
+"""Timestamps as the databases store them: always with a timezone, always UTC, always with microseconds.
 
-Both databases are handed the same text of fixed width. PostgreSQL reads it into `timestamptz`; SQLite keeps it as it
-is, and since every value has the same width and zone, comparing the texts compares the moments.
+Both databases get the same text of fixed width. PostgreSQL reads it as `timestamptz`. SQLite stores the text; since
+every value has the same width and timezone, comparing the texts compares the times.
 """
 
 from __future__ import annotations
@@ -9,21 +9,21 @@ from __future__ import annotations
 import time
 from datetime import UTC, datetime, timedelta
 
-# The range in which every moment can be written, read and moved to any time zone, on every database. PostgreSQL also
-# knows 'infinity' and years before 1 and after 9999, which Python can't read.
+# The range of times that every database can store, and Python can read and convert to any timezone. PostgreSQL also
+# has 'infinity' and years before 1 and after 9999, which Python can't read.
 EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
 LATEST = datetime(9000, 1, 1, tzinfo=UTC)
 
 
 def to_text(moment: datetime) -> str:
-    """`2026-01-31 12:00:00.000000+00:00`"""
+    """Return the time as text: `2026-01-31 12:00:00.000000+00:00`."""
     return moment.astimezone(UTC).isoformat(sep=" ", timespec="microseconds")
 
 
 def from_database(value: datetime | str) -> datetime:
-    """Return what a database returned, in UTC (PostgreSQL answers in its session's zone).
+    """Return a timestamp that a database returned, in UTC (PostgreSQL returns it in its session's timezone).
 
-    What can't be read was not written by this library; it is EARLIEST, so that the row does not stop all others.
+    One that can't be read was not written by this library: return EARLIEST, so that this row does not stop all others.
     """
     try:
         moment = datetime.fromisoformat(value) if isinstance(value, str) else value
@@ -33,10 +33,10 @@ def from_database(value: datetime | str) -> datetime:
 
 
 class DatabaseClock:
-    """The database's time, carried on by this host's monotonic clock from one reading.
+    """The database's clock, read once and continued with this host's monotonic clock.
 
-    Decisions that Python makes (when to try again, how long an event has waited) go by it, so that a host whose
-    clock is wrong changes nothing.
+    Decisions in Python (when to try again, how long an event has waited) use it, so that a wrong clock of this host has
+    no effect.
     """
 
     __slots__ = ("_read_at", "_reading")

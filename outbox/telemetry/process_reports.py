@@ -28,7 +28,7 @@ from uuid import uuid4
 from outbox.background_thread import BackgroundThread
 from outbox.storage.connection_errors import CONNECTION_ERRORS
 from outbox.storage.dialect import Dialect
-from outbox.storage.private_connection import can_have_one, private_connection
+from outbox.storage.private_connection import can_be_private, private_connection
 from outbox.telemetry.counters import Counters, Series
 from outbox.telemetry.labels import labels_as_text
 from outbox.text import clean_json, clean_label
@@ -106,7 +106,7 @@ class ProcessReporter:
             return is_first
 
     def _start_thread(self, kind: str) -> None:
-        if self._every_seconds == 0 or not can_have_one(self._dialect.database):
+        if self._every_seconds == 0 or not can_be_private(self._dialect.database):
             return
         try:
             self._thread.start(kind)

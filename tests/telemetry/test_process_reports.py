@@ -23,7 +23,7 @@ from outbox.destinations.handler import Handler
 from outbox.settings import Settings
 from outbox.storage.connect import open_database
 from outbox.storage.operator_models import Process, Total
-from outbox.storage.private_connection import can_have_one
+from outbox.storage.private_connection import can_be_private
 from outbox.telemetry import process_reports
 from outbox.telemetry.labels import labels_as_text, labels_from_text
 from outbox.telemetry.process_reports import SCHEDULER, WORKER
@@ -293,7 +293,7 @@ class TestTheApplication:
         database = Shared(
             ":memory:" if url.startswith("postgres") else url.removeprefix("sqlite:///"), thread_safe=False
         )
-        assert not can_have_one(database)
+        assert not can_be_private(database)
         box = Outbox(Settings(dispatch="off"), database=database)
         box.reporter.start(WORKER)
         assert not box.reporter._thread.is_running
