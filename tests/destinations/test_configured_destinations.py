@@ -161,7 +161,7 @@ class TestOtherSettings:
         configure(redis_url=REDIS, stream="new", webhook_url=URL, webhook_secret=SECRET)
         assert names() == ["mine", "stream", "webhook"]
 
-    def test_are_looked_at_anew_for_types_that_were_looked_up_before(self, configure: Configure) -> None:
+    def test_apply_to_types_that_were_looked_up_before(self, configure: Configure) -> None:
         for stream, wanting in ((None, 0), ("events", 1), (None, 0)):
             box = configure(redis_url=REDIS, stream=stream)
             assert len(box.registry.wanting("order.placed")) == wanting
@@ -197,7 +197,7 @@ class TestANameThatIsTaken:
             configure(redis_url=REDIS, stream="events", webhook_url=URL, webhook_secret=SECRET)
         assert dict(current_outbox.registry.destinations) == {"stream": handler}
 
-    def test_twice_in_code_has_nothing_to_do_with_the_settings(self) -> None:
+    def test_twice_in_code_is_refused_without_naming_the_settings(self) -> None:
         registry = Registry()
         registry.handler("*", name="stream")(lambda _: None)
         with pytest.raises(outbox.RegistrationError, match=r"Two destinations are called 'stream'\. "):
@@ -209,7 +209,7 @@ def test_a_registry_with_nothing_but_configured_destinations_is_not_empty(config
     assert not configure(redis_url=REDIS, stream="events").registry.is_empty
 
 
-def test_a_registry_that_was_cleared_knows_nothing_of_what_was_configured(configure: Configure) -> None:
+def test_a_registry_that_was_cleared_has_forgotten_what_was_configured(configure: Configure) -> None:
     configure(redis_url=REDIS, stream="events")
     current_outbox.registry.clear()
     assert current_outbox.registry.is_empty

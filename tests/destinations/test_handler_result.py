@@ -53,7 +53,7 @@ NAMES = ["async-call", "decorated", "returned", "yield", "async-yield", "awaitab
 
 @pytest.mark.parametrize("handler", DEFERRED, ids=NAMES)
 @pytest.mark.parametrize("fields", [{}, {"correlation_id": "c-1"}], ids=["plain", "in-context"])
-def test_it_is_a_failed_attempt_that_says_why_and_python_has_nothing_to_warn_about(
+def test_unfinished_work_is_a_failed_attempt_that_says_why_and_python_warns_of_nothing(
     box: Outbox, handler: Callable[[outbox.Event], Any], fields: dict[str, str]
 ) -> None:
     outbox.handler("order.*", name="late")(handler)
@@ -76,7 +76,7 @@ def test_any_other_result_is_delivered(box: Outbox, result: object) -> None:
     assert stored(event).status == DELIVERED
 
 
-def test_the_inbox_does_not_remember_it_as_done(box: Outbox) -> None:
+def test_the_inbox_does_not_record_unfinished_work_as_done(box: Outbox) -> None:
     outbox.handler("order.*", name="late")(outbox.inbox.once("late")(same(work)))
     event = emit_one()
     box.process_pending_events()

@@ -14,13 +14,13 @@ WHOLE = st.none() | st.integers(1)
 RATE = st.none() | st.integers(1, 10**9) | st.floats(1e-9, 1e9)
 
 
-def test_without_a_word_a_destination_is_left_alone_after_five_and_not_limited() -> None:
+def test_by_default_nothing_is_limited_and_the_breaker_opens_after_five_failures() -> None:
     assert Limits() == Limits(concurrency=None, per_second=None, open_after=5)
     assert OPEN_AFTER == 5
 
 
 @given(WHOLE, RATE, WHOLE)
-def test_whole_numbers_from_one_on_and_rates_above_nothing_are_taken(
+def test_whole_numbers_from_one_on_and_rates_above_zero_are_valid(
     concurrency: int | None, per_second: float | None, open_after: int | None
 ) -> None:
     limits = Limits(concurrency, per_second, open_after)
@@ -29,18 +29,18 @@ def test_whole_numbers_from_one_on_and_rates_above_nothing_are_taken(
 
 @pytest.mark.parametrize("name", ["concurrency", "open_after"])
 @pytest.mark.parametrize("value", [0, -1, 1.0, 1.5, True, False, "1", math.inf])
-def test_what_is_no_whole_number_from_one_on_is_refused_by_its_name(name: str, value: Any) -> None:
+def test_anything_but_a_whole_number_from_one_on_is_refused(name: str, value: Any) -> None:
     with pytest.raises(RegistrationError, match=f"^{name} must be a whole number from 1 on, or None, not "):
         Limits(**{name: value})
 
 
 @pytest.mark.parametrize("value", [0, -0.0, -1, math.nan, math.inf, -math.inf, True, "1", 1j])
-def test_what_is_no_rate_is_refused(value: Any) -> None:
+def test_anything_but_a_rate_is_refused(value: Any) -> None:
     with pytest.raises(RegistrationError, match=r"^per_second must be a number greater than 0, or None, not "):
         Limits(per_second=value)
 
 
-def test_a_rate_beyond_all_floats_is_refused_too() -> None:
+def test_a_rate_beyond_all_floats_is_refused() -> None:
     with pytest.raises(RegistrationError, match="per_second"):
         Limits(per_second=10**400)
 

@@ -139,7 +139,7 @@ class TestAnEntry:
         assert len(sent) == 1
         assert [entry[b"aggregate_id"] for entry in entries(client, prefix)] == [b"%d" % n for n in range(100)]
 
-    def test_is_delivered_by_a_worker_to_those_that_are_wanted(
+    def test_is_added_by_a_worker_for_the_wanted_event_types(
         self, box: Outbox, redis_server: Redis, client: redis.Redis, prefix: str
     ) -> None:
         outbox.add_destination(make(redis_server, prefix, events=["order.*", "user.created"]))
@@ -192,7 +192,7 @@ class TestTheStream:
             "{event_type:{tenant_id}}",
         ],
     )
-    def test_is_refused_when_it_is_no_text_with_known_fields(self, stream: Any) -> None:
+    def test_is_refused_unless_it_is_text_with_known_fields(self, stream: Any) -> None:
         with pytest.raises(outbox.RegistrationError, match="stream"):
             outbox.RedisStream("s", url=HIDDEN, stream=stream)
 
@@ -201,7 +201,7 @@ class TestTheStream:
             outbox.RedisStream("s", url=HIDDEN, stream="{id}")
         assert "{aggregate_type}, {aggregate_id}, {event_type}, {tenant_id}" in str(raised.value)
 
-    def test_keeps_all_or_about_as_many_as_it_may(
+    def test_keeps_all_entries_or_about_maxlen(
         self, box: Outbox, redis_server: Redis, client: redis.Redis, prefix: str
     ) -> None:
         emit(600)
@@ -212,8 +212,8 @@ class TestTheStream:
         assert 50 <= client.xlen(f"{prefix}.few") < 300
 
 
-class TestWhatIsWrongWithOne:
-    def test_stream_concerns_its_own_events_only(
+class TestAnInvalid:
+    def test_stream_affects_its_own_events_only(
         self, box: Outbox, redis_server: Redis, client: redis.Redis, prefix: str
     ) -> None:
         outbox.add_destination(make(redis_server, prefix + ".{aggregate_type}"))
@@ -224,7 +224,9 @@ class TestWhatIsWrongWithOne:
         assert "WRONGTYPE" in error_of(bad)
         assert row_of(bad).attempts == 1
 
-    def test_event_is_its_own_affair(self, box: Outbox, redis_server: Redis, client: redis.Redis, prefix: str) -> None:
+    def test_event_does_not_affect_the_others(
+        self, box: Outbox, redis_server: Redis, client: redis.Redis, prefix: str
+    ) -> None:
         emit(3)
         events = events_of(box)
         events[1]._headers_text = "nonsense"
@@ -308,7 +310,7 @@ class TestARedisThatCanNotBeUsed:
             assert time.monotonic() - began_at < 30
 
     @pytest.mark.parametrize(("lease", "patience"), [(60.0, 7.0), (7.5, 7.0), (2.0, 2.0), (0.0, SHORTEST_TIMEOUT)])
-    def test_may_take_its_time_to_answer_within_the_lease(self, lease: float, patience: float) -> None:
+    def test_may_take_long_to_reply_within_the_lease(self, lease: float, patience: float) -> None:
         stream = outbox.RedisStream("s", url=UNREACHABLE, timeout=7)
         with stream._client_within(Lease.lasting(lease)) as client:
             given = client.connection_pool.connection_kwargs["socket_timeout"]
@@ -316,14 +318,14 @@ class TestARedisThatCanNotBeUsed:
         assert given > 0
 
     @pytest.mark.parametrize("code", ["BUSY", "MISCONF", "NOREPLICAS", "LOADING", "TRYAGAIN", "CLUSTERDOWN"])
-    def test_is_known_by_what_it_answers(self, code: str) -> None:
+    def test_is_recognised_by_its_replies(self, code: str) -> None:
         parser: Any = redis.connection.DefaultParser
         assert is_unavailable(parser.parse_error(f"{code} because"))
         assert not is_unavailable(parser.parse_error(f"{code}ISH because"))
 
 
 class TestAnInterrupt:
-    def test_between_question_and_answer_leaves_no_answer_to_whoever_comes_next(
+    def test_between_request_and_reply_leaves_no_reply_for_the_next_request(
         self, box: Outbox, redis_server: Redis, client: redis.Redis, prefix: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         client.set(f"{prefix}.Bad", "no stream")
@@ -345,7 +347,7 @@ def interrupted(*_: Any, **__: Any) -> Any:
     raise KeyboardInterrupt
 
 
-class TestMakingOne:
+class TestTheConstructor:
     @pytest.mark.parametrize(
         "wrong",
         [

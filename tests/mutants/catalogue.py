@@ -743,7 +743,7 @@ MUTANTS = [
         "outbox/destinations/handler.py",
         "CALL_ERRORS = (Exception, SystemExit, CancelledError)",
         "CALL_ERRORS = (Exception, SystemExit)",
-        ("tests/delivery/test_handlers.py::TestOtherErrors", "tests/delivery/test_dispatch.py::TestDestinations"),
+        ("tests/destinations/test_handler.py::TestOtherErrors", "tests/delivery/test_dispatch.py::TestDestinations"),
     ),
     Mutant(
         "a-wait-that-was-asked-for-counts-as-an-outage",
@@ -881,7 +881,7 @@ MUTANTS = [
         "outbox/storage/statements.py",
         "LEAST(EXTRACT(EPOCH FROM statement_timestamp() - checked_at), ?)",
         "GREATEST(EXTRACT(EPOCH FROM statement_timestamp() - checked_at), ?)",
-        (f"{RECORD}::TestAbsence::test_while_no_worker_runs_at_all_does_not_count",),
+        ("tests/destinations/test_retirement.py::TestAbsence::test_while_no_worker_runs_at_all_does_not_count",),
     ),
     Mutant(
         "who-had-it-is-not-written",

@@ -1,4 +1,4 @@
-"""Handlers: chosen by pattern, called with the event, each with attempts of its own."""
+"""Handlers: what they get, and what becomes of the event when they return or raise."""
 
 import asyncio
 import concurrent.futures
@@ -10,10 +10,7 @@ import pytest
 
 import outbox
 from outbox.core import Outbox
-from outbox.destinations.event_filter import Pattern
-from outbox.destinations.registry import LOOKUPS_KEPT, Registry
-from outbox.errors import RegistrationError
-from outbox.storage.models import DELIVERED, FAILED, NAME_LENGTH, PENDING
+from outbox.storage.models import DELIVERED, FAILED, PENDING
 from outbox.text import ERROR_LENGTH
 from tests.conftest import Note
 from tests.table import emit, emit_one, error_of, let_pass, statuses, stored
@@ -29,96 +26,8 @@ def failing_with(error: BaseException) -> Callable[[outbox.Event], None]:
     return handle
 
 
-def take(_: outbox.Event) -> None:
-    """A handler that is content with anything."""
-
-
-def take_too(_: outbox.Event) -> None:
-    """Likewise."""
-
-
-class TestPatterns:
-    @pytest.mark.parametrize(
-        ("pattern", "matching", "other"),
-        [
-            ("user.created", ["user.created"], ["user.create", "user.createdx", "xuser.created", "user_created"]),
-            ("user.*", ["user.created", "user.", "user.address.changed"], ["user", "users.created", "xuser.created"]),
-            ("*", ["user.created", "x"], []),
-        ],
-    )
-    def test_a_star_at_the_end_stands_for_any_rest(self, pattern: str, matching: list[str], other: list[str]) -> None:
-        assert [text for text in matching + other if Pattern(text=pattern).matches(text)] == matching
-
-    @pytest.mark.parametrize("text", ["", "x" * (NAME_LENGTH + 1), "user*", "*.created", "user.*.x", "**", None, 7])
-    def test_anything_else_is_refused(self, text: object) -> None:
-        with pytest.raises(RegistrationError, match=r"pattern|characters"):
-            Pattern(text)
-
-    def test_the_longest_name_is_accepted(self) -> None:
-        assert Pattern("x" * NAME_LENGTH).matches("x" * NAME_LENGTH)
-
-    def test_one_handler_may_have_several_and_is_called_once(self, box: Outbox) -> None:
-        called: list[str] = []
-        outbox.handler("user.*", "user.created", "*")(lambda event: called.append(event.event_type))
-        emit(1, "user.created")
-        emit(1, "order.paid")
-        box.process_pending_events()
-        assert sorted(called) == ["order.paid", "user.created"]
-
-
-class TestRegistration:
-    def test_the_name_is_the_functions_path_unless_it_is_given(self) -> None:
-        registry = Registry()
-        registry.handler("a")(take)
-        registry.handler("a", name="stable")(take_too)
-        assert set(registry.destinations) == {"tests.delivery.test_handlers.take", "stable"}
-
-    def test_the_function_stays_what_it_was(self) -> None:
-        assert Registry().handler("a")(take) is take
-
-    def test_two_of_a_name_are_refused(self) -> None:
-        registry = Registry()
-        registry.handler("a", name="twin")(take)
-        with pytest.raises(RegistrationError, match="'twin'"):
-            registry.handler("b", name="twin")(take_too)
-
-    def test_a_coroutine_function_is_refused(self) -> None:
-        async def handle(_: outbox.Event) -> None: ...
-
-        with pytest.raises(RegistrationError, match="not awaited"):
-            Registry().handler("a")(handle)
-
-    def test_no_event_type_is_refused(self) -> None:
-        with pytest.raises(RegistrationError, match="names no event type"):
-            Registry().handler()(take)
-
-    def test_forgotten_brackets_are_refused(self) -> None:
-        with pytest.raises(RegistrationError, match="must be text"):
-            Registry().handler(take)  # type: ignore[arg-type]
-
-    def test_one_that_comes_later_is_found(self, box: Outbox) -> None:
-        outbox.handler("order.*", name="first")(lambda _: None)
-        emit(1)
-        box.process_pending_events()
-        called: list[outbox.Event] = []
-        outbox.handler("order.*", name="second")(called.append)
-        emit(1)
-        box.process_pending_events()
-        assert len(called) == 1
-
-
-class TestLookups:
-    def test_they_are_remembered_for_so_many_types_and_no_more(self) -> None:
-        registry = Registry()
-        registry.handler("*", name="taker")(take)
-        for number in range(2 * LOOKUPS_KEPT + 1):
-            assert [each.name for each in registry.wanting(f"type-{number}")] == ["taker"]
-            assert len(registry._lookups) <= LOOKUPS_KEPT
-        assert registry.wanting("type-0") is registry.wanting("type-0")
-
-
 class TestTheEvent:
-    def test_a_handler_gets_it_whole(self, box: Outbox) -> None:
+    def test_has_all_its_fields(self, box: Outbox) -> None:
         got: list[outbox.Event] = []
         outbox.handler("*", name="taker")(got.append)
         emitted = outbox.emit(
@@ -207,7 +116,7 @@ class TestSeveralHandlers:
         assert row.progress["good"]["state"] == DELIVERED
 
 
-class TestSignals:
+class TestWhatAHandlerMayRaise:
     def test_reject_fails_at_once(self, box: Outbox) -> None:
         failing_with(outbox.Reject("wrong address"))
         event = emit_one()
@@ -277,7 +186,7 @@ class TestSignals:
             lambda: outbox.Unavailable("down", not_before=datetime(2030, 1, 1)),  # noqa: DTZ001
         ],
     )
-    def test_a_time_that_is_none_costs_its_own_event_an_attempt_and_nobody_else(
+    def test_an_invalid_time_costs_the_event_an_attempt_and_does_not_affect_others(
         self, box: Outbox, mistake: Callable[[], Exception]
     ) -> None:
         @outbox.handler("*", name="mistaken")
@@ -302,9 +211,7 @@ class TestOtherErrors:
         assert (row.status, row.attempts, row.error_message) == (PENDING, 1, "failing: SystemExit: 3")
 
     @pytest.mark.parametrize("error", [asyncio.CancelledError(), concurrent.futures.CancelledError()])
-    def test_a_cancellation_that_leaks_is_a_failure_of_its_own_event_alone(
-        self, box: Outbox, error: BaseException
-    ) -> None:
+    def test_a_cancelled_error_fails_its_own_event_alone(self, box: Outbox, error: BaseException) -> None:
         @outbox.handler("order.*", name="asynchronous")
         def handle(event: outbox.Event) -> None:
             if event.aggregate_id == "1":
@@ -341,7 +248,7 @@ class TestOtherErrors:
         assert row.error_message == f"failing: {text}"
         assert row.progress["failing"]["error"] == text
 
-    def test_an_endless_error_is_cut(self, box: Outbox) -> None:
+    def test_a_long_error_is_cut(self, box: Outbox) -> None:
         failing_with(ValueError("x" * 1_000_000))
         event = emit_one()
         box.process_pending_events()
@@ -432,15 +339,3 @@ class TestWhatIsLogged:
         assert "after 1 of 7 attempts" in line
         assert str(event.id) in line
         assert "broken: ValueError: no luck" in line
-
-
-class TestASignature:
-    @pytest.mark.parametrize("function", [lambda: None, lambda _, __: None, lambda *, _: None])
-    def test_that_does_not_take_one_argument_is_refused(self, function: Any) -> None:
-        with pytest.raises(outbox.RegistrationError, match="a handler gets the event alone"):
-            outbox.handler("order.*", name="odd")(function)
-
-    @pytest.mark.parametrize("function", [lambda _: None, lambda *_: None, lambda _, __=1: None, print])
-    def test_that_does_is_taken(self, box: Outbox, function: Any) -> None:
-        outbox.handler("order.*", name="fine")(function)
-        assert "fine" in box.registry.destinations
