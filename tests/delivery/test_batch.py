@@ -23,30 +23,30 @@ def delivery_to(batch: Batch, *names: str) -> Delivery:
     return Delivery(batch.events[0], {name: ProgressEntry() for name in names}, awaited=names)
 
 
-def test_an_event_may_begin_while_the_lease_is_ours(batch: Batch) -> None:
+def test_an_event_may_begin_while_the_lease_is_valid(batch: Batch) -> None:
     assert batch.begin(delivery_to(batch, "a"), "a")
 
 
-def test_none_begins_when_the_lease_has_run_out_by_this_hosts_clock(batch: Batch) -> None:
+def test_no_event_begins_when_the_lease_has_expired_by_this_hosts_clock(batch: Batch) -> None:
     batch.renewed(batch.started_at, lost=())
     assert not batch.begin(delivery_to(batch, "a"), "a")
 
 
-def test_none_begins_that_somebody_else_has_taken_over(batch: Batch) -> None:
+def test_no_event_begins_that_another_worker_has_taken_over(batch: Batch) -> None:
     delivery = delivery_to(batch, "a", "b")
     assert batch.begin(delivery, "a")
     batch.renewed(batch.valid_until, lost=ids(batch.events))
     assert not batch.begin(delivery, "b")
 
 
-def test_none_begins_after_the_batch_was_closed(batch: Batch) -> None:
+def test_no_event_begins_after_the_batch_was_closed(batch: Batch) -> None:
     delivery = delivery_to(batch, "a")
     assert batch.take_unbegun() == batch.events
     assert not batch.begin(delivery, "a")
     assert (batch.held(), batch.take_unbegun()) == ([], [])
 
 
-def test_an_event_is_finished_when_every_destination_has_answered(batch: Batch) -> None:
+def test_an_event_is_finished_when_every_destination_has_returned_an_outcome(batch: Batch) -> None:
     delivery = delivery_to(batch, "a", "b")
     for name in ("a", "b"):
         assert batch.begin(delivery, name)

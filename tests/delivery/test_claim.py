@@ -44,7 +44,7 @@ UNREADABLE = {
 FAR_AWAY = {"postgres": ["infinity", "20000-01-01 00:00:00+00"], "sqlite": ["x", "20000-01-01"]}
 
 
-class TestAMomentThatCanNotBeRead:
+class TestATimestampThatCanNotBeRead:
     """It is one row's own trouble: the others of its batch, and all batches after it, go on."""
 
     @pytest.fixture
@@ -139,7 +139,7 @@ class TestTheLease:
         assert batch.valid_until <= batch.started_at + box.settings.lease_seconds
 
 
-class TestSuspects:
+class TestEventsFromExpiredLeases:
     def test_a_row_taken_over_from_an_expired_lease_is_claimed_alone(self, box: Outbox) -> None:
         emit(3)
         claimed(box)
@@ -151,16 +151,16 @@ class TestSuspects:
             assert batch.full  # there may be more where it came from
         assert len(claimed(box).events) == 3
 
-    def test_the_others_keep_their_attempts(self, box: Outbox) -> None:
-        suspect = emit_one()
+    def test_it_costs_the_other_events_no_attempt(self, box: Outbox) -> None:
+        expired = emit_one()
         claimed(box)
         expire_leases()
         others = emit(2)
         claimed(box)
-        assert stored(suspect).attempts == 2
+        assert stored(expired).attempts == 2
         assert {(stored(event).attempts, stored(event).status) for event in others} == {(0, PENDING)}
 
-    def test_events_claimed_for_the_first_time_are_none(self, box: Outbox) -> None:
+    def test_events_claimed_for_the_first_time_are_claimed_together(self, box: Outbox) -> None:
         emit(3)
         assert [event.from_expired_lease for event in claimed(box).events] == [False] * 3
 

@@ -1,4 +1,4 @@
-"""Completion: what is left to do is done once, by whoever ends last."""
+"""Completion calls back once, in the thread that ends last."""
 
 import threading
 from collections.abc import Callable
@@ -9,7 +9,7 @@ import pytest
 from outbox.delivery.share_threads import Completion
 
 
-def test_it_is_done_when_the_last_group_has_ended_and_by_it() -> None:
+def test_the_callback_runs_when_the_last_share_has_ended_in_its_thread() -> None:
     done: list[threading.Thread] = []
     completion = Completion(2)
     completion.then(lambda: done.append(threading.current_thread()))
@@ -22,7 +22,7 @@ def test_it_is_done_when_the_last_group_has_ended_and_by_it() -> None:
 
 
 @pytest.mark.parametrize("shares", [0, 1, 3])
-def test_it_is_done_at_once_if_all_have_ended_before(shares: int) -> None:
+def test_the_callback_runs_at_once_if_all_shares_have_ended_before(shares: int) -> None:
     done: list[int] = []
     completion = Completion(shares)
     for _ in range(shares):
@@ -31,7 +31,7 @@ def test_it_is_done_at_once_if_all_have_ended_before(shares: int) -> None:
     assert done == [1]
 
 
-def test_whoever_gives_up_on_the_others_does_it_and_they_do_not_do_it_again() -> None:
+def test_the_callback_runs_when_the_shares_are_abandoned_and_only_once() -> None:
     done: list[int] = []
     completion = Completion(3)
     completion.then(lambda: done.append(1))
@@ -44,7 +44,7 @@ def test_whoever_gives_up_on_the_others_does_it_and_they_do_not_do_it_again() ->
     assert done == [1]
 
 
-def test_what_was_given_up_before_anybody_said_what_to_do_is_done_then() -> None:
+def test_a_callback_that_is_set_after_the_shares_were_abandoned_runs_at_once() -> None:
     done: list[int] = []
     completion = Completion(3)
     completion.abandon()
@@ -52,7 +52,7 @@ def test_what_was_given_up_before_anybody_said_what_to_do_is_done_then() -> None
     assert done == [1]
 
 
-def test_an_error_in_it_is_the_callers_and_it_is_not_tried_again() -> None:
+def test_an_error_in_the_callback_is_raised_and_the_callback_does_not_run_again() -> None:
     completion = Completion(1)
     completion.then(lambda: 1 / 0)
     with pytest.raises(ZeroDivisionError):
@@ -60,7 +60,7 @@ def test_an_error_in_it_is_the_callers_and_it_is_not_tried_again() -> None:
     completion.abandon()
 
 
-def test_whatever_ends_at_the_same_moment_it_is_done_once() -> None:
+def test_the_callback_runs_once_however_many_threads_end_at_the_same_time() -> None:
     for _ in range(200):
         race = Race()
         with ThreadPoolExecutor(5) as executor:
@@ -69,7 +69,7 @@ def test_whatever_ends_at_the_same_moment_it_is_done_once() -> None:
 
 
 class Race:
-    """All that can happen to a completion, at once."""
+    """Everything that can happen to a completion, at the same time."""
 
     def __init__(self) -> None:
         self.done: list[int] = []

@@ -17,7 +17,7 @@ from tests.table import change, claimed, emit, emit_one, error_of, let_pass, sta
 
 
 def register(*names: str, event_type: str = "order.*") -> list[str]:
-    """Handlers by name; answers who was called."""
+    """Register handlers by name; return the list of those that were called."""
     called: list[str] = []
     for name in names:
         outbox.handler(event_type, name=name)(lambda _, name=name: called.append(name))
@@ -60,13 +60,13 @@ class TestResults:
         assert outbox.process_pending_events() == {"processed": 2, "remaining": 1}
 
     @pytest.mark.parametrize("size", [0, -1])
-    def test_a_batch_of_nothing_is_refused(self, box: Outbox, size: int) -> None:
+    def test_a_batch_size_below_one_is_refused(self, box: Outbox, size: int) -> None:
         with pytest.raises(SettingsError, match="batch_size"):
             box.process_pending_events(size)
 
 
 class TestTransactions:
-    def test_inside_one_it_is_refused_and_nothing_is_claimed(self, box: Outbox) -> None:
+    def test_inside_a_transaction_it_is_refused_and_nothing_is_claimed(self, box: Outbox) -> None:
         called = register("taker")
         event = emit_one()
         with box.database.atomic(), pytest.raises(TransactionOpen):
@@ -75,7 +75,7 @@ class TestTransactions:
             box.drain()
         assert (called, stored(event).attempts) == ([], 0)
 
-    def test_a_plain_begin_is_one_too(self, box: Outbox) -> None:
+    def test_a_plain_begin_counts_as_a_transaction(self, box: Outbox) -> None:
         box.database.execute_sql("BEGIN")
         with pytest.raises(TransactionOpen):
             box.process_pending_events()
@@ -130,7 +130,7 @@ class TestUnhandled:
         assert self.MESSAGE in error_of(event)
         assert "outbox.ignore('mystery')" in error_of(event)
 
-    def test_its_waiting_ends_at_the_maximum_age(self, box: Outbox) -> None:
+    def test_it_fails_at_the_maximum_age(self, box: Outbox) -> None:
         event = emit_one("mystery")
         box.process_pending_events()
         let_pass(hours=73)
@@ -153,7 +153,7 @@ class TestUnhandled:
         assert "(OUTBOX_UNHANDLED=fail)" in error_of(event)
 
     @pytest.mark.parametrize("unhandled", ["wait", "fail"])
-    def test_a_type_that_wants_no_one_is_delivered(self, configure: Configure, unhandled: str) -> None:
+    def test_an_ignored_type_is_delivered(self, configure: Configure, unhandled: str) -> None:
         box = configure(unhandled=unhandled)
         outbox.ignore("mystery", "audit.*")
         emit(1, "mystery")
@@ -161,7 +161,7 @@ class TestUnhandled:
         box.process_pending_events()
         assert statuses() == {DELIVERED: 2}
 
-    def test_a_type_that_is_declared_too_late_is_delivered_when_due_again(self, box: Outbox) -> None:
+    def test_a_type_that_is_ignored_later_is_delivered_when_due_again(self, box: Outbox) -> None:
         event = emit_one("mystery")
         box.process_pending_events()
         outbox.ignore("mystery")
@@ -221,14 +221,14 @@ class TestAMissingDestination:
         assert (stored(event).status, stored(event).attempts) == (DELIVERED, 2)
 
     @pytest.mark.parametrize("unhandled", ["deliver", "fail"])
-    def test_what_happens_to_unhandled_events_says_nothing_about_it(self, box: Outbox, unhandled: str) -> None:
+    def test_the_setting_for_unhandled_events_does_not_apply_to_it(self, box: Outbox, unhandled: str) -> None:
         event = self.waiting_for_elsewhere(box)
         strict = Outbox(Settings(dispatch="off", unhandled=unhandled), database=box.database)
         strict.registry.handler("order.*", name="here")(lambda _: None)
         strict.process_pending_events()
         assert (stored(event).status, stored(event).attempts) == (PENDING, 1)
 
-    def test_destinations_that_have_ended_are_not_missed(self, box: Outbox, old_worker: Outbox) -> None:
+    def test_destinations_that_have_ended_are_not_waited_for(self, box: Outbox, old_worker: Outbox) -> None:
         event = emit_one()
         change(event, progress={"gone": {"state": DELIVERED, "attempts": 1}})
         old_worker.process_pending_events()

@@ -1,4 +1,4 @@
-"""dispatch: every destination gets its events side by side, outside any transaction, and answers for each."""
+"""dispatch: destinations get their events in threads, outside any transaction, and return an outcome for each."""
 
 import asyncio
 import threading
@@ -33,7 +33,7 @@ Deliver = Callable[[Iterable[Event]], Iterable[tuple[Event, Outcome]]]
 
 
 class Destination:
-    """One that delivers as the test says."""
+    """A destination that delivers as the test says."""
 
     def __init__(self, deliver: Deliver, name: str = "destination") -> None:
         self._deliver = deliver
@@ -57,7 +57,7 @@ def take_all(events: Iterable[Event]) -> Iterator[tuple[Event, Outcome]]:
 
 
 class TestDestinations:
-    def test_one_may_take_all_events_before_it_answers(self, box: Outbox) -> None:
+    def test_one_may_take_all_events_before_it_returns_an_outcome(self, box: Outbox) -> None:
         def pipeline(events: Iterable[Event]) -> Iterator[tuple[Event, Outcome]]:
             for event in reversed(list(events)):
                 yield event, Delivered()
@@ -82,7 +82,7 @@ class TestDestinations:
             (PENDING, 0),
         ]
 
-    def test_what_each_has_answered_is_counted_and_how_long_it_took(self, box: Outbox) -> None:
+    def test_outcomes_and_how_long_each_took_are_counted_by_destination(self, box: Outbox) -> None:
         box.registry.add(Destination(take_all))
         box.registry.add(Destination(lambda events: [(event, Retry("no")) for event in events], "other"))
         emit(3)
@@ -106,7 +106,7 @@ class TestDestinations:
         assert (stored(refused).status, stored(refused).attempts) == (PENDING, 1)
         assert (stored(taken).status, stored(taken).attempts) == (DELIVERED, 1)
 
-    def test_events_that_one_took_and_forgot_are_tried_again(self, box: Outbox) -> None:
+    def test_events_that_one_took_without_an_outcome_are_tried_again(self, box: Outbox) -> None:
         box.registry.add(Destination(lambda events: [(event, Delivered()) for event in list(events)[1:]]))
         forgotten, other = emit(2)
         box.process_pending_events()
@@ -115,7 +115,7 @@ class TestDestinations:
         assert (row.status, row.attempts) == (PENDING, 1)
         assert row.error_message == "destination: the destination returned no outcome"
 
-    def test_one_that_breaks_down_costs_only_what_it_had_begun(self, box: Outbox) -> None:
+    def test_one_that_raises_costs_an_attempt_only_for_the_events_it_had_taken(self, box: Outbox) -> None:
         def break_down(events: Iterable[Event]) -> Iterator[tuple[Event, Outcome]]:
             first, _second = iterator = [next(taken := iter(events)), next(taken)]
             yield first, Delivered()
@@ -129,7 +129,7 @@ class TestDestinations:
         assert {(stored(event).status, stored(event).attempts) for event in others} == {(PENDING, 0)}
         assert box.counters["released"] == 3
 
-    def test_a_cancellation_that_leaks_out_of_one_is_its_own_failure_and_stops_nobody(self, box: Outbox) -> None:
+    def test_a_cancellation_that_leaks_out_of_one_is_its_own_failure_and_stops_no_other(self, box: Outbox) -> None:
         def cancelled(events: Iterable[Event]) -> Iterator[tuple[Event, Outcome]]:
             yield next(iter(events)), Delivered()
             next(iter(events))
@@ -142,8 +142,8 @@ class TestDestinations:
             (DELIVERED, 1), (PENDING, 1), (PENDING, 0)
         ]  # fmt: skip
 
-    def test_one_that_breaks_down_before_it_has_taken_any_is_tried_again_later_with_all(self, box: Outbox) -> None:
-        """Else they would be due at once, over and over, before anybody else's, and nobody would know why."""
+    def test_one_that_raises_before_it_has_taken_any_event_is_tried_again_later_with_all(self, box: Outbox) -> None:
+        """Without an outcome they would be due again at once, before all others, and no error would say why."""
 
         def connect(events: Iterable[Event]) -> Iterable[tuple[Event, Outcome]]:
             raise OSError("no connection")
@@ -158,7 +158,7 @@ class TestDestinations:
         assert box.process_pending_events() == {"processed": 0, "remaining": 0}
 
     @pytest.mark.parametrize("taken", [0, 2])
-    def test_one_that_says_by_an_error_that_it_could_not_be_reached_is_believed(self, box: Outbox, taken: int) -> None:
+    def test_one_that_raises_unavailable_costs_no_attempt(self, box: Outbox, taken: int) -> None:
         def connect(events: Iterable[Event]) -> Iterable[tuple[Event, Outcome]]:
             for _ in zip(range(taken), events, strict=False):
                 pass
@@ -172,7 +172,7 @@ class TestDestinations:
             assert (row.status, row.attempts, row.error_message) == (PENDING, 0, "destination: down for an hour")
             assert row.next_attempt_at - row.updated_at > timedelta(minutes=59)
 
-    def test_one_that_takes_none_is_left_for_later_at_no_cost(self, box: Outbox) -> None:
+    def test_one_that_takes_none_is_put_off_at_no_cost(self, box: Outbox) -> None:
         box.registry.add(Destination(lambda events: []))
         box.registry.add(Destination(take_all, "other"))
         event = emit_one()
@@ -183,7 +183,7 @@ class TestDestinations:
         assert row.error_message == "destination: the destination took none of its events"
         assert box.process_pending_events() == {"processed": 0, "remaining": 0}
 
-    def test_one_that_answers_twice_is_told_so(self, box: Outbox) -> None:
+    def test_two_outcomes_for_one_event_are_an_error(self, box: Outbox) -> None:
         box.registry.add(Destination(lambda events: [(event, Delivered()) for event in events for _ in range(2)]))
         first, second = emit(2)
         box.process_pending_events()
@@ -191,7 +191,7 @@ class TestDestinations:
         assert "which it had not taken, or had answered before" in error_of(second)
 
     @pytest.mark.parametrize("answer", [None, "delivered", Retry("no", "soon")])  # type: ignore[arg-type]
-    def test_an_answer_that_is_no_outcome_hurts_nobody_else(self, box: Outbox, answer: Outcome) -> None:
+    def test_a_result_that_is_no_outcome_affects_no_other_destination(self, box: Outbox, answer: Outcome) -> None:
         box.registry.add(Destination(lambda events: [(event, answer) for event in events], "careless"))
         box.registry.add(Destination(take_all, "careful"))
         events = emit(3)
@@ -202,7 +202,7 @@ class TestDestinations:
             assert row.progress["careless"]["attempts"] == 1
 
 
-class TestSideBySide:
+class TestDestinationsInThreads:
     def test_destinations_work_at_the_same_time(self, box: Outbox) -> None:
         meeting = threading.Barrier(2, timeout=20)
         for name in ("a", "b"):
@@ -280,7 +280,7 @@ class TestTransactions:
         box.process_pending_events()
         assert stored(event).status == DELIVERED
 
-    def test_one_that_peewee_counts_is_no_trap_for_the_events_after_it(self, box: Outbox) -> None:
+    def test_one_that_only_peewee_counts_does_not_affect_later_events(self, box: Outbox) -> None:
         @outbox.handler("order.*", name="forgetful")
         def handle(event: Event) -> None:
             if event.aggregate_id == "0":
@@ -304,7 +304,7 @@ class TestStopping:
         assert {(stored(event).status, stored(event).attempts) for event in others} == {(PENDING, 0)}
         assert {stored(event).lease_id for event in others} == {None}
 
-    def test_what_one_destination_has_is_written_though_another_did_not_begin(self, box: Outbox) -> None:
+    def test_the_outcome_of_one_destination_is_written_though_another_did_not_begin(self, box: Outbox) -> None:
         called: list[str] = []
         begun, gate = Gate(), Gate()
 
@@ -352,7 +352,7 @@ def interrupt(_: Event) -> None:
 def test_a_call_that_was_interrupted_says_nothing_about_how_fast_its_destination_is(
     box: Outbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next events would wait for turns as far apart as the call was long."""
+    """Otherwise the rate that is measured would put off the next events by as long as the call took."""
     measured: list[int] = []
     monkeypatch.setattr(DestinationThrottle, "measure_speed", lambda _throttle, events, *_: measured.append(events))
     calls: list[str] = []

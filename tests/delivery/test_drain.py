@@ -1,4 +1,4 @@
-"""drain: deliver until a claim comes back short; a backlog recruits, and no drain goes on for ever."""
+"""drain: deliver until a batch is not full; a backlog notifies more workers, and no drain goes on for ever."""
 
 from threading import Event as Gate
 
@@ -25,10 +25,10 @@ def small(configure: Configure) -> Outbox:
 
 
 def listen(box: Outbox, events: int) -> list[str]:
-    """Emit, and tell from then on what happens, in order: `rung` and `handled`. Rings under way are waited for."""
+    """Emit events, and return what happens from then on, in order: `notified` and `handled`."""
     emit(events)
     heard: list[str] = []
-    replace_wake(box, lambda: heard.append("rung"))
+    replace_wake(box, lambda: heard.append("notified"))
 
     @outbox.handler("order.*", name="listener")
     def handle(_: outbox.Event) -> None:
@@ -38,7 +38,7 @@ def listen(box: Outbox, events: int) -> list[str]:
     return heard
 
 
-class TestUntilAClaimComesBackShort:
+class TestUntilABatchIsNotFull:
     def test_it_goes_on_after_full_batches(self, small: Outbox) -> None:
         listen(small, 8)
         assert small.drain() == 8
@@ -47,40 +47,40 @@ class TestUntilAClaimComesBackShort:
     def test_with_nothing_due_it_does_nothing(self, small: Outbox) -> None:
         assert small.drain() == 0
 
-    def test_suspects_do_not_end_it(self, small: Outbox) -> None:
+    def test_an_event_from_an_expired_lease_does_not_end_it(self, small: Outbox) -> None:
         listen(small, 4)
         claimed(small)
         expire_leases()
         emit(2)
         assert small.drain() == 6
 
-    def test_what_is_emitted_meanwhile_is_taken_along(self, small: Outbox) -> None:
+    def test_events_emitted_meanwhile_are_delivered_too(self, small: Outbox) -> None:
         left = iter(range(2))
         outbox.handler("order.*", name="emitter")(lambda _: emit(3) if next(left, None) is not None else None)
         emit(3)
         assert small.drain() == 9
 
-    def test_one_that_is_stopping_claims_nothing(self, small: Outbox) -> None:
+    def test_a_stopping_process_claims_nothing(self, small: Outbox) -> None:
         listen(small, 1)
         small.stopping.set()
         assert small.drain() == 0
         assert statuses() == {PENDING: 1}
 
 
-class TestRecruiting:
-    def test_a_full_batch_calls_another_before_it_is_worked_on(self, small: Outbox) -> None:
+class TestNotifyingOtherWorkers:
+    def test_a_full_batch_notifies_another_worker_before_it_is_delivered(self, small: Outbox) -> None:
         heard = listen(small, 3)
         small.drain()
         small.notifier.flush()
-        assert heard == ["rung", "handled", "handled", "handled"]
+        assert heard == ["notified", "handled", "handled", "handled"]
 
-    def test_a_short_one_calls_nobody(self, small: Outbox) -> None:
+    def test_a_batch_that_is_not_full_notifies_no_worker(self, small: Outbox) -> None:
         heard = listen(small, 2)
         small.drain()
         small.notifier.flush()
         assert heard == ["handled", "handled"]
 
-    def test_processing_by_hand_calls_nobody(self, small: Outbox) -> None:
+    def test_process_pending_events_notifies_no_worker(self, small: Outbox) -> None:
         heard = listen(small, 6)
         small.process_pending_events()
         small.notifier.flush()
@@ -88,14 +88,14 @@ class TestRecruiting:
 
 
 class TestTheTimeSlice:
-    def test_when_it_is_over_somebody_is_called_once_more(self, small: Outbox) -> None:
+    def test_when_it_is_over_another_worker_is_notified(self, small: Outbox) -> None:
         heard = listen(small, 7)
         assert deliver.drain(small.delivery, seconds=0) == 3
         small.notifier.flush()
-        assert heard == ["rung", "handled", "handled", "handled", "rung"]
+        assert heard == ["notified", "handled", "handled", "handled", "notified"]
         assert statuses() == {DELIVERED: 3, PENDING: 4}
 
-    def test_at_its_end_a_short_batch_calls_nobody(self, small: Outbox) -> None:
+    def test_when_it_is_over_after_a_batch_that_is_not_full_no_worker_is_notified(self, small: Outbox) -> None:
         heard = listen(small, 1)
         assert deliver.drain(small.delivery, seconds=0) == 1
         small.notifier.flush()
@@ -103,7 +103,7 @@ class TestTheTimeSlice:
 
 
 class TestBatchSize:
-    def test_it_begins_with_the_most(self) -> None:
+    def test_it_begins_with_the_largest_size(self) -> None:
         assert AdaptiveBatchSize(100).current == 100
 
     @pytest.mark.parametrize(("seconds", "expected"), [(0, 100), (0.5, 100), (1, 100), (2, 50), (10, 10), (1_000, 1)])
@@ -122,13 +122,13 @@ class TestBatchSize:
         assert sizes == [2, 4, 8, 16, 32, 64, 100, 100]
 
     @given(st.integers(1, 10_000), st.lists(st.tuples(st.integers(0, 10_000), SECONDS)))
-    def test_it_stays_between_one_and_the_most(self, most: int, batches: list[tuple[int, float]]) -> None:
+    def test_it_stays_between_one_and_the_largest_size(self, most: int, batches: list[tuple[int, float]]) -> None:
         size = AdaptiveBatchSize(most)
         for events, seconds in batches:
             size.batch_took(events, seconds)
             assert 1 <= size.current <= most
 
-    def test_what_takes_long_does_not_slow_down_the_others(self, configure: Configure) -> None:
+    def test_a_slow_destination_does_not_shrink_it(self, configure: Configure) -> None:
         box, gate = configure(batch_size=10), Gate()
         outbox.handler("order.slow", name="slow")(lambda _: passes(gate))
         outbox.handler("order.placed", name="quick")(lambda _: None)

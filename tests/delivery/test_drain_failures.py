@@ -54,7 +54,7 @@ def test_any_error_can_be_published(box: Outbox) -> None:
     json.dumps(row.details).encode()
 
 
-def test_one_that_goes_well_ends_the_row(box: Outbox) -> None:
+def test_a_success_ends_the_series_of_failures(box: Outbox) -> None:
     failures = DrainFailures(box.counters)
     with pytest.raises(ValueError, match="no"), failures.watching():
         raise ValueError("no")

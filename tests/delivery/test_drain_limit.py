@@ -18,7 +18,7 @@ from tests.table import emit, emit_one, statuses
 
 class TestSlots:
     @pytest.mark.parametrize("most", [1, 3])
-    def test_there_are_so_many_and_no_more(self, most: int) -> None:
+    def test_there_are_as_many_as_the_setting_says(self, most: int) -> None:
         limit = DrainLimit(most)
         with ExitStack() as stack:
             slots = [stack.enter_context(limit.slot()) for _ in range(most + 2)]
@@ -33,7 +33,7 @@ class TestSlots:
         with limit.slot() as slot:
             assert slot is not None
 
-    def test_one_that_is_given_up_inside_the_block_is_free_once(self) -> None:
+    def test_one_that_is_released_inside_the_block_is_free_once(self) -> None:
         limit = DrainLimit(1)
         with limit.slot() as slot:
             assert slot is not None
@@ -53,7 +53,7 @@ class TestSlots:
             slot.claim_starts()
             assert slot.release()
 
-    def test_one_that_was_refused_before_a_claim_began_is_answered_by_that_claim(self) -> None:
+    def test_one_is_released_if_the_refused_drain_came_before_the_claim_began(self) -> None:
         limit = DrainLimit(1)
         with limit.slot() as slot:
             assert slot is not None
@@ -97,7 +97,7 @@ class TestDrains:
         emit(1)
         assert deliver.drain(box.delivery, seconds=0) == 1
 
-    def test_one_that_is_refused_says_nothing_about_whether_drains_fail(self, configure: Configure) -> None:
+    def test_a_refused_drain_counts_neither_as_success_nor_as_failure(self, configure: Configure) -> None:
         box = configure(drains=1)
         with pytest.raises(ValueError, match="failed"), box.drain_failures.watching():
             raise ValueError("failed")
@@ -107,7 +107,7 @@ class TestDrains:
         box.drain()
         assert box.drain_failures.report() == {}
 
-    def test_no_wake_up_is_forgotten_however_many_come_at_once(self, configure: Configure) -> None:
+    def test_no_wake_up_is_lost_however_many_come_at_once(self, configure: Configure) -> None:
         """Each commits and drains once, as a wake-up does; when the last drain has ended nothing is left."""
         box = configure(drains=2)
         outbox.handler("order.*", name="handler")(lambda _: None)

@@ -1,4 +1,4 @@
-"""The lease keeper: a long handler keeps its event, a dead worker loses it, and nothing unbegun waits for either."""
+"""The lease keeper: a long handler keeps its lease, a dead worker loses it, and events that have not begun go back."""
 
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -40,7 +40,7 @@ SHORT = {"lease_seconds": 0.6}
 
 
 def busy_handler(gate: Gate) -> list[str]:
-    """A handler that is busy until its gate opens; answers with whom it was called."""
+    """Register a handler that is busy until its gate opens; return the list of its events."""
     called: list[str] = []
 
     @outbox.handler("order.*", name="busy")
@@ -52,7 +52,7 @@ def busy_handler(gate: Gate) -> list[str]:
 
 
 def sees_leases(event: OutboxEvent, count: int) -> Callable[[], bool]:
-    """Whether so many different ends of the event's lease have been seen in the table."""
+    """Return whether the table has shown so many different ends of the event's lease."""
     seen: set[datetime] = set()
 
     def look() -> bool:
@@ -75,7 +75,7 @@ class TestRenewal:
         assert called == ["0"]
         assert (stored(event).status, stored(event).attempts, box.counters["fenced"]) == (DELIVERED, 1, 0)
 
-    def test_it_ends_after_the_longest_run(self, configure: Configure) -> None:
+    def test_it_ends_after_the_longest_allowed_run(self, configure: Configure) -> None:
         box, gate = configure(**SHORT, max_run_seconds=1), Gate()
         busy_handler(gate)
         event = emit_one()
@@ -95,7 +95,7 @@ class TestRenewal:
         assert min(stored(event).lease_until for event in events) > LONG_AGO
         assert [stored(event).attempts for event in events] == [1] * 4
 
-    def test_a_lease_that_ran_out_unnoticed_is_renewed(self, box: Outbox) -> None:
+    def test_a_lease_that_expired_and_that_no_worker_took_over_is_renewed(self, box: Outbox) -> None:
         emit(1)
         batch = claimed(box)
         expire_leases()
@@ -103,7 +103,7 @@ class TestRenewal:
         assert count_due(box.delivery) == 0
         assert batch.begin(Delivery(batch.events[0], {}), "busy")
 
-    def test_a_lease_that_was_lost_is_not_and_its_event_does_not_begin(self, box: Outbox) -> None:
+    def test_a_lost_lease_is_not_renewed_and_its_event_does_not_begin(self, box: Outbox) -> None:
         event = emit_one()
         late = claimed(box)
         expire_leases()
@@ -113,7 +113,7 @@ class TestRenewal:
         assert stored(event).lease_until == before
         assert not late.begin(Delivery(late.events[0], {}), "busy")
 
-    def test_what_is_settled_is_no_longer_renewed(self, box: Outbox) -> None:
+    def test_settled_events_are_no_longer_renewed(self, box: Outbox) -> None:
         emit(1)
         batch = claimed(box)
         batch.finish(Delivery(batch.events[0], {}))
@@ -202,7 +202,7 @@ def test_leases_are_renewed_although_the_pool_has_no_connection_left(configure: 
             database._max_connections = 64
 
 
-class TestTheSlice:
+class TestTheTimeSliceOfABatch:
     def test_what_has_not_begun_is_given_back_while_a_handler_is_busy(self, configure: Configure) -> None:
         box, gate = configure(), Gate()
         called = busy_handler(gate)
@@ -238,16 +238,16 @@ class TestTheSlice:
         assert statuses() == {DELIVERED: 3}
         assert sorted(called) == ["0", "1", "2", "quick", "quick", "quick"]
 
-    def test_somebody_is_called_for_what_was_given_back(self, box: Outbox) -> None:
-        rung = Gate()
-        replace_wake(box, rung.set)
+    def test_a_worker_is_notified_of_events_that_were_given_back(self, box: Outbox) -> None:
+        notified = Gate()
+        replace_wake(box, notified.set)
         emit(1)
         end_slice(box.delivery, claimed(box))
-        passes(rung)
+        passes(notified)
 
 
 class TestTheThread:
-    def test_one_looks_after_all_batches(self, configure: Configure) -> None:
+    def test_one_thread_renews_the_leases_of_all_batches(self, configure: Configure) -> None:
         box, gate = configure(**SHORT), Gate()
         busy_handler(gate)
         events = emit(3)
@@ -280,6 +280,6 @@ def renewed_again(event: OutboxEvent) -> Callable[[], bool]:
 
 
 @pytest.mark.parametrize("lease_seconds", [0.5, 30])
-def test_renewals_come_three_to_a_lease(configure: Configure, lease_seconds: float) -> None:
+def test_a_lease_is_renewed_every_third_of_its_length(configure: Configure, lease_seconds: float) -> None:
     box = configure(lease_seconds=lease_seconds)
     assert box.delivery.leases._renew_every == pytest.approx(lease_seconds / 3)

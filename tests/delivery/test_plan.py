@@ -1,4 +1,4 @@
-"""plan: which destinations an event goes to now, and what is decided without asking any."""
+"""plan: which destinations an event goes to now, and what is decided without calling any."""
 
 import pytest
 
@@ -20,7 +20,7 @@ def register(*names: str, event_type: str = "order.placed") -> None:
 
 
 def planned(box: Outbox, event: OutboxEvent) -> tuple[Delivery, list[str]]:
-    """Plan the event as this worker would; answers with the names of the destinations to call."""
+    """Plan the event as this worker would; return the delivery and the names of the destinations to call."""
     batch = claimed(box)
     (claimed_event,) = [each for each in batch.events if each.id == event.id]
     audiences = box.delivery.audiences.look_up({claimed_event.destinations_version}, {claimed_event.event_type})
@@ -28,7 +28,7 @@ def planned(box: Outbox, event: OutboxEvent) -> tuple[Delivery, list[str]]:
     return delivery, [destination.name for destination in destinations]
 
 
-def test_a_new_event_goes_to_everyone_who_wants_its_type(box: Outbox) -> None:
+def test_a_new_event_goes_to_every_destination_that_wants_its_type(box: Outbox) -> None:
     register("a", "b")
     register("c", event_type="order.paid")
     delivery, names = planned(box, emit_one())
@@ -51,7 +51,7 @@ def test_only_those_that_are_due_are_called_again(box: Outbox) -> None:
     assert [delivery.progress[name].attempts for name in ("due", "new")] == [2, 0]
 
 
-def test_whoever_appears_takes_the_place_of_nobody(box: Outbox) -> None:
+def test_a_destination_that_is_registered_later_replaces_the_entry_of_no_destination(box: Outbox) -> None:
     register("a")
     event = emit_one()
     change(event, progress={NOBODY: {"state": WAITING, "waits": 3, "not_before": to_text(FAR_AHEAD)}})
@@ -60,7 +60,7 @@ def test_whoever_appears_takes_the_place_of_nobody(box: Outbox) -> None:
     assert set(delivery.progress) == {"a"}
 
 
-def test_an_event_without_a_taker_waits_at_no_cost(box: Outbox) -> None:
+def test_an_event_that_no_destination_wants_waits_at_no_cost(box: Outbox) -> None:
     register("other", event_type="other")
     delivery, names = planned(box, emit_one())
     assert names == []
@@ -80,7 +80,7 @@ def test_a_destination_that_this_worker_lacks_waits_while_the_others_are_called(
     assert entry.reason == NOT_REGISTERED
 
 
-class TestSuspects:
+class TestEventsFromExpiredLeases:
     @pytest.mark.parametrize(("attempts", "sent"), [(4, ["a"]), (5, [])])
     def test_one_that_killed_its_workers_as_often_as_it_may_be_tried_is_not_sent(
         self, box: Outbox, attempts: int, sent: list[str]
@@ -104,7 +104,7 @@ class TestSuspects:
         error = "the worker died, or lost its lease, during attempt 2; not sent again"
         assert delivery.progress["a"].error == error
 
-    def test_those_that_have_it_keep_it(self, box: Outbox) -> None:
+    def test_destinations_that_have_it_keep_it(self, box: Outbox) -> None:
         register("a", "b")
         event = emit_one(max_attempts=2)
         claimed(box)
@@ -134,7 +134,7 @@ class TestSuspects:
         change(event, attempts=attempts)
         assert planned(box, event)[1] == sent
 
-    def test_an_event_with_as_many_attempts_that_is_none_is_sent(self, box: Outbox) -> None:
+    def test_an_event_with_as_many_attempts_whose_lease_did_not_expire_is_sent(self, box: Outbox) -> None:
         register("a")
         event = emit_one(max_attempts=1)
         change(event, attempts=1)

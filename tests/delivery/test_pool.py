@@ -46,7 +46,7 @@ def no_room(database: Any) -> Iterator[None]:
 
 
 class Greedy:
-    """A handler that has a connection until its gate opens; and beside it one that finds none."""
+    """A handler that keeps a connection until its gate opens, and another one that finds none left."""
 
     def __init__(self) -> None:
         self.holding, self.gate, self.exhausted = Gate(), Gate(), Gate()
@@ -86,7 +86,7 @@ def greedy_is_done(database: Any) -> bool:
     return sorted(note.text for note in Note.select().bind(database)) == ["greedy", "modest"]
 
 
-def test_after_some_seconds_the_event_is_put_off_at_no_cost_and_the_destination_is_not_blamed(
+def test_after_some_seconds_the_event_is_put_off_at_no_cost_and_the_circuit_breaker_stays_closed(
     box: Outbox, database: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(share, "CONNECTION_SECONDS", 0.01)
@@ -177,7 +177,7 @@ def check(box: Outbox) -> PoolSize | None:
 class TestTheSize:
     @pytest.fixture
     def pooled(self, box: Outbox) -> Outbox:
-        """Peewee's pool as it comes, and handlers that want more."""
+        """Peewee's pool with its default size, and handlers that may want more connections."""
         small = PooledPostgresqlDatabase("app", prefer_psycopg3=True)
         for number in range(12):
             outbox.handler("order.*", name=f"slow-{number}")(lambda _: None)

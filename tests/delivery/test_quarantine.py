@@ -1,4 +1,4 @@
-"""A suspect is alone in its process: whatever it does to its worker, it does to nobody else's event."""
+"""An event whose lease expired is alone in its process: if it kills its worker, it costs no other event an attempt."""
 
 from threading import Event as Gate
 
@@ -24,7 +24,7 @@ from tests.table import (
 
 
 class Busy:
-    """A handler that is in the middle of every `slow` event until its gate opens."""
+    """A handler that does not return from a `slow` event until its gate opens."""
 
     def __init__(self) -> None:
         self.begun, self.gate = Gate(), Gate()
@@ -36,8 +36,8 @@ class Busy:
         passes(self.gate)
 
 
-def a_suspect(box: Outbox, event_type: str) -> outbox.OutboxEvent:
-    """An event whose worker has died."""
+def with_expired_lease(box: Outbox, event_type: str) -> outbox.OutboxEvent:
+    """Emit an event, and return it as one whose worker has died."""
     event = emit_one(event_type)
     claimed(another(box))
     expire_leases(event)
@@ -45,117 +45,119 @@ def a_suspect(box: Outbox, event_type: str) -> outbox.OutboxEvent:
 
 
 class TestWhileAnotherBatchIsInFlight:
-    def test_only_others_are_claimed(self, box: Outbox) -> None:
+    def test_only_events_without_an_expired_lease_are_claimed(self, box: Outbox) -> None:
         busy = Busy()
         emit_one("slow")
         with at_work(box, busy.gate):
             passes(busy.begun)
-            suspect = a_suspect(box, "quick")
+            taken_over = with_expired_lease(box, "quick")
             other = emit_one("quick")
             assert box.process_pending_events()["processed"] == 1
-            assert (stored(suspect).status, stored(other).status) == (SENDING, DELIVERED)
+            assert (stored(taken_over).status, stored(other).status) == (SENDING, DELIVERED)
             # Another process has nothing else in flight.
             assert another(box).process_pending_events()["processed"] == 1
-            assert stored(suspect).status == DELIVERED
+            assert stored(taken_over).status == DELIVERED
 
-    def test_it_is_claimed_as_soon_as_that_has_ended(self, box: Outbox) -> None:
+    def test_it_is_claimed_as_soon_as_the_other_batch_has_ended(self, box: Outbox) -> None:
         busy = Busy()
         emit_one("slow")
         with at_work(box, busy.gate) as worker:
             passes(busy.begun)
-            suspect = a_suspect(box, "quick")
+            taken_over = with_expired_lease(box, "quick")
             busy.gate.set()
             worker.result()
         box.process_pending_events()
-        assert stored(suspect).status == DELIVERED
+        assert stored(taken_over).status == DELIVERED
 
     def test_it_does_not_wait_for_ever(self, configure: Configure, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(quarantine, "PATIENCE_SECONDS", 0.01)
-        box = configure(lease_seconds=0.5)  # and how often suspects are looked for
+        box = configure(lease_seconds=0.5)  # and how often claims include expired leases
         busy = Busy()
         emit_one("slow")
         with at_work(box, busy.gate):
             passes(busy.begun)
-            suspect = a_suspect(box, "quick")
+            taken_over = with_expired_lease(box, "quick")
             becomes_true(lambda: box.process_pending_events()["processed"] == 1)
-            assert stored(suspect).status == DELIVERED
+            assert stored(taken_over).status == DELIVERED
 
-    def test_one_that_takes_long_is_not_waited_for(self, box: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_batch_that_takes_long_is_not_waited_for(self, box: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(quarantine, "PATIENCE_SECONDS", 0.3)
         busy = Busy()
         emit_one("slow")
         try:
             box.drain()  # which turns away from it
             passes(busy.begun)
-            suspect = a_suspect(box, "quick")
+            taken_over = with_expired_lease(box, "quick")
             becomes_true(lambda: box.drain() == 1)
-            assert stored(suspect).status == DELIVERED
+            assert stored(taken_over).status == DELIVERED
             assert not box.delivery.quarantine.wait_until_idle(0)
         finally:
             busy.gate.set()
 
-    def test_one_that_has_just_begun_is_waited_for(self, box: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_batch_that_has_just_begun_is_waited_for(self, box: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(quarantine, "PATIENCE_SECONDS", PATIENCE_SECONDS)
         monkeypatch.setattr(box.delivery.quarantine, "_search_every", 0.0)
         busy = Busy()
         emit_one("slow")
         box.drain()
         passes(busy.begun)
-        suspect = a_suspect(box, "quick")
+        taken_over = with_expired_lease(box, "quick")
         with at_work(box, busy.gate) as looking:
             becomes_true(lambda: box.delivery.quarantine._searching is not None)
-            assert stored(suspect).attempts == 1
+            assert stored(taken_over).attempts == 1
             busy.gate.set()
             assert looking.result()["processed"] == 1
-        assert stored(suspect).status == DELIVERED
+        assert stored(taken_over).status == DELIVERED
 
 
-class TestWhileASuspectIsInFlight:
-    def test_nothing_else_is_claimed_here_and_what_was_turned_away_is_made_up_for(
+class TestWhileAnEventFromAnExpiredLeaseIsInFlight:
+    def test_this_process_claims_nothing_else_and_makes_up_for_the_refused_claim(
         self, box: Outbox, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(quarantine, "ALONE_SECONDS", PATIENCE_SECONDS)
-        rung = Gate()
-        replace_wake(box, rung.set)
+        notified = Gate()
+        replace_wake(box, notified.set)
         busy = Busy()
-        a_suspect(box, "slow")
+        with_expired_lease(box, "slow")
         with at_work(box, busy.gate) as worker:
             passes(busy.begun)
             other = emit_one("quick")
             box.notifier.flush()
-            rung.clear()
+            notified.clear()
             assert box.process_pending_events()["processed"] == 0
             assert another(box).process_pending_events()["processed"] == 1
             assert stored(other).status == DELIVERED
-            assert not rung.is_set()
+            assert not notified.is_set()
             busy.gate.set()
             worker.result()
-        passes(rung)
+        passes(notified)
 
-    def test_others_are_claimed_beside_one_that_has_not_killed_its_worker_at_once(
+    def test_after_its_first_seconds_other_events_are_claimed_beside_it(
         self, box: Outbox, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(quarantine, "ALONE_SECONDS", 0.3)
-        rung = Gate()
+        notified = Gate()
         busy = Busy()
-        suspect = a_suspect(box, "slow")
+        taken_over = with_expired_lease(box, "slow")
         other = emit_one("quick")
-        replace_wake(box, rung.set)
+        replace_wake(box, notified.set)
         with at_work(box, busy.gate):
             passes(busy.begun)
             box.process_pending_events()
-            passes(rung)  # when it has been alone for long enough, not when it has ended
+            passes(notified)  # when it has been alone for long enough, not when it has ended
             becomes_true(lambda: box.process_pending_events() and stored(other).status == DELIVERED)
-            assert stored(suspect).status == SENDING
+            assert stored(taken_over).status == SENDING
 
-    def test_suspects_go_one_at_a_time_while_others_go_on(self, box: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_events_from_expired_leases_go_one_at_a_time_while_others_go_on(
+        self, box: Outbox, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(quarantine, "ALONE_SECONDS", 0.0)
         monkeypatch.setattr(quarantine, "PATIENCE_SECONDS", 0.0)
         busy = Busy()
-        a_suspect(box, "slow")
+        with_expired_lease(box, "slow")
         with at_work(box, busy.gate):
             passes(busy.begun)
-            second = a_suspect(box, "quick")
+            second = with_expired_lease(box, "quick")
             for _ in range(3):
                 other = emit_one("quick")
                 assert box.process_pending_events()["processed"] == 1
@@ -163,29 +165,29 @@ class TestWhileASuspectIsInFlight:
         box.process_pending_events()
         assert stored(second).status == DELIVERED
 
-    def test_one_that_takes_very_long_keeps_no_other_from_its_turn(
+    def test_one_that_takes_very_long_does_not_keep_the_next_one_waiting(
         self, configure: Configure, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(quarantine, "ALONE_SECONDS", 0.01)
         monkeypatch.setattr(quarantine, "PATIENCE_SECONDS", 0.01)
         box = configure(lease_seconds=0.5)  # and how long it does
         busy = Busy()
-        a_suspect(box, "slow")
+        with_expired_lease(box, "slow")
         with at_work(box, busy.gate):
             passes(busy.begun)
-            second = a_suspect(box, "quick")
+            second = with_expired_lease(box, "quick")
             becomes_true(lambda: box.process_pending_events()["processed"] == 1)
             assert stored(second).status == DELIVERED
 
 
 class TestWaitingUntilNothingIsInFlight:
-    def test_it_is_true_at_once_where_nothing_is(self, box: Outbox) -> None:
+    def test_it_returns_at_once_if_nothing_is_in_flight(self, box: Outbox) -> None:
         assert box.delivery.quarantine.wait_until_idle(PATIENCE_SECONDS)
         emit_one()
         box.process_pending_events()
         assert box.delivery.quarantine.wait_until_idle(0)
 
-    def test_what_goes_on_is_waited_for_so_long_and_no_longer(self, box: Outbox) -> None:
+    def test_it_waits_no_longer_than_it_is_told(self, box: Outbox) -> None:
         busy = Busy()
         emit_one("slow")
         box.drain()
@@ -194,7 +196,7 @@ class TestWaitingUntilNothingIsInFlight:
         finally:
             busy.gate.set()
 
-    def test_it_is_true_when_the_last_batch_has_been_settled(self, configure: Configure) -> None:
+    def test_it_returns_when_the_last_batch_has_been_settled(self, configure: Configure) -> None:
         box = configure(batch_size=1)
         busy = Busy()
         events = [emit_one("slow"), emit_one("slow")]

@@ -122,7 +122,7 @@ class TestUnavailable:
         entry = next_entry(Unavailable("down"), ProgressEntry(since=NOW - MAX_AGE))
         assert entry.error == "down (given up after 72 hours, OUTBOX_MAX_AGE_HOURS)"
 
-    def test_the_age_counts_from_the_first_trouble_of_any_kind(self) -> None:
+    def test_the_age_counts_from_the_first_outcome_that_was_not_a_success(self) -> None:
         refused = next_entry(Retry("no"))
         assert next_entry(Unavailable("down"), refused, NOW + MAX_AGE - SECOND).state == WAITING
         assert next_entry(Unavailable("down"), refused, NOW + MAX_AGE).state == FAILED
@@ -179,7 +179,7 @@ class TestVerdict:
     def test_all_delivered_is_delivered(self) -> None:
         assert verdict({"a": self.GOT_IT, "b": self.GOT_IT}) == Verdict(DELIVERED, 2, None, None)
 
-    def test_nobody_to_ask_is_delivered(self) -> None:
+    def test_an_event_without_destinations_is_delivered(self) -> None:
         assert verdict({}) == Verdict(DELIVERED, 0, None, None)
 
     def test_one_failure_fails_the_event_when_all_have_ended(self) -> None:
@@ -194,7 +194,7 @@ class TestVerdict:
     def test_attempts_of_one_that_has_ended_are_not_those_that_are_left(self) -> None:
         assert verdict({"a": self.GAVE_UP, "b": self.SOON}).attempts == 1
 
-    def test_times_compare_as_moments_whatever_their_zone(self) -> None:
+    def test_times_of_different_zones_compare_as_points_in_time(self) -> None:
         east = (NOW + 3 * SECOND).astimezone(timezone(timedelta(hours=5, minutes=45)))
         assert verdict({"a": self.LATER, "b": ProgressEntry(not_before=east)}).next_attempt_at == NOW + 2 * SECOND
 

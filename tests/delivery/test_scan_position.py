@@ -1,4 +1,4 @@
-"""The position: claims begin where the last full batch ended, and nothing that lies before it is forgotten."""
+"""Claims resume scanning where the last full batch ended, and still find events that are due before that."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -51,11 +51,11 @@ def behind(box: Outbox, event: outbox.OutboxEvent, first: outbox.OutboxEvent) ->
     change(event, next_attempt_at=stored(first).next_attempt_at - timedelta(minutes=1))
 
 
-class TestTheHint:
-    def test_the_first_look_is_from_the_very_beginning(self, position: ScanPosition) -> None:
+class TestThePosition:
+    def test_the_first_claim_is_a_full_scan(self, position: ScanPosition) -> None:
         assert position.resume_from(include_expired_leases=False) is None
 
-    def test_after_a_full_batch_the_next_begins_where_it_ended(self, position: ScanPosition) -> None:
+    def test_after_a_full_batch_the_next_claim_resumes_where_it_ended(self, position: ScanPosition) -> None:
         position.resume_from(include_expired_leases=True)
         position.batch_ended_at("noon")
         assert (
@@ -64,24 +64,24 @@ class TestTheHint:
             == "noon"
         )
 
-    def test_after_one_that_was_not_full_it_does_not(self, position: ScanPosition) -> None:
+    def test_after_a_batch_that_was_not_full_the_next_claim_is_a_full_scan(self, position: ScanPosition) -> None:
         position.resume_from(include_expired_leases=True)
         position.batch_ended_at("noon")
         position.batch_ended_at(None)
         assert position.resume_from(include_expired_leases=True) is None
 
     @pytest.mark.parametrize(("seconds", "since"), [(0.9, "noon"), (1.1, None)])
-    def test_once_a_second_it_is_from_the_very_beginning_again(
+    def test_once_a_second_there_is_a_full_scan(
         self, position: ScanPosition, clock: Clock, seconds: float, since: str | None
     ) -> None:
         position.resume_from(include_expired_leases=True)
         position.batch_ended_at("noon")
         clock.now += seconds
         assert position.resume_from(include_expired_leases=True) == since
-        assert position.resume_from(include_expired_leases=True) == "noon"  # of several threads one looks
+        assert position.resume_from(include_expired_leases=True) == "noon"  # of several threads one does the full scan
 
     @pytest.mark.parametrize(("took", "pause"), [(0.001, 1.0), (0.3, 3.0), (5.0, 10.0)])
-    def test_looks_that_take_long_are_a_tenth_of_the_work_but_never_too_rare(
+    def test_slow_full_scans_take_a_tenth_of_the_time_but_come_at_least_every_ten_seconds(
         self, position: ScanPosition, clock: Clock, took: float, pause: float
     ) -> None:
         position.resume_from(include_expired_leases=True)
@@ -92,7 +92,9 @@ class TestTheHint:
         clock.now += 0.2
         assert position.resume_from(include_expired_leases=True) is None
 
-    def test_a_look_that_was_not_for_suspects_does_not_put_off_one_that_is(self, position: ScanPosition) -> None:
+    def test_a_full_scan_without_expired_leases_does_not_put_off_one_that_includes_them(
+        self, position: ScanPosition
+    ) -> None:
         position.resume_from(include_expired_leases=False)
         position.batch_ended_at("noon")
         assert position.resume_from(include_expired_leases=False) == "noon"
@@ -106,7 +108,7 @@ class TestClaims:
         assert got == [ids(events[:3]), ids(events[3:6]), ids(events[6:])]
         assert claim(box.delivery, 3) is None
 
-    def test_what_came_up_behind_the_front_is_found_when_a_claim_comes_back_short(self, box: Outbox) -> None:
+    def test_an_event_before_the_position_is_found_when_a_claim_returns_too_few(self, box: Outbox) -> None:
         *first, late = emit_apart(4)
         assert len(claimed(box, 3).events) == 3
         behind(box, late, first[0])
@@ -130,7 +132,7 @@ class TestClaims:
         clock.now += 1.1
         assert ids(claimed(box, 3).events) == [late.id, *ids(events[6:8])]
 
-    def test_a_lease_that_ran_out_behind_the_front_is_found_within_a_second(self, box: Outbox, clock: Clock) -> None:
+    def test_an_expired_lease_before_the_position_is_found_within_a_second(self, box: Outbox, clock: Clock) -> None:
         events = emit_apart(9)
         claimed(box, 3)
         expire_leases(events[0])
@@ -140,7 +142,7 @@ class TestClaims:
         assert (alone.from_expired_lease, ids(alone.events)) == (True, [events[0].id])
         assert ids(claimed(box, 3).events) == ids(events[6:])
 
-    def test_a_suspect_never_shares_a_batch_that_was_filled_up(self, box: Outbox) -> None:
+    def test_an_event_from_an_expired_lease_never_fills_up_a_batch(self, box: Outbox) -> None:
         first = emit_apart(3)
         claimed(box, 3)
         fresh = emit_one()
@@ -149,7 +151,7 @@ class TestClaims:
         alone = claimed(box, 3)
         assert (alone.from_expired_lease, ids(alone.events)) == (True, [first[0].id])
 
-    def test_a_full_batch_is_one_statement_and_a_short_one_at_most_two(self, box: Outbox) -> None:
+    def test_a_full_batch_is_one_statement_and_any_other_at_most_two(self, box: Outbox) -> None:
         emit_apart(7)
         counts = []
         for _ in range(3):
@@ -163,7 +165,7 @@ class TestClaims:
 @on_postgres
 class TestOnPostgres:
     def test_a_claim_reads_no_more_with_many_in_flight_than_with_none(self, box: Outbox) -> None:
-        emit(5_000)  # of which each thousand are due at the same moment
+        emit(5_000)  # of which each thousand are due at the same time
         for _ in range(45):
             claimed(box, 100)
         box.database.execute_sql("VACUUM ANALYZE outbox_event")
@@ -176,7 +178,7 @@ class TestOnPostgres:
 
 
 def rows_read(box: Outbox, since: object) -> int:
-    """How many rows the look at the index has to pass and return."""
+    """Return how many rows the scan of the index reads."""
     lease = "00000000-0000-0000-0000-000000000001"
     with box.database.atomic() as transaction:
         statement = f"EXPLAIN (ANALYZE, FORMAT JSON) {box.dialect.statements.claim}"

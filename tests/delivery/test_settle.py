@@ -40,7 +40,7 @@ def refuse(_: outbox.Event) -> None:
 
 
 class TestWhatIsWritten:
-    def test_a_delivered_event_is_free_of_everything_that_waiting_needs(self, box: Outbox) -> None:
+    def test_a_delivered_event_has_no_due_time_no_lease_and_no_progress(self, box: Outbox) -> None:
         outbox.handler("*", name="taker")(lambda _: None)
         event = emit_one()
         box.process_pending_events()
@@ -68,7 +68,7 @@ class TestWhatIsWritten:
         assert (row.status, row.attempts, row.error_message) == (FAILED, 1, "refuser: ValueError: no")
         assert (row.next_attempt_at, row.delivered_at, row.lease_id, row.lease_until) == (None,) * 4
 
-    def test_a_success_after_failures_says_what_it_cost_and_forgets_the_error(self, box: Outbox) -> None:
+    def test_a_success_after_failures_keeps_the_number_of_attempts_and_clears_the_error(self, box: Outbox) -> None:
         attempts: list[int] = []
 
         @outbox.handler("*", name="slow to take")
@@ -85,7 +85,7 @@ class TestWhatIsWritten:
         assert attempts == [1, 2, 3]
         assert (row.status, row.attempts, row.error_message, row.progress) == (DELIVERED, 3, None, None)
 
-    def test_a_mixed_batch_is_written_each_by_its_own_end(self, box: Outbox) -> None:
+    def test_each_event_of_a_mixed_batch_is_written_with_its_own_outcome(self, box: Outbox) -> None:
         outbox.handler("taken")(lambda _: None)
         outbox.handler("refused")(refuse)
         for event_type in ("taken", "refused"):
@@ -156,7 +156,7 @@ class TestLatency:
 
 
 def latency_of(box: Outbox) -> float:
-    """The seconds that all delivered events have waited."""
+    """Return how many seconds all delivered events together have waited."""
     return box.counters.take()[Series("latency_sum")]
 
 
@@ -185,7 +185,7 @@ class TestTheFence:
         assert (row.status, row.attempts, row.lease_id) == (SENDING, 2, holder.lease_id)
         assert (box.counters["fenced"], box.counters["released"]) == (1, 0)
 
-    def test_an_outcome_after_the_lease_ran_out_counts_while_nobody_has_taken_over(self, box: Outbox) -> None:
+    def test_an_outcome_after_the_lease_expired_counts_unless_another_worker_has_taken_over(self, box: Outbox) -> None:
         outbox.handler("*", name="taker")(lambda _: None)
         event = emit_one()
         batch = claimed(box)
@@ -194,7 +194,7 @@ class TestTheFence:
         assert stored(event).status == DELIVERED
         assert box.counters["fenced"] == 0
 
-    def test_only_what_was_lost_is_fenced(self, box: Outbox) -> None:
+    def test_only_lost_events_are_fenced(self, box: Outbox) -> None:
         outbox.handler("*", name="taker")(lambda _: None)
         lost, *kept = emit(3)
         batch = claimed(box)
@@ -205,7 +205,7 @@ class TestTheFence:
 
 
 class TestGivingBack:
-    def test_what_has_not_begun_goes_back_as_if_never_claimed(self, box: Outbox) -> None:
+    def test_events_that_have_not_begun_go_back_as_if_never_claimed(self, box: Outbox) -> None:
         event = emit_one()
         before = stored(event)
         batch = claimed(box)
@@ -214,12 +214,12 @@ class TestGivingBack:
         assert (row.status, row.attempts, row.lease_id, row.lease_until) == (PENDING, 0, None, None)
         assert row.next_attempt_at == before.next_attempt_at
 
-    def test_what_was_given_back_is_no_suspect(self, box: Outbox) -> None:
+    def test_events_that_were_given_back_are_not_claimed_alone(self, box: Outbox) -> None:
         emit(2)
         give_back(box.delivery, claimed(box))
         assert [event.from_expired_lease for event in claimed(box).events] == [False, False]
 
-    def test_what_has_begun_stays(self, box: Outbox) -> None:
+    def test_events_that_have_begun_are_not_given_back(self, box: Outbox) -> None:
         begun, other = emit(2)
         batch = claimed(box)
         assert batch.begin(Delivery(batch.events[0], {}), "somewhere")
@@ -228,7 +228,7 @@ class TestGivingBack:
 
 
 class Noticed:
-    """A lock that tells how many have come for it."""
+    """A lock that counts the threads that have tried to acquire it."""
 
     def __init__(self) -> None:
         self.came = Semaphore(0)
@@ -274,7 +274,7 @@ def test_a_batch_is_not_over_while_another_thread_writes_its_outcomes(
 
 
 @on_postgres
-class TestTheDisk:
+class TestSynchronousCommit:
     """Losing a claim or a settle in a crash of the database only means delivering again; an emit must not be lost."""
 
     @pytest.mark.parametrize("step", ["claim", "delivered", "settled", "released", "renewed"])
@@ -323,7 +323,7 @@ class TestThroughALostConnection:
 
 
 def end_connections(url: str) -> None:
-    """As a restart of the server does to everybody."""
+    """End all connections, as a restart of the server does."""
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "

@@ -1,4 +1,4 @@
-"""A worker turns away from what takes long: it goes on by itself, keeps its lease, and settles its own outcomes."""
+"""A worker does not wait for a slow destination: that goes on by itself, keeps its lease, and settles its outcomes."""
 
 import contextlib
 import logging
@@ -53,7 +53,7 @@ SOON = {"backoff_base_seconds": 0.0}
 
 
 class Slow:
-    """A handler that is in the middle of each of its events until its gate opens."""
+    """A handler that returns from none of its events until its gate opens."""
 
     def __init__(self, event_type: str = "slow", name: str | None = None, **limits: Any) -> None:
         self.gate = Gate()
@@ -68,7 +68,7 @@ class Slow:
 
 
 class Pair:
-    """A destination that takes two events at once, and answers for each when its gate opens."""
+    """A destination that takes two events at once, and returns an outcome for each when its gate opens."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -97,13 +97,13 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def slice_ends(given_back: OutboxEvent) -> None:
-    """The keeper has settled and given back what it could; it won't look again before long."""
+    """Wait until the lease keeper has ended the batch's time slice; it does nothing more for a while."""
     becomes_true(lambda: stored(given_back).status == PENDING)
 
 
 @contextlib.contextmanager
 def slow(event_type: str = "slow", **options: Any) -> Iterator[Slow]:
-    """One whose gate opens at the end of the block."""
+    """Register a slow handler whose gate opens at the end of the block."""
     handler = Slow(event_type, **options)
     try:
         yield handler
@@ -116,7 +116,7 @@ def is_over(box: Outbox) -> bool:
 
 
 def drained(box: Outbox) -> Counter[str]:
-    """How many events are in which state, after a drain."""
+    """Drain, and return how many events are in which state."""
     box.drain()
     return statuses()
 
@@ -130,8 +130,8 @@ def go(box: Outbox) -> int:
     return another(box).drain()
 
 
-class TestWhatTakesLong:
-    def test_does_not_keep_the_worker_and_settles_by_itself(self, configure: Configure) -> None:
+class TestASlowDestinationInADrain:
+    def test_does_not_hold_up_the_worker_and_settles_by_itself(self, configure: Configure) -> None:
         box = configure(**LONG_LEASE)
         event = emit_one("slow")
         with slow() as handler:
@@ -154,7 +154,7 @@ class TestWhatTakesLong:
             becomes_true(lambda: stored(event).status == DELIVERED)
         assert (handler.begun, stored(event).attempts, box.counters["fenced"]) == (["0"], 1, 0)
 
-    def test_settles_each_event_when_it_is_through_with_it(self, configure: Configure) -> None:
+    def test_settles_each_event_when_it_is_done(self, configure: Configure) -> None:
         box, pair = configure(**LONG_LEASE), Pair("pair")
         box.registry.add(pair)
         first, second, given_back = emit(3, "pair")
@@ -181,7 +181,7 @@ class TestWhatTakesLong:
             becomes_true(lambda: {stored(event).status for event in mine} == {DELIVERED})
             assert not is_over(box)
 
-    def test_waits_for_a_place_while_others_go_on(self, box: Outbox, patient: None) -> None:
+    def test_waits_for_its_throttle_while_others_go_on(self, box: Outbox, patient: None) -> None:
         outbox.handler("order.*", name="one", concurrency=1)(lambda _: None)
         outbox.handler("parcel.*", name="another")(lambda _: None)
         place = box.throttles.of(box.registry.destinations["one"]).admit(1, mode=DeliveryMode.DRAIN)
@@ -191,7 +191,7 @@ class TestWhatTakesLong:
         place.finish(1, 0.1)
         becomes_true(lambda: stored(event).status == DELIVERED)
 
-    def test_with_nobody_to_hold_up_no_more_is_claimed_for_the_same_destination(
+    def test_that_is_the_only_one_is_waited_for_and_no_more_is_claimed_for_it(
         self, configure: Configure, patient: None
     ) -> None:
         box, in_flight = configure(batch_size=1), []
@@ -235,15 +235,15 @@ class TestWhatTakesLong:
         becomes_true(lambda: is_over(box))
         assert sorted(handler.begun) == ["0", "1", "2", "3"]
 
-    def test_leaves_what_it_has_not_begun_to_others_after_a_second(self, box: Outbox) -> None:
+    def test_gives_back_the_events_that_it_has_not_begun_after_a_second(self, box: Outbox) -> None:
         first, *others = emit(4, "slow")
-        rung: list[float] = []
-        replace_wake(box, lambda: rung.append(time.monotonic()))
+        notified: list[float] = []
+        replace_wake(box, lambda: notified.append(time.monotonic()))
         with slow() as handler:
             box.drain()
             becomes_true(lambda: statuses() == {SENDING: 1, PENDING: 3})
             assert {(stored(event).attempts, stored(event).lease_id) for event in others} == {(0, None)}
-            becomes_true(lambda: bool(rung))
+            becomes_true(lambda: bool(notified))
             handler.gate.set()
             becomes_true(lambda: stored(first).status == DELIVERED)
         assert handler.begun == ["0"]
@@ -262,7 +262,7 @@ class TestWhatTakesLong:
         becomes_true(lambda: stored(event).status == PENDING)
         assert (stored(event).attempts, error_of(event)) == (1, "slow: ValueError: no")
 
-    def test_that_is_interrupted_is_tried_again_and_harms_nobody(self, configure: Configure) -> None:
+    def test_that_is_interrupted_is_tried_again_and_affects_no_other(self, configure: Configure) -> None:
         box, gate = configure(**LONG_LEASE), Gate()
 
         @outbox.handler("slow", name="slow")
@@ -278,7 +278,7 @@ class TestWhatTakesLong:
         assert [stored(event).attempts for event in events] == [1, 0, 0]
         assert error_of(events[0]) == "slow: KeyboardInterrupt"
 
-    def test_whose_threads_can_not_all_be_started_loses_nothing(
+    def test_whose_threads_can_not_all_be_started_loses_no_event(
         self, configure: Configure, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         box = configure(**LONG_LEASE)
@@ -312,7 +312,7 @@ class TestAProcessThatIsStopping:
             assert not box.delivery.quarantine.wait_until_idle(0)
             handler.gate.set()
             assert box.delivery.quarantine.wait_until_idle(PATIENCE_SECONDS)
-        # Nobody has to wait for more than that: everything is written.
+        # After that nothing is left to wait for: everything is written.
         assert (stored(begun).status, stored(begun).attempts) == (DELIVERED, 1)
         assert {(row.status, row.attempts, row.lease_id) for row in map(stored, others)} == {(PENDING, 0, None)}
         assert handler.begun == ["0"]
@@ -349,7 +349,7 @@ class TestAProcessThatIsStopping:
 
 
 class TestOverdue:
-    """The keeper interrupts what has gone on for too long, although its worker has turned away."""
+    """The lease keeper interrupts a call that takes too long, although the worker no longer waits for it."""
 
     def test_a_call_is_interrupted_and_tried_again(self, configure: Configure) -> None:
         box, gate = configure(lease_seconds=0.8, max_run_seconds=1, **SOON), Gate()
@@ -371,7 +371,9 @@ class TestOverdue:
         becomes_true(lambda: box.drain() == 1)
         assert stored(event).status == DELIVERED
 
-    def test_one_that_can_not_be_is_given_up_and_its_word_counts_no_more(self, configure: Configure) -> None:
+    def test_a_call_that_can_not_be_interrupted_is_given_up_and_its_outcome_is_fenced(
+        self, configure: Configure
+    ) -> None:
         box = configure(lease_seconds=0.5, max_run_seconds=1)
         event = emit_one("slow")
         with slow() as handler:
@@ -394,9 +396,9 @@ class TestOverdue:
 
 
 class TestPutOff:
-    """What may not go now waits for its turn, at no cost."""
+    """Events that a destination's throttle does not admit now are put off, at no cost."""
 
-    def test_those_beyond_the_rate_are_due_at_their_turns(self, box: Outbox) -> None:
+    def test_events_beyond_the_rate_limit_are_due_one_after_another(self, box: Outbox) -> None:
         got: list[str] = []
         outbox.handler("order.*", name="limited", per_second=0.1)(lambda event: got.append(event.aggregate_id))
         first, *others = emit(4)
@@ -416,7 +418,7 @@ class TestPutOff:
             assert (row.status, row.attempts, row.error_message, row.lease_id) == (PENDING, 0, None, None)
             assert row.progress["limited"].keys() == {"state", "not_before"}
 
-    def test_what_went_wrong_before_stays_as_it_was(self, box: Outbox) -> None:
+    def test_the_error_of_an_earlier_attempt_is_kept(self, box: Outbox) -> None:
         outbox.handler("order.*", name="limited", per_second=0.001)(lambda _: None)
         _, event = emit(2)
         since = timestamp.to_text(stored(event).created_at - timedelta(hours=1))
@@ -444,20 +446,20 @@ class TestPutOff:
         assert (free, sorted(limited)) == (["0", "1", "2"], ["0", "1", "2"])
         assert {row.attempts for row in OutboxEvent.select()} == {1}
 
-    def test_somebody_is_called_when_it_is_due(self, box: Outbox) -> None:
+    def test_a_worker_is_notified_when_it_is_due(self, box: Outbox) -> None:
         outbox.handler("order.*", name="limited", per_second=2)(lambda _: None)
         replace_wake(box, lambda: drain(box))
         emit(3)
         becomes_true(lambda: statuses() == {DELIVERED: 3})
 
-    def test_nobody_keeps_in_mind_what_is_due_much_later(self, box: Outbox) -> None:
+    def test_no_timer_is_set_for_an_event_that_is_due_much_later(self, box: Outbox) -> None:
         outbox.handler("order.*", name="limited", per_second=0.01)(lambda _: None)
         emit(3)
         replace_wake(box, lambda: None)
         box.drain()
         assert not box.notifier._timer.is_running
 
-    def test_when_all_places_are_taken_the_rest_is_due_again_before_long(self, configure: Configure) -> None:
+    def test_when_the_concurrency_limit_is_reached_the_rest_is_due_again_soon(self, configure: Configure) -> None:
         box = configure(batch_size=1)
         with slow(concurrency=1) as handler:
             busy, waiting = emit(2, "slow")
@@ -472,7 +474,7 @@ class TestPutOff:
             becomes_true(lambda: drained(box) == {DELIVERED: 2})
         assert handler.begun == ["0", "1"]
 
-    def test_a_worker_takes_on_about_a_seconds_work_of_what_is_slow(self, box: Outbox) -> None:
+    def test_a_worker_takes_about_a_seconds_work_of_a_slow_destination(self, box: Outbox) -> None:
         outbox.handler("order.*", name="slow")(lambda _: None)
         box.throttles.of(box.registry.destinations["slow"]).measure_speed(3, 1.0, 1)
         emit(10)
@@ -480,7 +482,7 @@ class TestPutOff:
         becomes_true(lambda: statuses() == {DELIVERED: 3, PENDING: 7})
         assert {row.attempts for row in OutboxEvent.select() if row.status == PENDING} == {0}
 
-    def test_by_hand_all_are_done(self, box: Outbox) -> None:
+    def test_process_pending_events_delivers_all(self, box: Outbox) -> None:
         outbox.handler("order.*", name="slow")(lambda _: None)
         box.throttles.of(box.registry.destinations["slow"]).measure_speed(3, 1.0, 1)
         emit(10)
@@ -502,7 +504,7 @@ def soon_probed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Down:
-    """A handler of what can't be reached until it is up."""
+    """A handler that raises Unavailable until it is up."""
 
     def __init__(self, **limits: Any) -> None:
         self.up = False
@@ -519,9 +521,11 @@ NOT_TRIED = "down: not tried: its circuit breaker is open, since it could not be
 
 
 @pytest.mark.usefixtures("stays_open")
-class TestLeftAlone:
+class TestWhileTheCircuitBreakerIsOpen:
     @pytest.mark.parametrize("by_hand", [True, False])
-    def test_events_are_not_tried_say_so_and_cost_nothing(self, box: Outbox, *, by_hand: bool) -> None:
+    def test_events_are_not_tried_their_error_says_so_and_they_cost_no_attempt(
+        self, box: Outbox, *, by_hand: bool
+    ) -> None:
         down = Down()
         events = emit(8)
         if by_hand:
@@ -534,7 +538,7 @@ class TestLeftAlone:
             assert (row.status, row.attempts, row.error_message, row.lease_id) == (PENDING, 0, NOT_TRIED, None)
             assert "since" in row.progress["down"]
 
-    def test_the_log_tells_of_those_that_were_tried_and_once_of_the_others(
+    def test_events_that_were_tried_are_logged_each_and_the_others_once(
         self, box: Outbox, caplog: pytest.LogCaptureFixture
     ) -> None:
         Down()
@@ -556,7 +560,7 @@ class TestLeftAlone:
         assert {error_of(event) for event in later} == {NOT_TRIED}
 
     @pytest.mark.parametrize(("waits", "seconds"), [(0, 60), (1, 120), (3, 480), (4, 600), (10, 600)])
-    def test_they_are_looked_at_again_after_the_usual_wait_but_ten_minutes_at_most(
+    def test_they_are_put_off_for_the_usual_backoff_but_ten_minutes_at_most(
         self, configure: Configure, monkeypatch: pytest.MonkeyPatch, waits: int, seconds: float
     ) -> None:
         monkeypatch.setattr(circuit_breaker, "OPEN_SECONDS", 30.0)
@@ -571,7 +575,7 @@ class TestLeftAlone:
         assert row.progress["down"]["waits"] == waits + 1
         assert (row.next_attempt_at - row.updated_at).total_seconds() == pytest.approx(seconds, abs=5)
 
-    def test_but_not_before_it_is_to_be_tried_again(self, configure: Configure) -> None:
+    def test_they_are_put_off_at_least_until_the_next_probe(self, configure: Configure) -> None:
         box = configure(backoff_base_seconds=1)
         Down()
         emit(5)
@@ -581,7 +585,7 @@ class TestLeftAlone:
         row = stored(event)
         assert (row.next_attempt_at - row.updated_at).total_seconds() == pytest.approx(3_600, abs=20)
 
-    def test_how_long_they_have_waited_is_kept_and_in_the_end_they_fail_untried(self, configure: Configure) -> None:
+    def test_their_age_is_kept_and_at_the_maximum_they_fail_untried(self, configure: Configure) -> None:
         box = configure(max_age_hours=72)
         down = Down()
         emit(5)
@@ -603,7 +607,7 @@ class TestLeftAlone:
         assert row.error_message == f"{NOT_TRIED} (given up after 72 hours, OUTBOX_MAX_AGE_HOURS)"
         assert len(down.called) == 5
 
-    def test_other_destinations_of_the_same_events_have_theirs_and_only_once(self, box: Outbox) -> None:
+    def test_other_destinations_get_the_same_events_and_only_once(self, box: Outbox) -> None:
         down = Down()
         got: list[str] = []
         outbox.handler("order.*", name="alive")(lambda event: got.append(event.aggregate_id))
@@ -618,26 +622,26 @@ class TestLeftAlone:
 
 
 class Breaking:
-    """A destination that answers as it is told: by an outcome, or by an error of its own."""
+    """A destination that returns the outcomes, or raises the errors, that it is told to."""
 
     name = "down"
     events = ("*",)
     limits = Limits(open_after=1)
 
     def __init__(self) -> None:
-        self.answers: Iterator[Outcome | BaseException] = iter(())
+        self.outcomes: Iterator[Outcome | BaseException] = iter(())
 
     def deliver(self, events: Iterable[Event], lease: outbox.Lease) -> Iterator[tuple[Event, Outcome]]:
         for event in events:
-            answer = next(self.answers)
-            if isinstance(answer, BaseException) and not isinstance(answer, outbox.Unavailable):
-                raise answer
-            yield event, answer
+            outcome = next(self.outcomes)
+            if isinstance(outcome, BaseException) and not isinstance(outcome, outbox.Unavailable):
+                raise outcome
+            yield event, outcome
 
 
 @pytest.mark.usefixtures("soon_probed")
 class TestProbes:
-    def test_when_one_gets_through_all_follow(self, configure: Configure) -> None:
+    def test_after_a_successful_probe_all_events_follow(self, configure: Configure) -> None:
         box = configure(**SOON)
         down = Down()
         emit(8)
@@ -646,10 +650,10 @@ class TestProbes:
         becomes_true(lambda: drained(box) == {DELIVERED: 8})
         assert {row.attempts for row in OutboxEvent.select()} == {1}
 
-    def test_one_that_breaks_the_destination_is_an_answer_too(self, configure: Configure) -> None:
+    def test_a_probe_that_the_destination_refuses_closes_the_circuit_breaker(self, configure: Configure) -> None:
         box, breaking = configure(**SOON), Breaking()
         box.registry.add(breaking)
-        breaking.answers = iter([outbox.Unavailable("refused"), ValueError("broken"), Delivered()])
+        breaking.outcomes = iter([outbox.Unavailable("refused"), ValueError("broken"), Delivered()])
         event = emit_one()
         box.drain()
         assert box.throttles.breakers()["down"]["open"]
@@ -658,10 +662,10 @@ class TestProbes:
         box.drain()
         assert stored(event).status == DELIVERED
 
-    def test_one_that_is_interrupted_is_no_answer(self, configure: Configure) -> None:
+    def test_a_probe_that_is_interrupted_changes_nothing(self, configure: Configure) -> None:
         box, breaking = configure(**SOON), Breaking()
         box.registry.add(breaking)
-        breaking.answers = iter([outbox.Unavailable("refused"), KeyboardInterrupt()])
+        breaking.outcomes = iter([outbox.Unavailable("refused"), KeyboardInterrupt()])
         event = emit_one()
         box.drain()
         let_pass(hours=1)
@@ -670,10 +674,12 @@ class TestProbes:
         assert error_of(event) == "down: KeyboardInterrupt"
         assert box.throttles.breakers()["down"]["open"]
 
-    def test_one_that_a_stopping_process_does_not_send_is_left_to_another(self, configure: Configure) -> None:
+    def test_a_probe_that_a_stopping_process_does_not_send_is_left_to_another_process(
+        self, configure: Configure
+    ) -> None:
         box, breaking = configure(**SOON), Breaking()
         box.registry.add(breaking)
-        breaking.answers = iter([outbox.Unavailable("refused"), Delivered()])
+        breaking.outcomes = iter([outbox.Unavailable("refused"), Delivered()])
         event = emit_one()
         box.drain()
         box.stopping.set()

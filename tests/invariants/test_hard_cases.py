@@ -1,4 +1,4 @@
-"""What tried to break the invariants, and did once."""
+"""Cases that have broken an invariant once."""
 
 import threading
 import time
@@ -23,11 +23,11 @@ from tests.table import at_work, becomes_true, change, emit, emit_one, on_postgr
 
 
 def take(_: outbox.Event) -> None:
-    """A handler that is content with anything."""
+    """Accept any event."""
 
 
-class TestAHandlerThatNeverComesBack:
-    def test_does_not_keep_the_worker_and_is_interrupted(self, configure: Configure) -> None:
+class TestAHandlerThatNeverReturns:
+    def test_does_not_hold_up_the_worker_and_is_interrupted(self, configure: Configure) -> None:
         box = configure(lease_seconds=0.5, max_run_seconds=1)
         over = Gate()
 
@@ -40,7 +40,7 @@ class TestAHandlerThatNeverComesBack:
                 over.set()
 
         event = emit_one("hang")
-        drain(box.delivery)  # comes back
+        drain(box.delivery)  # returns
         passes(over)
         becomes_true(lambda: stored(event).status == PENDING)
         assert "longer than OUTBOX_MAX_RUN_SECONDS" in str(stored(event).error_message)
@@ -48,7 +48,7 @@ class TestAHandlerThatNeverComesBack:
 
 
 class TestAWrongTimeOrRow:
-    def test_a_time_beyond_all_times_costs_only_its_own_event(self, box: Outbox) -> None:
+    def test_a_retry_time_out_of_range_affects_only_its_own_event(self, box: Outbox) -> None:
         @outbox.handler("*", name="late")
         def handle(event: outbox.Event) -> None:
             if event.aggregate_id == "1":
@@ -85,7 +85,7 @@ class TestADatabaseThatTurnsReadOnly:
 
 
 class TestAnOutage:
-    def test_longer_than_the_lease_loses_no_outcome_that_nobody_else_could_take(
+    def test_longer_than_the_lease_loses_no_outcome_since_no_other_worker_could_claim(
         self, configure: Configure, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         box = configure(lease_seconds=0.5, max_run_seconds=20)
@@ -104,7 +104,7 @@ class TestAnOutage:
         assert (stored(event).status, called, box.counters["fenced"]) == (DELIVERED, ["0"], 0)
 
 
-class TestWithoutAThreadToSpare:
+class TestWhenNoThreadCanBeStarted:
     def test_leases_are_kept_again_as_soon_as_there_is_one(self, box: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
         outbox.handler("*", name="taker")(take)
         event = emit_one()

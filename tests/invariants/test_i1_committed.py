@@ -21,7 +21,7 @@ numbers = count()
 
 
 class BlockFailedError(Exception):
-    """What ends a block that is rolled back."""
+    """Raised to roll a block back."""
 
 
 def fail_unless(commits: bool) -> None:
@@ -30,7 +30,7 @@ def fail_unless(commits: bool) -> None:
 
 
 def run(box: Outbox, program: Any) -> list[str]:
-    """Run it; answers what has to be delivered if all around it commits."""
+    """Run the program; return the events that have to be delivered if all enclosing blocks commit."""
     if program == EMIT:
         number = next(numbers)
         Note.create(text=str(number))

@@ -20,7 +20,7 @@ STEPS = st.sampled_from(["crash", "refuse", "unavailable", "reject", "take", "st
 
 
 def crash(box: Outbox) -> None:
-    """A worker claims, and is never heard of again."""
+    """Claim as a worker that dies before it settles."""
     claim(box.delivery, 100)
     expire_leases()
 
@@ -35,7 +35,7 @@ def handler_for(step: str) -> None:
 
 
 def work(box: Outbox, step: str) -> None:
-    """One worker's try at whatever is due."""
+    """Deliver as one worker that finds what is due."""
     box.registry.clear()
     handler_for(step)
     if step == "crash":
@@ -50,7 +50,7 @@ def work(box: Outbox, step: str) -> None:
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=st.lists(STEPS, max_size=8))
-def test_whatever_happens_on_the_way_an_event_ends(box: Outbox, steps: list[str]) -> None:
+def test_an_event_ends_whatever_happens_on_the_way(box: Outbox, steps: list[str]) -> None:
     OutboxEvent.delete().execute()  # those of earlier examples
     event = emit_one(max_attempts=MAX_ATTEMPTS)
     for step in steps:
@@ -97,7 +97,7 @@ class TestAnEventThatKillsItsWorkers:
         assert (stored(event).status, stored(event).attempts) == (DELIVERED, 1)
 
 
-def test_a_crashed_workers_events_are_picked_up_without_a_rescuer(box: Outbox) -> None:
+def test_a_crashed_workers_events_are_claimed_again_without_any_clean_up(box: Outbox) -> None:
     outbox.handler("*", name="taker")(lambda _: None)
     emit(5)
     claimed(box)

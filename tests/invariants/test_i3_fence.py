@@ -26,7 +26,7 @@ def deliver(box: Outbox, batch: Batch) -> None:
 
 
 def refuse(box: Outbox, batch: Batch) -> None:
-    """The same handler, but for this worker it fails."""
+    """Deliver with a handler that fails in this worker."""
     box.registry.clear()
     outbox.handler("*", name="handler")(lambda _: 1 / 0)
     dispatch(box.delivery, batch)
@@ -39,7 +39,7 @@ def event(box: Outbox) -> OutboxEvent:
 
 
 @pytest.mark.parametrize(("word", "counted"), [(deliver, 1), (refuse, 1), (give_back, 1), (renew, 0)])
-def test_after_another_took_over_nothing_that_a_worker_says_changes_the_row(
+def test_after_another_worker_took_over_no_outcome_of_the_first_changes_the_row(
     box: Outbox, event: OutboxEvent, word: Word, counted: int
 ) -> None:
     late = claimed(box)
@@ -53,7 +53,9 @@ def test_after_another_took_over_nothing_that_a_worker_says_changes_the_row(
 
 
 @pytest.mark.parametrize("word", [deliver, refuse, give_back, renew])
-def test_after_another_settled_it_nothing_changes_either(box: Outbox, event: OutboxEvent, word: Word) -> None:
+def test_after_another_worker_settled_it_no_outcome_of_the_first_changes_the_row(
+    box: Outbox, event: OutboxEvent, word: Word
+) -> None:
     late = claimed(box)
     expire_leases()
     rival = another(box)
@@ -65,7 +67,7 @@ def test_after_another_settled_it_nothing_changes_either(box: Outbox, event: Out
     assert rival.counters["fenced"] == 0
 
 
-def test_the_holder_settles_whatever_the_late_one_said(box: Outbox, event: OutboxEvent) -> None:
+def test_the_holder_of_the_lease_settles_whatever_the_late_worker_reported(box: Outbox, event: OutboxEvent) -> None:
     late = claimed(box)
     expire_leases()
     rival = another(box)

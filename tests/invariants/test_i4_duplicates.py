@@ -12,7 +12,7 @@ PAYLOAD = {"b": 1, "a": "naïve ☃ \\u0000", "nested": {"z": [1.0, 1e100, None]
 
 
 def collect(box: Outbox, refused: int) -> list[outbox.Event]:
-    """A handler that keeps what it gets, and refuses so many times."""
+    """Return a handler that refuses an event so many times, and the list of events that it got."""
     got: list[outbox.Event] = []
     box.registry.clear()
 
@@ -56,7 +56,7 @@ def test_workers_at_once_deliver_each_event_once(box: Outbox) -> None:
     workers = [another(box) for _ in range(4)]
     with ThreadPoolExecutor(len(workers)) as executor:
         claims = list(executor.map(Outbox.drain, workers))
-    while box.drain():  # a claim comes back short beside others: a sweep finds the rest
+    while box.drain():  # beside other workers a batch may not be full although more is due: a sweep finds the rest
         pass
     assert sum(claims) <= 300
     assert sorted(event.seq for event in got) == sorted({event.seq for event in got})

@@ -18,7 +18,7 @@ def test_single_events_are_numbered_as_they_are_emitted(box: Outbox) -> None:
     assert sequence() == [str(number) for number in range(20)]
 
 
-def test_many_at_once_are_numbered_as_they_were_given_though_their_keys_are_sorted(box: Outbox) -> None:
+def test_events_of_emit_many_are_numbered_in_the_callers_order_though_inserted_by_key(box: Outbox) -> None:
     numbers = [9, 3, 7, 1, 8, 2]
     events = outbox.emit_many([("Order", number, "order.placed") for number in numbers])
     assert sequence() == [str(number) for number in numbers]
@@ -31,7 +31,7 @@ def test_a_number_is_never_used_twice(box: Outbox) -> None:
     assert emit_one().seq > last.seq
 
 
-def test_a_batch_is_handed_over_in_order(box: Outbox) -> None:
+def test_a_batch_is_delivered_in_order(box: Outbox) -> None:
     got: list[int] = []
     outbox.handler("*", name="taker")(lambda event: got.append(event.seq))
     late = emit_one(deliver_after=timedelta(milliseconds=1))

@@ -26,7 +26,7 @@ from tests.table import (
 
 
 def drained(box: Outbox) -> Counter[str]:
-    """How many events are in which state, after a worker was there."""
+    """Deliver one batch, and return how many events are in which state."""
     box.drain()
     return statuses()
 
@@ -42,7 +42,7 @@ class TestASlowDestination:
             becomes_true(lambda: statuses()[DELIVERED] == 50)
             assert not gate.is_set()
 
-    def test_a_fast_ones_success_is_kept_though_a_slow_one_dies(self, configure: Configure) -> None:
+    def test_a_fast_ones_success_is_kept_though_a_slow_one_kills_the_worker(self, configure: Configure) -> None:
         box, gate = configure(lease_seconds=0.5), Gate()
         fast: list[str] = []
         outbox.handler("*", name="slow")(lambda _: passes(gate))
@@ -53,7 +53,7 @@ class TestASlowDestination:
             assert {stored(event).progress["fast"]["state"] for event in others} == {DELIVERED}
             assert stored(stuck).status == SENDING
 
-    def test_a_long_head_of_its_events_does_not_keep_later_ones_of_others(self, box: Outbox) -> None:
+    def test_many_due_events_of_it_do_not_hold_up_later_events_of_others(self, box: Outbox) -> None:
         gate = Gate()
         outbox.handler("slow", name="slow")(lambda _: passes(gate))
         outbox.handler("fast", name="fast")(lambda _: None)
@@ -78,7 +78,7 @@ class TestASlowDestination:
 
 
 class TestADeadDestination:
-    def test_it_is_left_alone_and_the_others_have_their_events(self, box: Outbox) -> None:
+    def test_its_circuit_breaker_opens_and_the_others_have_their_events(self, box: Outbox) -> None:
         tried: list[str] = []
         got: list[str] = []
 
@@ -131,7 +131,7 @@ class TestAPoisonEvent:
         while (batch := claim(box.delivery, 100)) is not None:
             assert len(batch.events) == 1
             if batch.events[0].id == poison.id and batch.events[0].claims <= 3:
-                expire_leases(poison)  # and so does whoever begins with it
+                expire_leases(poison)  # and so does every worker that delivers it
             else:
                 dispatch(box.delivery, batch)
         assert stored(poison).status == FAILED

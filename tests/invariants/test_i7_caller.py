@@ -14,7 +14,7 @@ from tests.table import PATIENCE_SECONDS, emit_one, passes, statuses, stored
 
 
 def save(box: Outbox) -> None:
-    """What an application does."""
+    """Emit in a transaction, as an application does."""
     with box.database.atomic():
         Note.create(text="kept")
         emit_one()

@@ -63,7 +63,7 @@ class TestAWorkerThatLacksADestination:
         assert row.progress["crm"].keys() == {"state", "absences", "not_before", "error"}
 
     def waits(self, box: Outbox, poor: Outbox) -> list[float]:
-        """How long an event is put off, each time that a worker has it that lacks a destination."""
+        """Return for how long an event is put off each time that a worker claims it that lacks a destination."""
         event = emit_one()
         found = []
         for _ in range(8):
@@ -73,13 +73,13 @@ class TestAWorkerThatLacksADestination:
             let_pass(minutes=2)
         return found
 
-    def test_looks_again_after_some_seconds_while_a_running_worker_has_it(self, box: Outbox) -> None:
+    def test_puts_the_event_off_for_some_seconds_while_a_running_worker_has_it(self, box: Outbox) -> None:
         worker(box, "crm").drain()
         waits = self.waits(box, worker(box, "mailer"))
         assert 1 < waits[0] < 4
         assert max(waits) < 14
 
-    def test_looks_less_and_less_often_while_no_running_worker_has_it(self, box: Outbox) -> None:
+    def test_puts_the_event_off_for_longer_and_longer_while_no_running_worker_has_it(self, box: Outbox) -> None:
         crm = worker(box, "crm")
         crm.drain()
         box.database.execute_sql("UPDATE outbox_destination SET seen_at = '2020-01-01 00:00:00.000000+00:00'")
@@ -233,7 +233,7 @@ class TestARetiredDestination:
         new.drain()
         assert statuses() == {PENDING: 1}
 
-    def test_a_failed_share_of_it_stays_failed(self, box: Outbox) -> None:
+    def test_a_failed_entry_of_it_stays_failed(self, box: Outbox) -> None:
         made = worker(box)
         made.registry.handler("order.*", name="crm")(lambda _: 1 / 0)
         event = emit_one(max_attempts=1)
@@ -289,7 +289,7 @@ class TestASuccessor:
         assert calls == ["mailer-v2"] * 2
 
 
-def test_who_had_an_event_is_written_with_its_end_in_mixed_batches(box: Outbox) -> None:
+def test_the_audience_of_each_event_is_written_in_mixed_batches(box: Outbox) -> None:
     outbox.handler("order.*", name="a")(lambda _: None)
     outbox.handler("user.*", "order.*", name="b")(lambda _: None)
     outbox.ignore("noise")

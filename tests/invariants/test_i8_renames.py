@@ -26,14 +26,14 @@ def down(_: outbox.Event) -> None:
 
 
 class Fleet:
-    """Workers on one table, whose handlers enter their names into one list."""
+    """Workers on one table, whose handlers add their names to one list."""
 
     def __init__(self, box: Outbox) -> None:
         self._box = box
         self.calls: list[str] = []
 
     def worker(self, *out_of_order: str, **destinations: str | tuple[str, str | list[str]]) -> Outbox:
-        """A worker with destinations by name: their patterns, and whose place they take."""
+        """Return a worker with destinations by name: their patterns, and which destinations they replace."""
         registry = Registry()
         for name, chosen in destinations.items():
             patterns, replaces = chosen if isinstance(chosen, tuple) else (chosen, ())
@@ -58,7 +58,7 @@ def fleet(box: Outbox) -> Fleet:
 
 
 def refresh(worker: Outbox) -> None:
-    """What a worker does every minute."""
+    """Record the destinations, as a worker does every minute."""
     worker.recorder.record(starting=False)
     worker.recorded.read()
 

@@ -30,14 +30,14 @@ def assert_delivered_once(stage: Stage, *events: UUID) -> None:
 
 
 def total(stage: Stage, name: str) -> float:
-    """What all processes have counted and published."""
+    """Return the counts that all processes have published."""
     with stage.box.dialect.connection():
         found = stage.box.dialect.run("SELECT sum(value) FROM outbox_total WHERE name = %s", (name,)).fetchone()[0]
     return float(found or 0)
 
 
 def broker_errors(stage: Stage) -> list[Any]:
-    """What the workers say about their broker."""
+    """Return what the workers report about their broker."""
     with stage.box.dialect.connection():
         found = stage.box.dialect.run("SELECT details->>'broker_error' FROM outbox_process WHERE kind = 'worker'")
         return [error for (error,) in found.fetchall()]
@@ -59,7 +59,7 @@ def test_a_redis_that_was_never_there(make_stage: MakeStage, own_redis: RedisSer
 def test_a_redis_that_is_lost(
     make_stage: MakeStage, own_redis: RedisServer, lose: Callable[[RedisServer], None]
 ) -> None:
-    """Several rounds: the worker goes on looking for as long as it can't be told."""
+    """Several rounds: the worker goes on claiming by itself for as long as no message can reach it."""
     stage = make_stage(redis_url=own_redis.url)
     stage.scheduler()
     worker = stage.worker()

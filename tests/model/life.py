@@ -1,7 +1,7 @@
-"""The life of an event: all that the model knows, in so few lines that anybody can check them.
+"""The model of an event's life, in so few lines that a reader can check them.
 
-`Life.may` says when something can be done to an event; the methods below it say what the event is then. Times are
-minutes; the clock is the test's.
+`Life.may` says when something can be done to an event; the methods below it say what the event is then. Times are in
+minutes, by the test's own clock. The state machine in `machine.py` compares the table with it.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ class Place:
     def is_due(self, now: int) -> bool:
         return self.state == WAITING and (self.not_before is None or self.not_before <= now)
 
-    def answer(self, outcome: str, now: int, max_attempts: int) -> None:
+    def record(self, outcome: str, now: int, max_attempts: int) -> None:
         self.attempts += outcome != "unavailable"
         self.since = now if self.since is None else self.since
         self.not_before = now + BACKOFF
@@ -48,11 +48,11 @@ class Life:
     attempts: int = 0
     lease: UUID | None = None
     lease_ends: int = 0
-    suspect: bool = False
+    from_expired_lease: bool = False
     ended: int | None = None
 
     def may(self, what: str, now: int) -> bool:
-        """To renew, give back and settle is for whoever holds the lease, also after its time: `lease` is theirs."""
+        """Return whether that can be done; the holder of the lease may also renew, give back and settle."""
         free = self.lease is None or self.lease_ends <= now
         return {
             "claim": self.due is not None and self.due <= now and free,
@@ -64,13 +64,13 @@ class Life:
         }[what]
 
     def claim(self, lease: UUID, now: int) -> None:
-        self.suspect = self.lease is not None  # whoever had it did not come back
+        self.from_expired_lease = self.lease is not None  # the worker that had it did not settle
         self.status, self.attempts, self.lease, self.lease_ends = SENDING, self.attempts + 1, lease, now + LEASE
 
     @property
     def is_spent(self) -> bool:
-        """Its workers died, or lost it, as often as it may be tried: it fails unsent."""
-        return self.suspect and self.attempts > max(self.max_attempts, 2)
+        """Return whether its workers died, or lost it, as often as it may be attempted: then it fails unsent."""
+        return self.from_expired_lease and self.attempts > max(self.max_attempts, 2)
 
     def renew(self, now: int) -> None:
         self.lease_ends = now + LEASE
@@ -78,14 +78,14 @@ class Life:
     def give_back(self) -> None:
         self.status, self.attempts, self.lease = PENDING, self.attempts - 1, None
 
-    def settle(self, answers: Mapping[str, str], now: int) -> None:
-        """As its destinations say: delivered if all have it, failed if one failed and none is left to try."""
-        if not answers and not self.is_spent:
+    def settle(self, outcomes: Mapping[str, str], now: int) -> None:
+        """Record the outcomes: the event is delivered if all have it, failed if one failed and none is left to try."""
+        if not outcomes and not self.is_spent:
             self.give_back()
             return
         for name, place in self.places.items():
-            if name in answers:
-                place.answer(answers[name], now, self.max_attempts)
+            if name in outcomes:
+                place.record(outcomes[name], now, self.max_attempts)
             elif place.state == WAITING and self.is_spent:
                 place.state, place.attempts = FAILED, self.attempts - 1
             elif place.not_before is None:
@@ -103,12 +103,12 @@ class Life:
         self.status, self.due, self.lease, self.ended = status, None, None, now
 
     def retry(self, now: int) -> None:
-        """Where it has not been delivered yet."""
+        """Start again at the destinations that do not have it."""
         places = {name: place if place.state == DELIVERED else Place() for name, place in self.places.items()}
         self.begin_again(places, now)
 
     def replay(self, to: str | None, now: int) -> None:
-        """Everywhere, or to one of its destinations."""
+        """Start again at all destinations, or at one."""
         self.begin_again({name: Place(WAITING if to in (None, name) else DELIVERED) for name in self.places}, now)
 
     def begin_again(self, places: dict[str, Place], now: int) -> None:

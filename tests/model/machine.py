@@ -1,7 +1,7 @@
-"""Everything that can be done to events, in any order, on a real table; beside it, what the model expects of them.
+"""A state machine that does to events what can be done to them, in any order, and compares the table with the model.
 
-The application's transactions run on a connection of their own: on PostgreSQL the rest goes on while one is open.
-Whoever works late does so as a worker that was paused: it does not know that time has passed.
+The application's transactions run on a connection of their own: on PostgreSQL the rest goes on while one is open. A
+worker that is late behaves as one that was paused: it does not know that time has passed.
 """
 
 import copy
@@ -61,19 +61,19 @@ OUTCOMES: dict[str, Outcome] = {
     "unavailable": outbox.Unavailable("away"),
     "failed": Failed("never"),
 }
-# Most go well, as they do.
+# Most succeed, as in reality.
 outcomes = st.sampled_from([*OUTCOMES, "delivered", "delivered"])
 
 
 class Scripted:
-    """A destination that takes so many events and answers as it was told; it remembers what it was given."""
+    """A destination that takes so many events and returns the outcomes that it was told to."""
 
     limits = outbox.Limits(open_after=None)
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.takes = 0
-        self.answers: dict[UUID, str] = {}
+        self.outcomes: dict[UUID, str] = {}
         self.given: list[UUID] = []
 
     @property
@@ -83,13 +83,13 @@ class Scripted:
     def deliver(self, events: Iterable[outbox.Event], _: outbox.Lease) -> Iterator[tuple[outbox.Event, Outcome]]:
         for event in events:
             self.given.append(event.id)
-            yield event, OUTCOMES[self.answers[event.id]]
+            yield event, OUTCOMES[self.outcomes[event.id]]
             if len(self.given) == self.takes:
                 return
 
 
 class Machine(RuleBasedStateMachine):
-    """`box` is the workers' and the operator's, `application` the one that emits."""
+    """`box` is used by the workers and the operator, `application` by the emitter."""
 
     batches = Bundle("batches")
 
@@ -103,7 +103,7 @@ class Machine(RuleBasedStateMachine):
         OutboxEvent.delete().execute()
         box.counters.reset()
         self.now = 0
-        # How far the last run's claims reached, and how long that took, is not this one's to go by.
+        # A new scan position: that of the last run does not apply to this one.
         box.delivery = replace(box.delivery, scan_position=ScanPosition(clock=lambda: self.now * 60.0))
         self.fenced = 0
         self.lives: dict[UUID, Life] = {}
@@ -121,14 +121,14 @@ class Machine(RuleBasedStateMachine):
             self._leave(ValueError())
         self.application.database.close()
 
-    # SQLite has one writer: nobody else gets a turn while the application's transaction is open.
+    # SQLite has one writer: no other connection can write while the application's transaction is open.
     is_free = precondition(lambda self: not self.blocks or self.box.dialect.name == "postgres")
 
     # What the application does
 
     @initialize(events=st.lists(st.tuples(st.sampled_from(sorted(DESTINATIONS)), st.integers(1, 3)), max_size=3))
     def emit_some(self, events: list[tuple[str, int]]) -> None:
-        """There is something to begin with."""
+        """Emit some events to begin with."""
         for key, (event_type, max_attempts) in zip("xyz", events, strict=False):
             self.emit(event_type, key, max_attempts, 0)
 
@@ -174,7 +174,7 @@ class Machine(RuleBasedStateMachine):
             return
         self.lives |= {id: life for id, (life, _) in lives.items()}
         for life, delay in lives.values():
-            life.due = self.now + delay  # nobody can move the time of what nobody sees
+            life.due = self.now + delay  # let_pass can't move the due time of an event that is not committed
 
     def _leave(self, error: Exception | None) -> dict[UUID, tuple[Life, int]]:
         block, lives = self.blocks.pop()
@@ -199,7 +199,7 @@ class Machine(RuleBasedStateMachine):
             assert found <= may_be - fresh
         else:
             assert found <= fresh
-            # A suspect may have to wait for the next claim, behind those who died of nothing.
+            # An event from an expired lease may have to wait for the next claim, behind events that are due earlier.
             assert len(batch.events) == len(found) == min(size, len(fresh))
         for id in found:
             self.lives[id].claim(batch.lease_id, self.now)
@@ -212,7 +212,7 @@ class Machine(RuleBasedStateMachine):
     )
     @is_free
     def send(self, batch: Batch, takes: int, asleep: bool, data: st.DataObject) -> None:
-        """Hand it to its destinations, settle, give back what they did not take; late, if time has passed."""
+        """Dispatch and settle the batch, and give back what was not taken; late, if time has passed."""
         if batch not in self.held:
             return
         if asleep:
@@ -220,7 +220,7 @@ class Machine(RuleBasedStateMachine):
         expected = {name: [] if asleep else self._awaits(batch, name) for name in self.destinations}
         for name, destination in self.destinations.items():
             destination.takes, destination.given = takes, []
-            destination.answers = {
+            destination.outcomes = {
                 event.id: data.draw(outcomes, label=f"{name}, {number}") for number, event in enumerate(batch.events)
             }
         dispatch(self.box.delivery, batch)
@@ -232,9 +232,9 @@ class Machine(RuleBasedStateMachine):
         self.held.remove(batch)
 
     def _awaits(self, batch: Batch, name: str) -> list[UUID]:
-        """The events of the batch that the destination is to have now, unless the worker knows that it lost them.
+        """Return the batch's events that the destination is to get now, without those that the worker knows as lost.
 
-        What it does not know it sends: that is the duplicate after a lost lease, and its outcome is not heard.
+        A lost event that the worker does not know of is sent: a duplicate after a lost lease, whose outcome is fenced.
         """
         seen = {event.id: self.seen[batch.lease_id, event.id] for event in batch.events}
         return [
@@ -252,10 +252,10 @@ class Machine(RuleBasedStateMachine):
             self.fenced += (batch.lease_id, event.id) not in self.lost or seen.is_spent
             return
         given = {name: to for name, to in self.destinations.items() if event.id in to.given}
-        life.settle({name: to.answers[event.id] for name, to in given.items()}, self.now)
+        life.settle({name: to.outcomes[event.id] for name, to in given.items()}, self.now)
 
     def _held(self, batch: Batch, event: outbox.Event) -> Life | None:
-        """Whoever claimed it may still speak for it."""
+        """Return the event if the batch still holds its lease."""
         life = self.lives.get(event.id)
         return life if life is not None and life.lease == batch.lease_id else None
 
@@ -298,7 +298,7 @@ class Machine(RuleBasedStateMachine):
     )
     @is_free
     def operate(self, what: str, which: int | None) -> None:
-        """On all events, or on one, in the order of their emission."""
+        """Do something to all events, or to one of them, by the order in which they were emitted."""
         match what:
             case "retry":
                 self._do(RETRY, which, "retry", lambda life: life.retry(self.now))
@@ -336,14 +336,14 @@ class Machine(RuleBasedStateMachine):
     @rule(target=batches, size=st.integers(1, 6))
     @is_free
     def take_over(self, size: int) -> Any:
-        """Whoever is at work falls silent for longer than its lease, and another takes what is free."""
+        """Let time pass beyond all leases, and claim as another worker."""
         self.let_pass(17)
         return self.claim(size, include_expired_leases=True)
 
     @rule(target=batches, batch=consumes(batches), data=st.data())
     @is_free
     def come_back_late(self, batch: Batch, data: st.DataObject) -> Any:
-        """One that was paused past its lease, while another took over, delivers all the same."""
+        """Deliver as a worker that was paused past its lease, while another one took over."""
         taken_over = self.take_over(6)
         self.send(batch, takes=9, asleep=False, data=data)
         return taken_over
@@ -351,7 +351,7 @@ class Machine(RuleBasedStateMachine):
     @rule(target=batches, batch=batches)
     @is_free
     def renew_late(self, batch: Batch) -> Any:
-        """One that was paused past its lease asks for more time, while another is at work."""
+        """Renew as a worker that was paused past its lease, while another one is at work."""
         taken_over = self.take_over(6)
         self.let_pass(7)
         self.hold_or_let_go(batch, "renew")
@@ -360,7 +360,7 @@ class Machine(RuleBasedStateMachine):
     @rule(minutes=st.sampled_from(STEPS))
     @is_free
     def let_pass(self, minutes: int) -> None:
-        """By the timestamps of the rows, and of what workers have read of them."""
+        """Move the timestamps of the rows, and those that workers have read from them, into the past."""
         self.now += minutes
         with self.box.database.atomic():
             let_pass(minutes=minutes)

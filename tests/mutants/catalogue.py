@@ -156,14 +156,14 @@ MUTANTS = [
         DELIVERY_SQL,
         "THEN ARRAY(SELECT id FROM due WHERE suspect ORDER BY next_attempt_at LIMIT 1)",
         "THEN ARRAY(SELECT id FROM due)",
-        (f"{CLAIM}::TestSuspects", MODEL),
+        (f"{CLAIM}::TestEventsFromExpiredLeases", MODEL),
     ),
     Mutant(
         "expired-leases-with-others-on-sqlite",
         "outbox/storage/sqlite.py",
         "chosen = expired_ids[:1] if expired_ids else [id for id, _ in due]",
         "chosen = [id for id, _ in due]",
-        (f"{CLAIM}::TestSuspects", MODEL),
+        (f"{CLAIM}::TestEventsFromExpiredLeases", MODEL),
     ),
     Mutant(
         "expired-leases-for-ever",
@@ -177,28 +177,30 @@ MUTANTS = [
         "outbox/delivery/quarantine.py",
         "                claim_again_in(alone)\n                return None\n",
         "",
-        ("tests/delivery/test_quarantine.py::TestWhileASuspectIsInFlight",),
+        ("tests/delivery/test_quarantine.py::TestWhileAnEventFromAnExpiredLeaseIsInFlight",),
     ),
     Mutant(
         "expired-leases-stop-their-process",
         "outbox/delivery/quarantine.py",
         "newest + ALONE_SECONDS - time.monotonic()",
         "newest + 3600 - time.monotonic()",
-        ("tests/delivery/test_quarantine.py::TestWhileASuspectIsInFlight",),
+        ("tests/delivery/test_quarantine.py::TestWhileAnEventFromAnExpiredLeaseIsInFlight",),
     ),
     Mutant(
         "expired-leases-beside-each-other",
         "outbox/delivery/quarantine.py",
         "            return False  # the one in flight may still kill",
         "            pass  # the one in flight may still kill",
-        ("tests/delivery/test_quarantine.py::TestWhileASuspectIsInFlight",),
+        ("tests/delivery/test_quarantine.py::TestWhileAnEventFromAnExpiredLeaseIsInFlight",),
     ),
     Mutant(
         "expired-leases-beside-other-batches",
         "outbox/delivery/quarantine.py",
         "        return not self._recent_batches(token) or now",
         "        return True or now",
-        ("tests/delivery/test_quarantine.py::TestWhileAnotherBatchIsInFlight::test_only_others_are_claimed",),
+        (
+            "tests/delivery/test_quarantine.py::TestWhileAnotherBatchIsInFlight::test_only_events_without_an_expired_lease_are_claimed",
+        ),
     ),
     # Side by side
     Mutant(
@@ -324,7 +326,7 @@ MUTANTS = [
         "outbox/storage/statements.py",
         "GREATEST(next_attempt_at, {_EARLIEST})",
         "next_attempt_at",
-        ("tests/delivery/test_claim.py::TestAMomentThatCanNotBeRead",),
+        ("tests/delivery/test_claim.py::TestATimestampThatCanNotBeRead",),
     ),
     Mutant(
         "details-published-as-they-are",
@@ -888,7 +890,7 @@ MUTANTS = [
         DELIVERY_SQL,
         "audience = COALESCE({number}, {audience_of_type})",
         "audience = NULLIF(COALESCE({number}, {audience_of_type}), 1)",
-        (f"{AUDIENCE}::test_who_had_an_event_is_written_with_its_end_in_mixed_batches",),
+        (f"{AUDIENCE}::test_the_audience_of_each_event_is_written_in_mixed_batches",),
     ),
     # Without the broker and without the scheduler: workers look by themselves, and no wake-up is forgotten
     Mutant(
