@@ -1,4 +1,4 @@
-"""A stream of the test's own, and consumers that look and stop without waiting."""
+"""A stream for each test, and consumers that stop without a long wait."""
 
 import uuid
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ def stream(redis_server: Redis) -> Iterator[Stream]:
 
 @pytest.fixture
 def make_consumer(box: Outbox, redis_server: Redis, stream: Stream, monkeypatch: pytest.MonkeyPatch) -> MakeConsumer:
-    """Consumers of the test's stream; an entry comes again after a moment."""
+    """Make consumers of the test's stream; an entry is delivered again after a moment."""
     monkeypatch.setattr(consumer, "BLOCK_SECONDS", 0.05)
 
     def make(**options: Any) -> outbox.Consumer:

@@ -1,4 +1,4 @@
-"""Streams and consumers as tests see them."""
+"""Write streams, run consumers, and look at what they have done."""
 
 import json
 import threading
@@ -27,7 +27,7 @@ MakeConsumer = Callable[..., outbox.Consumer]
 
 
 def fields(payload: dict[str, Any] | None = None, **others: Any) -> dict[str, Any]:
-    """An entry as a RedisStream writes it."""
+    """Return the fields of an entry as a RedisStream writes them."""
     return {
         "id": str(uuid7()),
         "type": "note.taken",
@@ -39,25 +39,25 @@ def fields(payload: dict[str, Any] | None = None, **others: Any) -> dict[str, An
 
 
 class Stream:
-    """A stream, its dead-letter stream, and what a group has of it."""
+    """A stream, its dead-letter stream, and the state of a group."""
 
     def __init__(self, client: redis.Redis, key: str) -> None:
         self.client: Any = client
         self.key = key
 
     def add(self, payload: dict[str, Any] | None = None, **others: Any) -> UUID:
-        """Answers the event's id."""
+        """Add an entry, and return its event's id."""
         entry = fields(payload, **others)
         self.client.xadd(self.key, entry)
         return UUID(entry["id"])
 
     def pending(self, group: str = GROUP) -> list[int]:
-        """How often each entry was delivered that nobody has acknowledged."""
+        """Return how often each pending entry was delivered."""
         rows = self.client.xpending_range(self.key, group, "-", "+", 1000) if self._group(group) else []
         return [row["times_delivered"] for row in rows]
 
     def left(self, group: str = GROUP) -> int:
-        """How many entries were not acknowledged, or not even delivered."""
+        """Return how many entries were not acknowledged, or not even delivered."""
         found = self._group(group)
         if found is None:
             return int(self.client.xlen(self.key))
@@ -75,20 +75,20 @@ class Stream:
         return [each["name"] for each in self.client.xinfo_consumers(self.key, group)]
 
     def fetch(self, name: str = "dead", group: str = GROUP, count: int = 1000) -> list[str]:
-        """As a consumer that dies before it does anything; answers the ids of the entries."""
+        """Read entries as a consumer that crashes before it processes them; return their ids."""
         if self._group(group) is None:
             self.client.xgroup_create(self.key, group, id="0", mkstream=True)
         ((_, entries),) = self.client.xreadgroup(group, name, {self.key: ">"}, count=count)
         return [id.decode() for id, _ in entries]
 
     def idle_seconds(self, id: str, group: str = GROUP) -> float:
-        """How long nobody has said anything about a pending entry."""
+        """Return the idle time of a pending entry."""
         (row,) = self.client.xpending_range(self.key, group, id, id, 1)
         return float(row["time_since_delivered"] / 1000)
 
 
 class Crash(BaseException):
-    """As if the process had ended."""
+    """Ends the consumer as if its process had been killed."""
 
 
 def make_group(url: str, stream: Stream, consumer: str = "me") -> ConsumerGroup:
@@ -96,14 +96,14 @@ def make_group(url: str, stream: Stream, consumer: str = "me") -> ConsumerGroup:
 
 
 def dies(consumer: outbox.Consumer) -> None:
-    """Let it run until a handler ends it."""
+    """Run a consumer until a handler raises Crash."""
     with pytest.raises(Crash):
         consumer.run(threading.Event())
 
 
 @contextmanager
 def running(*consumers: outbox.Consumer) -> Iterator[None]:
-    """Each in a thread of its own, for the time of the block; what ended one of them is raised."""
+    """Run each consumer in a thread during the block; raise the error that ended one of them."""
     stopped = threading.Event()
     with ThreadPoolExecutor(len(consumers)) as threads:
         runs = [threads.submit(consumer.run, stopped) for consumer in consumers]
@@ -121,15 +121,15 @@ def consume(*consumers: outbox.Consumer, until: Callable[[], Any]) -> None:
 
 
 def note(text: object) -> None:
-    """An effect, in the transaction that is open."""
+    """Write a row, as the effect of a handler, in the open transaction."""
     Note.create(text=str(text))
 
 
 def notes() -> list[str]:
-    """The effects that were committed."""
+    """Return the effects that were committed."""
     return sorted(each.text for each in Note.select())
 
 
 def dealt_with() -> list[tuple[str, str]]:
-    """The rows of the inbox."""
+    """Return the rows of the inbox."""
     return sorted((each.message_id, each.handler_name) for each in InboxMessage.select())

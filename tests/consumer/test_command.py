@@ -21,7 +21,7 @@ MODULE = "tests.apps.ledger"
 
 
 class Consumers:
-    """Processes that consume one stream; what their handlers do is in the stage's ledger."""
+    """Processes that consume one stream. Their handlers write to the stage's ledger."""
 
     def __init__(self, stage: Stage, stream: Stream) -> None:
         self.stage, self.stream = stage, stream
@@ -31,7 +31,7 @@ class Consumers:
         return self.stage.start("consumer", BIN / "outbox", *command, ready="consuming")
 
     def add(self, count: int = 1, **payload: Any) -> list[UUID]:
-        """All at once: a consumer that waits gets them together."""
+        """Add entries in one step: a consumer that waits gets them together."""
         entries = [fields({"do": "pass"} | payload, type="test.emitted") for _ in range(count)]
         with self.stream.client.pipeline(transaction=True) as pipeline:
             for entry in entries:
@@ -54,7 +54,7 @@ def consumers(stage: Stage, stream: Stream) -> Consumers:
 
 class TestSignals:
     @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
-    def test_what_was_fetched_is_finished_and_nothing_else_is_begun(
+    def test_entries_that_were_read_are_processed_and_no_others_are_begun(
         self, consumers: Consumers, signum: signal.Signals
     ) -> None:
         stage, stream = consumers.stage, consumers.stream
@@ -71,13 +71,13 @@ class TestSignals:
         assert "1 behind, 0 pending, 3 processed, 0 skipped, 0 parked" in process.said()
         assert process.said().endswith("stopped\n")
 
-    def test_an_idle_one_stops(self, consumers: Consumers) -> None:
+    def test_an_idle_consumer_stops(self, consumers: Consumers) -> None:
         process = consumers.start()
         process.signal(signal.SIGTERM)
         assert process.wait() == 0
         assert consumers.stream.consumers() == []
 
-    def test_one_that_owes_something_stays_in_the_group(self, consumers: Consumers) -> None:
+    def test_a_consumer_with_pending_entries_stays_in_the_group(self, consumers: Consumers) -> None:
         consumers.add(do="fail", times=1)
         process = consumers.start("--idle-seconds", 3600, "--name", "me")
         consumers.stage.wait_for(lambda: "will be delivered again" in process.said(), "the handler has failed")
@@ -95,7 +95,7 @@ def test_several_processes_share_the_entries(consumers: Consumers) -> None:
     assert len({entry.pid for entry in consumers.stage.entries("ended")}) == 2
 
 
-def test_what_a_killed_process_left_is_taken_over_by_another(consumers: Consumers) -> None:
+def test_the_entries_of_a_killed_process_are_taken_over_by_another(consumers: Consumers) -> None:
     stage = consumers.stage
     gate = stage.gate()
     ids = consumers.add(3) + consumers.add(do="wait", gate=str(gate)) + consumers.add(3)
@@ -142,7 +142,7 @@ class TestPostgres:
         assert "the database is available again" in process.said()
         assert "Traceback" not in process.said()
 
-    def test_away_for_longer_than_a_consumer_may_be_silent_costs_no_delivery(
+    def test_unavailable_for_longer_than_idle_seconds_costs_no_delivery(
         self, consumers: Consumers, own_postgres: PostgresServer
     ) -> None:
         stage, options = consumers.stage, ("--idle-seconds", 0.3, "--max-deliveries", 1)
@@ -160,7 +160,7 @@ class TestPostgres:
         assert [(entry.id, entry.attempt) for entry in stage.entries("began")] == [(id, 1), (id, 1)]
         assert consumers.stream.parked() == []
 
-    def test_that_is_back_finds_the_rest_of_a_batch_gone_on_with(
+    def test_available_again_lets_the_rest_of_a_batch_be_processed(
         self, consumers: Consumers, own_postgres: PostgresServer
     ) -> None:
         stage = consumers.stage
@@ -190,7 +190,7 @@ class TestPostgres:
         assert consumers.stream.parked() == []
         assert all(process.running for process in processes)
 
-    def test_away_does_not_hold_up_a_stop_and_what_has_not_begun_was_not_handed_out(
+    def test_unavailable_does_not_delay_a_stop_and_entries_not_begun_cost_no_delivery(
         self, consumers: Consumers, own_postgres: PostgresServer
     ) -> None:
         process = consumers.start("--name", "me")
@@ -213,7 +213,7 @@ outbox.handler("*", name="all")(print)
 
 
 class TestMistakes:
-    """Each is one line that says what to do."""
+    """Each is reported in one line that says what to do."""
 
     @pytest.fixture
     def folder(self, tmp_path: Path) -> Path:
@@ -243,7 +243,7 @@ class TestMistakes:
         ],
         ids=lambda value: " ".join(value) if isinstance(value, list) else "",
     )
-    def test_are_told(
+    def test_are_reported(
         self, folder: Path, sqlite_url: str, redis_server: Redis, arguments: list[str], line: str
     ) -> None:
         run(BIN / "outbox", "init", database_url=sqlite_url)
@@ -261,7 +261,7 @@ class TestMistakes:
         ],
         ids=["no Redis", "no database"],
     )
-    def test_in_the_settings_are_told(self, folder: Path, settings: dict[str, str], line: str) -> None:
+    def test_in_the_settings_are_reported(self, folder: Path, settings: dict[str, str], line: str) -> None:
         database_url = f"sqlite:///{folder / 'new.db'}"
         done = run(BIN / "outbox", "consume", "events", "shop", cwd=folder, database_url=database_url, **settings)
         assert done.returncode == 2
@@ -280,7 +280,7 @@ class TestHelp:
         assert "STREAM MODULE..." in done.stdout
         assert options() <= set(re.findall(r"^  (--[a-z-]+)", done.stdout, re.MULTILINE))
 
-    def test_and_so_does_the_documentation(self) -> None:
+    def test_and_the_documentation_name_every_option(self) -> None:
         documented = set(
             re.findall(r"^\| `(--[a-z-]+)` \|", (ROOT / "docs/how-to/consuming.md").read_text(), re.MULTILINE)
         )

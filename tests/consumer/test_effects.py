@@ -19,7 +19,7 @@ from tests.table import becomes_true, on_postgres, passes
 
 @pytest.fixture
 def crash(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """Between the commit and what Redis would have been told."""
+    """Crash between the commit and the acknowledgement."""
 
     def die(*_: Any) -> None:
         raise Crash
@@ -38,7 +38,7 @@ def test_each_entry_has_its_effect_and_is_acknowledged(stream: Stream, make_cons
     assert str(consumer.tally) == "120 processed, 0 skipped, 0 parked"
 
 
-def test_what_is_in_the_stream_twice_has_its_effect_once(
+def test_an_event_that_is_in_the_stream_twice_has_its_effect_once(
     box: Outbox, stream: Stream, make_consumer: MakeConsumer
 ) -> None:
     id = stream.add()
@@ -98,7 +98,9 @@ def test_a_handler_that_raises_leaves_neither_row_nor_effect(
     assert (notes(), dealt_with()) == ([], [])
 
 
-def test_a_handler_that_failed_is_called_again_and_told_how_often(stream: Stream, make_consumer: MakeConsumer) -> None:
+def test_a_handler_that_failed_is_called_again_with_the_number_of_the_attempt(
+    stream: Stream, make_consumer: MakeConsumer
+) -> None:
     stream.add()
     attempts = []
 
@@ -114,7 +116,7 @@ def test_a_handler_that_failed_is_called_again_and_told_how_often(stream: Stream
     assert notes() == ["effect"]
 
 
-def test_others_go_on_while_one_fails(stream: Stream, make_consumer: MakeConsumer) -> None:
+def test_other_entries_are_processed_while_one_fails(stream: Stream, make_consumer: MakeConsumer) -> None:
     for n in range(5):
         stream.add({"n": n})
 
@@ -129,7 +131,7 @@ def test_others_go_on_while_one_fails(stream: Stream, make_consumer: MakeConsume
 
 
 class TestSeveralHandlers:
-    def test_have_a_transaction_each_and_one_that_is_done_is_not_called_again(
+    def test_have_a_transaction_each_and_one_that_succeeded_is_not_called_again(
         self, stream: Stream, make_consumer: MakeConsumer
     ) -> None:
         id = stream.add()
@@ -156,7 +158,7 @@ class TestSeveralHandlers:
         assert notes() == ["all a.b", "all a.c", "one a.c"]
 
 
-def test_what_no_handler_wants_is_acknowledged(
+def test_an_entry_that_no_handler_wants_is_acknowledged(
     stream: Stream, make_consumer: MakeConsumer, caplog: pytest.LogCaptureFixture
 ) -> None:
     stream.add(type="other.type")
@@ -167,7 +169,7 @@ def test_what_no_handler_wants_is_acknowledged(
     assert (dealt_with(), stream.parked()) == ([], [])
 
 
-def test_other_destinations_of_the_registry_take_no_part(stream: Stream, make_consumer: MakeConsumer) -> None:
+def test_other_destinations_of_the_registry_are_not_used(stream: Stream, make_consumer: MakeConsumer) -> None:
     class Elsewhere:
         name = "elsewhere"
         events = ("*",)
@@ -285,7 +287,7 @@ def test_several_consumers_work_at_the_same_time(stream: Stream, make_consumer: 
 
 
 @on_postgres
-def test_what_can_not_be_committed_is_not_acknowledged(
+def test_an_entry_whose_transaction_can_not_be_committed_is_not_acknowledged(
     database: peewee.Database, stream: Stream, make_consumer: MakeConsumer
 ) -> None:
     stream.add()
@@ -301,7 +303,7 @@ def test_what_can_not_be_committed_is_not_acknowledged(
     assert b"can't be committed" in stream.parked()[0][b"error"]
 
 
-def test_a_handler_that_asks_the_inbox_itself_by_the_same_name_is_called(
+def test_a_handler_that_uses_inbox_once_with_the_same_name_is_called(
     stream: Stream, make_consumer: MakeConsumer
 ) -> None:
     id = stream.add()

@@ -1,4 +1,4 @@
-"""A session that the server ends is the entry's failure; a server that is gone is not."""
+"""A session that the server ends is the entry's failure; an unavailable server is not."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ def wait_until_ended(url: str, pid: int) -> None:
 
 
 def outlast_the_timeout(database: Any, url: str) -> None:
-    """As a handler that waits for something else while its transaction is open."""
+    """Wait, as a handler would, with an open transaction, until the server ends the session."""
     database.execute_sql("SET LOCAL idle_in_transaction_session_timeout = 1")
     wait_until_ended(url, database.connection().info.backend_pid)
 
@@ -79,7 +79,7 @@ class TestAHandlerWhoseSessionTheServerEnds:
         assert [entry[b"deliveries"] for entry in stream.parked()] == [b"3"]
         assert (notes(), len(dealt_with())) == (["other"], 1)
 
-    def test_is_told_which_timeouts_to_look_at(
+    def test_has_an_error_that_names_the_timeouts(
         self, box: Outbox, postgres_url: str, stream: Stream, make_consumer: MakeConsumer
     ) -> None:
         stream.add()
@@ -107,7 +107,7 @@ def test_a_connection_to_another_database_that_a_handler_loses_costs_nothing(
     assert (attempts, stream.parked()) == ([1, 1, 1, 1], [])
 
 
-def test_a_server_that_was_restarted_or_is_away_has_not_ended_a_session() -> None:
+def test_a_server_that_was_restarted_or_is_unavailable_has_not_ended_a_session() -> None:
     with PostgresServer() as postgres:
         database: Any = open_database(postgres.create_database("restarted"))
         dialect = dialect_of(database, Tables())

@@ -1,4 +1,4 @@
-"""How far a consumer is: in the log, and for the asking."""
+"""The lag of a consumer: in the log, and from `Consumer.lag`."""
 
 import logging
 
@@ -16,7 +16,7 @@ from tests.table import becomes_true
 
 @pytest.fixture
 def url(sqlite_url: str) -> str:
-    """Nothing here has to do with the database."""
+    """Nothing here depends on the kind of database."""
     return sqlite_url
 
 
@@ -25,7 +25,7 @@ def everything_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "outbox")
 
 
-def test_it_is_what_nobody_in_the_group_was_given(stream: Stream, make_consumer: MakeConsumer) -> None:
+def test_it_counts_the_entries_that_the_group_was_not_given_yet(stream: Stream, make_consumer: MakeConsumer) -> None:
     consumer = make_consumer()
     assert consumer.lag() == 0  # no stream
     for _ in range(5):
@@ -35,7 +35,7 @@ def test_it_is_what_nobody_in_the_group_was_given(stream: Stream, make_consumer:
     assert consumer.lag() == 3
 
 
-def test_it_may_be_asked_for_before_and_after_a_run(stream: Stream, make_consumer: MakeConsumer) -> None:
+def test_it_can_be_read_before_and_after_a_run(stream: Stream, make_consumer: MakeConsumer) -> None:
     for _ in range(3):
         stream.add()
     outbox.handler("note.*")(lambda event: note("effect"))
@@ -45,7 +45,7 @@ def test_it_may_be_asked_for_before_and_after_a_run(stream: Stream, make_consume
     assert consumer.lag() == 0
 
 
-class TestWhereRedisDoesNotKnow:
+class TestWhereRedisDoesNotKnowTheLag:
     """Before version 7, or after a deletion."""
 
     @pytest.fixture
@@ -62,7 +62,7 @@ class TestWhereRedisDoesNotKnow:
     def test_it_is_counted(self, redis_server: Redis, stream: Stream, entries: list[str]) -> None:
         assert str(make_group(redis_server.url, stream).state()) == "9 behind, 2 pending"
 
-    def test_up_to_a_cap(
+    def test_it_is_counted_up_to_a_cap(
         self, redis_server: Redis, stream: Stream, entries: list[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(group_module, "LAG_CAP", 7)
@@ -100,7 +100,7 @@ def test_it_is_in_the_log_while_nothing_succeeds(
         becomes_true(lambda: f"{stream.key}: 0 behind, 3 pending, 0 processed, 0 skipped, 0 parked" in caplog.messages)
 
 
-def test_an_idle_consumer_does_not_repeat_itself(
+def test_an_idle_consumer_does_not_repeat_its_report(
     stream: Stream, make_consumer: MakeConsumer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "REPORT_SECONDS", 0.0)
@@ -117,7 +117,7 @@ def test_an_idle_consumer_does_not_repeat_itself(
     assert len([line for line in caplog.messages if "behind" in line]) == 2  # at the start, and at the end
 
 
-def test_the_group_is_its_own(stream: Stream, make_consumer: MakeConsumer) -> None:
+def test_it_is_that_of_its_own_group(stream: Stream, make_consumer: MakeConsumer) -> None:
     stream.add()
     stream.fetch(group=GROUP)
     assert make_consumer().lag() == 0

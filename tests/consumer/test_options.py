@@ -1,4 +1,4 @@
-"""What a consumer is told is checked before it does anything; what is wrong is said, and what to do instead."""
+"""The parameters of `Consumer` are checked before it does anything; an error says what is wrong, and what to do."""
 
 import math
 from typing import Any
@@ -19,7 +19,7 @@ SECONDS = r"must be a number of seconds from 0\.001 to 31536000"
 
 @pytest.fixture
 def url(sqlite_url: str) -> str:
-    """Nothing here has to do with the database."""
+    """Nothing here depends on the kind of database."""
     return sqlite_url
 
 
@@ -41,9 +41,7 @@ def url(sqlite_url: str) -> str:
         ("url", "http://localhost", "The stream's url can't be read as redis://"),
     ],
 )
-def test_an_option_that_can_not_be_used_is_refused(
-    make_consumer: MakeConsumer, option: str, value: Any, message: str
-) -> None:
+def test_an_invalid_option_is_refused(make_consumer: MakeConsumer, option: str, value: Any, message: str) -> None:
     with pytest.raises(outbox.SettingsError, match=message):
         make_consumer(**{option: value})
 
@@ -51,7 +49,7 @@ def test_an_option_that_can_not_be_used_is_refused(
 @pytest.mark.parametrize(
     "options", [{"batch": 1}, {"max_deliveries": 1}, {"idle_seconds": 0.001}, {"idle_seconds": 31_536_000}], ids=repr
 )
-def test_what_is_just_within_the_limits_is_taken(
+def test_values_at_the_limits_are_accepted(
     stream: Stream, make_consumer: MakeConsumer, options: dict[str, Any]
 ) -> None:
     stream.add()
@@ -87,23 +85,23 @@ class TestTheStream:
         configure(redis_url=redis_server.url, stream="events")
         assert repr(outbox.Consumer("stream", name="me")) == "<Consumer 'me' of 'events'>"
 
-    def test_may_be_called_as_a_handler_is(self, stream: Stream, make_consumer: MakeConsumer) -> None:
+    def test_may_have_the_name_of_a_handler(self, stream: Stream, make_consumer: MakeConsumer) -> None:
         stream.add()
         outbox.handler("note.*", name=stream.key)(lambda event: note("effect"))
         consume(make_consumer(), until=lambda: stream.left() == 0)
         assert notes() == ["effect"]
 
-    def test_that_a_destination_of_another_kind_has_the_name_of_is_refused(self, box: Outbox) -> None:
+    def test_is_refused_if_a_destination_of_another_kind_has_its_name(self, box: Outbox) -> None:
         outbox.add_destination(outbox.Webhook("hook", "https://example.org/"))
         with pytest.raises(outbox.RegistrationError, match="'hook' is a Webhook, not a RedisStream"):
             outbox.Consumer("hook", url="redis://localhost")
 
-    def test_that_depends_on_the_event_is_refused(self, box: Outbox, redis_server: Redis) -> None:
+    def test_is_refused_if_it_depends_on_the_event(self, box: Outbox, redis_server: Redis) -> None:
         outbox.add_destination(outbox.RedisStream("bus", url=redis_server.url, stream="events.{aggregate_type}"))
         with pytest.raises(outbox.RegistrationError, match=r"several streams, 'events\.\{aggregate_type\}'.*one: name"):
             outbox.Consumer("bus")
 
-    def test_needs_an_address(self, box: Outbox) -> None:
+    def test_needs_a_url(self, box: Outbox) -> None:
         with pytest.raises(outbox.SettingsError, match=r"OUTBOX_REDIS_URL is not set, .* pass --url \(url=…\)"):
             outbox.Consumer("events")
 
@@ -127,19 +125,21 @@ class TestBeforeItBegins:
         with pytest.raises(outbox.SchemaError, match=r"The inbox has no table in .* run `outbox init`"):
             make_consumer().check()
 
-    def test_redis_must_answer(self, make_consumer: MakeConsumer) -> None:
+    def test_redis_must_respond(self, make_consumer: MakeConsumer) -> None:
         outbox.handler("*")(note)
         with pytest.raises(outbox.SettingsError, match=r"The Redis of the stream '.*' can't be used: ConnectionError"):
             make_consumer(url="redis://127.0.0.1:1/0").check()
 
     @pytest.mark.parametrize("suffix", ["", ".dead"])
-    def test_neither_key_may_be_something_else(self, stream: Stream, make_consumer: MakeConsumer, suffix: str) -> None:
+    def test_both_keys_must_be_streams_or_unused(
+        self, stream: Stream, make_consumer: MakeConsumer, suffix: str
+    ) -> None:
         outbox.handler("*")(note)
         stream.client.set(stream.key + suffix, "text")
         with pytest.raises(outbox.SettingsError, match=rf"In Redis '{stream.key}{suffix}' is a string, not a stream"):
             make_consumer().check()
 
-    def test_a_stream_that_is_not_there_is_said_to_be_missing(
+    def test_a_stream_that_does_not_exist_is_logged(
         self, stream: Stream, make_consumer: MakeConsumer, caplog: pytest.LogCaptureFixture
     ) -> None:
         outbox.handler("note.*")(lambda event: note("effect"))

@@ -1,4 +1,4 @@
-"""What keeps failing, or can't be read, is moved to the dead-letter stream with what led to it, and consumed there."""
+"""Entries that keep failing, or can't be read, are moved to the dead-letter stream, and can be consumed there."""
 
 import logging
 import threading
@@ -23,7 +23,7 @@ from tests.servers import Redis
 from tests.table import becomes_true
 
 
-def test_after_so_many_deliveries_with_all_its_fields_and_notes(
+def test_an_entry_is_parked_after_max_deliveries_with_all_its_fields_and_notes(
     stream: Stream, make_consumer: MakeConsumer, caplog: pytest.LogCaptureFixture
 ) -> None:
     sent = fields({"n": 1}, headers='{"a":1}', tenant_id="t", correlation_id="c")
@@ -58,7 +58,7 @@ def test_after_so_many_deliveries_with_all_its_fields_and_notes(
 
 
 @on_any_database
-def test_at_once_if_its_handler_rejects_it(stream: Stream, make_consumer: MakeConsumer) -> None:
+def test_an_entry_that_its_handler_rejects_is_parked_immediately(stream: Stream, make_consumer: MakeConsumer) -> None:
     stream.add()
 
     @outbox.handler("note.*", name="notes")
@@ -71,7 +71,7 @@ def test_at_once_if_its_handler_rejects_it(stream: Stream, make_consumer: MakeCo
 
 
 @on_any_database
-def test_a_rejected_one_waits_for_the_other_handlers(stream: Stream, make_consumer: MakeConsumer) -> None:
+def test_a_rejected_entry_waits_for_the_other_handlers(stream: Stream, make_consumer: MakeConsumer) -> None:
     stream.add()
 
     @outbox.handler("note.*", name="rejects")
@@ -97,7 +97,7 @@ def test_a_rejected_one_waits_for_the_other_handlers(stream: Stream, make_consum
     [outbox.Unavailable("away"), peewee.OperationalError(ConnectionError(), "the connection is lost")],
     ids=["unavailable", "connection lost"],
 )
-def test_not_for_what_costs_nothing(
+def test_failures_that_cost_no_delivery_do_not_park_an_entry(
     stream: Stream, make_consumer: MakeConsumer, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("outbox.consumer.database_outage.RETRY_SECONDS", 0.01)
@@ -116,7 +116,7 @@ def test_not_for_what_costs_nothing(
     assert (notes(), stream.parked()) == (["effect"], [])
 
 
-def test_a_handler_that_closes_the_connection_is_at_fault_itself(
+def test_a_handler_that_closes_the_connection_has_failed(
     database: peewee.Database, stream: Stream, make_consumer: MakeConsumer
 ) -> None:
     stream.add()
@@ -151,7 +151,7 @@ class TestAnEntryThatCanNotBeRead:
             in caplog.text
         )
 
-    def test_may_have_more_fields_than_anybody_would_send(self, stream: Stream, make_consumer: MakeConsumer) -> None:
+    def test_may_have_very_many_fields(self, stream: Stream, make_consumer: MakeConsumer) -> None:
         stream.client.xadd(stream.key, {str(n): n for n in range(10_000)})
         outbox.handler("*")(note)
         consume(make_consumer(), until=stream.parked)
@@ -159,7 +159,7 @@ class TestAnEntryThatCanNotBeRead:
 
 
 @on_any_database
-def test_an_error_with_text_that_is_no_unicode_is_kept(stream: Stream, make_consumer: MakeConsumer) -> None:
+def test_an_error_whose_text_is_not_valid_unicode_is_stored(stream: Stream, make_consumer: MakeConsumer) -> None:
     stream.add()
 
     @outbox.handler("note.*", name="notes")

@@ -1,4 +1,4 @@
-"""A password in the address of a stream is shown by nothing: no error, no line in the log, no repr."""
+"""A password in the URL of a stream appears in no error, no log line and no repr."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -18,13 +18,13 @@ PASSWORD = "hush-hush"
 
 @pytest.fixture
 def url(sqlite_url: str) -> str:
-    """Nothing here has to do with the database."""
+    """Nothing here depends on the kind of database."""
     return sqlite_url
 
 
 @pytest.fixture
 def address(redis_server: Redis) -> Iterator[str]:
-    """For a user who is known, until a test removes it."""
+    """Return a URL with a user and a password that Redis accepts, until a test removes the user."""
     with redis.Redis.from_url(redis_server.url) as client:
         admin: Any = client
         admin.acl_setuser("reader", enabled=True, passwords=[f"+{PASSWORD}"], keys=["*"], commands=["+@all"])
@@ -53,14 +53,14 @@ def test_an_error_at_the_start_does_not_repeat_it(
     assert is_hidden(raised.value, caplog.text)
 
 
-def test_an_address_that_can_not_be_read_is_not_repeated(make_consumer: MakeConsumer) -> None:
+def test_the_error_of_an_invalid_url_does_not_repeat_it(make_consumer: MakeConsumer) -> None:
     with pytest.raises(outbox.SettingsError, match="The stream's url can't be read") as raised:
         make_consumer(url=f"redis://:{PASSWORD}/{PASSWORD}@h:1/0")
     assert is_hidden(raised.value)
     assert raised.value.__cause__ is None
 
 
-def test_the_log_of_a_consumer_that_is_shut_out_does_not_repeat_it(
+def test_the_log_of_a_consumer_that_redis_refuses_does_not_repeat_it(
     redis_server: Redis, address: str, make_consumer: MakeConsumer, caplog: pytest.LogCaptureFixture
 ) -> None:
     outbox.handler("note.*")(note)

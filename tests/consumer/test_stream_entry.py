@@ -1,4 +1,4 @@
-"""An entry becomes the event that it was made from."""
+"""An entry is read as the event that it was written from."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -32,7 +32,7 @@ ALL = (
 
 
 def read(**others: Any) -> Event:
-    """What comes of the entry with these fields; None leaves one out."""
+    """Read an entry with these fields; None leaves one out."""
     given = {name: value for name, value in (fields() | others).items() if value is not None}
     raw = {name.encode(): value if isinstance(value, bytes) else value.encode() for name, value in given.items()}
     return event_of(StreamEntry("1-0", raw), max_deliveries=5)
@@ -75,7 +75,7 @@ class TestWhatWasEmitted:
         moment = read(time="2026-01-31T17:45:00+05:45").created_at
         assert (moment, moment.utcoffset()) == (datetime(2026, 1, 31, 12, tzinfo=UTC), timedelta(0))
 
-    def test_is_sent_on_as_it_came(self) -> None:
+    def test_can_be_forwarded_unchanged(self) -> None:
         from outbox.destinations.stream import fields as sent_on
 
         given = fields({"a": 1}, headers='{"b":2}', tenant_id="t", correlation_id="c")
@@ -109,7 +109,7 @@ class TestWhatCanNotBeRead:
         ],
         ids=lambda wrong: str(wrong)[:30],
     )
-    def test_has_a_field_that_is_something_else(self, wrong: dict[str, Any]) -> None:
+    def test_has_an_invalid_field(self, wrong: dict[str, Any]) -> None:
         with pytest.raises(outbox.InvalidMessage, match="can't be read as an event"):
             read(**wrong)
 

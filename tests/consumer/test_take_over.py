@@ -1,4 +1,4 @@
-"""What a consumer has fetched and not acknowledged is taken over, one at a time, by whoever finds it."""
+"""Entries that a consumer has read and not acknowledged are taken over, one at a time, by another consumer."""
 
 import logging
 import time
@@ -29,7 +29,7 @@ from tests.servers import Redis
 from tests.table import becomes_true
 
 
-def test_what_a_dead_consumer_left_has_its_effect(stream: Stream, make_consumer: MakeConsumer) -> None:
+def test_entries_of_a_dead_consumer_have_their_effect(stream: Stream, make_consumer: MakeConsumer) -> None:
     ids = [stream.add({"n": n}) for n in range(3)]
     stream.fetch()
     attempts = []
@@ -46,7 +46,7 @@ def test_what_a_dead_consumer_left_has_its_effect(stream: Stream, make_consumer:
     assert str(consumer.tally) == "3 processed, 0 skipped, 0 parked"
 
 
-def test_what_died_in_the_middle_of_a_batch_is_taken_over_and_what_was_done_is_skipped(
+def test_after_a_crash_in_a_batch_its_entries_are_taken_over_and_processed_ones_are_skipped(
     stream: Stream, make_consumer: MakeConsumer
 ) -> None:
     for n in range(5):
@@ -67,7 +67,9 @@ def test_what_died_in_the_middle_of_a_batch_is_taken_over_and_what_was_done_is_s
 
 
 @on_any_database
-def test_not_before_it_was_silent_for_long_enough(stream: Stream, make_consumer: MakeConsumer) -> None:
+def test_an_entry_is_not_taken_over_before_it_is_idle_for_long_enough(
+    stream: Stream, make_consumer: MakeConsumer
+) -> None:
     stream.add({"n": "old"})
     stream.fetch()
     outbox.handler("note.*")(lambda event: note(event.payload["n"]))
@@ -90,7 +92,7 @@ def test_more_than_a_page_is_taken_over(stream: Stream, make_consumer: MakeConsu
 
 @on_any_database
 class TestAnEntryThatKillsItsConsumer:
-    def test_is_parked_in_the_end_and_its_neighbours_have_lost_nothing(
+    def test_is_parked_in_the_end_and_the_others_lose_no_deliveries(
         self, stream: Stream, make_consumer: MakeConsumer
     ) -> None:
         for n in range(3):
@@ -116,7 +118,7 @@ class TestAnEntryThatKillsItsConsumer:
             b"notes: delivered 3 times, and each time its consumer crashed or stopped responding"
         )
 
-    def test_takes_no_neighbours_along_where_each_is_tried_only_once(
+    def test_does_not_park_others_if_each_may_be_delivered_only_once(
         self, stream: Stream, make_consumer: MakeConsumer
     ) -> None:
         for n in range(3):
@@ -134,7 +136,7 @@ class TestAnEntryThatKillsItsConsumer:
         assert [entry[b"data"] for entry in stream.parked()] == [b'{"n": 0}']
 
 
-def test_one_that_was_handed_out_often_enough_stays_so_if_the_database_is_lost_meanwhile(
+def test_an_exhausted_entry_stays_exhausted_if_the_database_is_lost_meanwhile(
     redis_server: Redis, stream: Stream
 ) -> None:
     stream.add()
@@ -146,8 +148,8 @@ def test_one_that_was_handed_out_often_enough_stays_so_if_the_database_is_lost_m
     assert stream.pending() == [5]
 
 
-class TestTwoThatFindTheSameEntry:
-    def test_the_quicker_one_gets_it(self, redis_server: Redis, stream: Stream) -> None:
+class TestTwoConsumersThatFindTheSameEntry:
+    def test_the_first_one_gets_it(self, redis_server: Redis, stream: Stream) -> None:
         stream.add()
         (id,) = stream.fetch()
         first, second = (make_group(redis_server.url, stream, name) for name in ("first", "second"))
@@ -159,7 +161,9 @@ class TestTwoThatFindTheSameEntry:
         assert second.take_over(id, 3600, max_deliveries=5) is None
         assert stream.pending() == [2]
 
-    def test_the_count_is_that_of_the_moment_not_that_of_the_look(self, redis_server: Redis, stream: Stream) -> None:
+    def test_the_number_of_deliveries_is_read_when_it_is_taken_over_not_when_it_was_found(
+        self, redis_server: Redis, stream: Stream
+    ) -> None:
         stream.add()
         (id,) = stream.fetch()
         first, second = (make_group(redis_server.url, stream, name) for name in ("first", "second"))
@@ -175,7 +179,7 @@ class TestTwoThatFindTheSameEntry:
 
 
 @on_any_database
-def test_those_that_wait_for_their_turn_stay_with_their_consumer(stream: Stream, make_consumer: MakeConsumer) -> None:
+def test_entries_that_wait_for_their_turn_stay_with_their_consumer(stream: Stream, make_consumer: MakeConsumer) -> None:
     for n in range(3):
         stream.add({"n": n})
     ids = [id.decode() for id, _ in stream.client.xrange(stream.key)]
@@ -194,7 +198,9 @@ def test_those_that_wait_for_their_turn_stay_with_their_consumer(stream: Stream,
 
 
 @on_any_database
-def test_what_another_has_done_meanwhile_is_not_begun(stream: Stream, make_consumer: MakeConsumer) -> None:
+def test_an_entry_that_another_consumer_has_processed_meanwhile_is_not_begun(
+    stream: Stream, make_consumer: MakeConsumer
+) -> None:
     for n in range(3):
         stream.add({"n": n})
     ids = [id.decode() for id, _ in stream.client.xrange(stream.key)]
@@ -212,7 +218,7 @@ def test_what_another_has_done_meanwhile_is_not_begun(stream: Stream, make_consu
 
 @on_any_database
 @pytest.mark.parametrize("trim", ["xdel", "xtrim"])
-def test_an_entry_that_was_trimmed_away_is_told_and_forgotten(
+def test_an_entry_that_was_trimmed_is_logged_and_acknowledged(
     stream: Stream, make_consumer: MakeConsumer, caplog: pytest.LogCaptureFixture, trim: str
 ) -> None:
     stream.add({"n": "gone"})
@@ -230,7 +236,7 @@ def test_an_entry_that_was_trimmed_away_is_told_and_forgotten(
 
 
 class TestAConsumerThatWasKilled:
-    def test_is_taken_out_of_the_group_once_it_owes_nothing(
+    def test_is_removed_from_the_group_once_it_has_no_pending_entries(
         self, stream: Stream, make_consumer: MakeConsumer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(module, "CLEANUP_SECONDS", 0.1)
@@ -242,13 +248,13 @@ class TestAConsumerThatWasKilled:
             becomes_true(lambda: stream.consumers() == [b"alive"])
         assert notes() == ["effect"]
 
-    def test_stays_while_it_owes_something(self, redis_server: Redis, stream: Stream) -> None:
+    def test_stays_while_it_has_pending_entries(self, redis_server: Redis, stream: Stream) -> None:
         stream.add()
         stream.fetch("dead")
         make_group(redis_server.url, stream).remove_idle_consumers(0)
         assert (stream.consumers(), stream.pending()) == ([b"dead"], [1])
 
-    def test_stays_until_it_was_silent_for_long(self, redis_server: Redis, stream: Stream) -> None:
+    def test_stays_until_it_is_idle_for_long(self, redis_server: Redis, stream: Stream) -> None:
         stream.add()
         (id,) = stream.fetch("dead")
         stream.client.xack(stream.key, "outbox", id)

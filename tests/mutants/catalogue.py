@@ -362,7 +362,7 @@ MUTANTS = [
         "        return before == self._started_at",
         "        return True",
         (
-            "tests/consumer/test_handler_session.py::test_a_server_that_was_restarted_or_is_away_has_not_ended_a_session",
+            "tests/consumer/test_handler_session.py::test_a_server_that_was_restarted_or_is_unavailable_has_not_ended_a_session",
         ),
     ),
     Mutant(
@@ -460,14 +460,14 @@ MUTANTS = [
         "outbox/webhooks/verify.py",
         "            matches |= hmac.compare_digest(expected, signature)",
         "            if hmac.compare_digest(expected, signature):\n                return True",
-        ("tests/webhooks/test_verify.py::TestDiscretion",),
+        ("tests/webhooks/test_verify.py::TestSecrecy",),
     ),
     Mutant(
         "signature-of-any-age",
         "outbox/webhooks/verify.py",
         "    if abs(age) > tolerance:",
         "    if False:",
-        ("tests/webhooks/test_verify.py::TestRefused::test_an_old_one_and_one_from_the_future",),
+        ("tests/webhooks/test_verify.py::TestRefused::test_a_request_that_is_too_old_or_from_the_future",),
     ),
     Mutant(
         "forged-token",
@@ -600,28 +600,32 @@ MUTANTS = [
         "outbox/webhooks/transport/response_limits.py",
         "    if interim > MOST_INTERIM:",
         "    if False:",
-        ("tests/webhooks/transport/test_response_limits.py::TestBeforeTheAnswer::test_one_more_is_no_answer",),
+        ("tests/webhooks/transport/test_response_limits.py::TestBeforeTheFinalResponse::test_one_more_is_no_response",),
     ),
     Mutant(
         "header-lines-without-end",
         "outbox/webhooks/transport/response_limits.py",
         "    if lines > MOST_LINES:",
         "    if False:",
-        ("tests/webhooks/transport/test_response_limits.py::TestBeforeTheAnswer::test_so_many_header_lines_are_read",),
+        (
+            "tests/webhooks/transport/test_response_limits.py::TestBeforeTheFinalResponse::test_header_lines_are_read_up_to_the_limit",
+        ),
     ),
     Mutant(
         "header-bytes-without-end",
         "outbox/webhooks/transport/response_limits.py",
         "    if size > HEAD_BYTES:",
         "    if False:",
-        ("tests/webhooks/transport/test_response_limits.py::TestBeforeTheAnswer::test_so_many_bytes_are_read",),
+        (
+            "tests/webhooks/transport/test_response_limits.py::TestBeforeTheFinalResponse::test_bytes_of_headers_are_read_up_to_the_limit",
+        ),
     ),
     Mutant(
         "body-without-end",
         "outbox/webhooks/transport/httpcore_threads/response_meter.py",
         "if self._body_size >= BODY_WIRE_BYTES or self._body_lines >= BODY_LINES:",
         "if False:",
-        ("tests/webhooks/transport/test_response_limits.py::test_a_body_is_cut_where_its_limits_are",),
+        ("tests/webhooks/transport/test_response_limits.py::test_a_body_is_cut_at_its_limits",),
     ),
     Mutant(
         "pieces-without-end",
@@ -635,7 +639,7 @@ MUTANTS = [
         "outbox/webhooks/transport/httpcore_threads/network_backend.py",
         "return self._meter.admit(received)",
         "return received",
-        ("tests/webhooks/transport/test_response_limits.py::TestBeforeTheAnswer::test_one_more_is_no_answer",),
+        ("tests/webhooks/transport/test_response_limits.py::TestBeforeTheFinalResponse::test_one_more_is_no_response",),
     ),
     Mutant(
         "limits-over-a-connection",
@@ -643,7 +647,7 @@ MUTANTS = [
         "        self._meter.begin()\n",
         "",
         (
-            "tests/webhooks/transport/test_response_limits.py::TestBeforeTheAnswer::test_on_a_kept_connection_they_are_counted_for_each_request",
+            "tests/webhooks/transport/test_response_limits.py::TestBeforeTheFinalResponse::test_on_a_kept_connection_they_are_counted_for_each_request",
         ),
     ),
     Mutant(
@@ -660,21 +664,21 @@ MUTANTS = [
         "outbox/webhooks/transport/httpcore_threads/network_backend.py",
         "        if self._public_only:\n            check_public(host, addresses)\n",
         "",
-        ("tests/webhooks/transport/test_public_address.py::test_no_way_of_writing_it_leads_to_this_host",),
+        ("tests/webhooks/transport/test_public_address.py::test_loopback_is_refused_however_it_is_written",),
     ),
     Mutant(
         "one-private-address-of-several",
         "outbox/webhooks/transport/public_address.py",
         "    for address in addresses:\n        if not is_public",
         "    for address in addresses[:1]:\n        if not is_public",
-        ("tests/webhooks/transport/test_public_address.py::test_one_wrong_address_is_enough_to_refuse_a_name",),
+        ("tests/webhooks/transport/test_public_address.py::test_one_private_address_is_enough_to_refuse_a_name",),
     ),
     Mutant(
         "secrets-in-errors",
         "outbox/webhooks/response_policy.py",
         "one_line(self._redaction.redact(text))",
         "one_line(text)",
-        ("tests/webhooks/test_response_policy.py", "tests/fuzz/test_answers.py", "tests/test_security.py"),
+        ("tests/webhooks/test_response_policy.py", "tests/fuzz/test_webhook_responses.py", "tests/test_security.py"),
     ),
     # What a call may hold, and what it may return
     Mutant(

@@ -1,10 +1,10 @@
-"""A real HTTP server on loopback that notes what it gets, and misbehaves in whatever way a test asks for.
+"""A real HTTP server on loopback that records its requests, and misbehaves in the way that a test asks for.
 
     with Receiver(drips_its_body) as receiver:
         webhook = Webhook("name", receiver.url)
 
-A reply is a function of one `Exchange`. What never ends here ends when the other side has had enough, which the
-receiver notes, or with the test.
+A reply is a function of one `Exchange`. A reply that goes on for ever ends when the client closes the connection, which
+the receiver counts, or with the test.
 """
 
 import contextlib
@@ -35,18 +35,18 @@ class Received:
 
     @property
     def headers(self) -> dict[str, str]:
-        """By their names in lower case; none may be there twice."""
+        """Return the headers by their names in lower case; none may be there twice."""
         named = {name.lower(): value for name, value in self.pairs}
         assert len(named) == len(self.pairs)
         return named
 
 
 class Gone(Exception):
-    """The other side has hung up, or the test is over."""
+    """The client has closed the connection, or the test is over."""
 
 
 class Line:
-    """One connection, seen from the receiver."""
+    """The receiver's side of one connection."""
 
     def __init__(self, receiver: "Receiver", connection: socket.socket, number: int) -> None:
         self.receiver = receiver
@@ -83,14 +83,14 @@ class Line:
             raise Gone
 
     def drip(self, data: bytes) -> None:
-        """Byte by byte, over and over, for ever."""
+        """Send the data byte by byte, again and again, for ever."""
         while True:
             for byte in data:
                 self.send(bytes([byte]))
                 self.pause(DRIP_SECONDS)
 
     def wait_for_the_end(self) -> None:
-        """Say nothing until the other side hangs up."""
+        """Send nothing until the client closes the connection."""
         while True:
             self.read()
 
@@ -102,7 +102,7 @@ class Line:
 
 @dataclass
 class Exchange:
-    """A request and the line to answer it on."""
+    """A request, and the connection to reply on."""
 
     request: Received
     line: Line
@@ -116,7 +116,7 @@ Reply = Callable[[Exchange], None]
 
 
 def answers(status: int | str = 200, body: bytes = b"ok", **headers: str) -> Reply:
-    """An orderly answer: `answers(429, retry_after="5")`."""
+    """Return a reply that is a valid response: `answers(429, retry_after="5")`."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     named.setdefault("content-length", str(len(body)))
     line = f"{status} Whatever" if isinstance(status, int) else status
@@ -129,7 +129,7 @@ def answers(status: int | str = 200, body: bytes = b"ok", **headers: str) -> Rep
 
 
 def says(data: bytes) -> Reply:
-    """Exactly this, and no more."""
+    """Return a reply that sends exactly these bytes, then closes the connection."""
 
     def reply(exchange: Exchange) -> None:
         exchange.send(data)
@@ -177,7 +177,7 @@ def hints_for_ever(exchange: Exchange) -> None:
 
 
 class Receiver:
-    """Listens, reads requests, and replies: as it is told, in order, and with the last of the replies from then on."""
+    """Listens, reads requests, and sends the given replies in order; the last one is used for all further requests."""
 
     def __init__(
         self,
@@ -224,17 +224,17 @@ class Receiver:
 
     @property
     def only(self) -> Received:
-        """The one request that has come."""
+        """Return the only request that has come."""
         (request,) = self.requests
         return request
 
     def then(self, *replies: Reply) -> None:
-        """From now on."""
+        """Use these replies from now on."""
         with self.lock:
             self._replies = list(replies)
 
     def notices_the_end(self, of: int = 1) -> None:
-        """Wait until the other side has hung up, on so many connections."""
+        """Wait until the client has closed so many connections."""
         becomes_true(lambda: self.hung_up >= of)
 
     def _start(self, target: Callable[..., None], *args: object) -> None:
@@ -292,13 +292,13 @@ class Receiver:
         return len(self._under_way)
 
     def answered(self, exchange: Exchange) -> None:
-        """It is over before the other side can know: who has an answer may send the next request."""
+        """Count the exchange as ended, before the response is sent: the client may then send the next request."""
         with self.lock:
             self._under_way = [each for each in self._under_way if each is not exchange]
 
 
 def tunnels(exchange: Exchange) -> None:
-    """What a proxy does when it is asked to CONNECT."""
+    """Forward bytes in both directions, as a proxy does after CONNECT."""
     assert exchange.request.method == "CONNECT"
     host, _, port = exchange.request.target.rpartition(":")
     with socket.create_connection((host, int(port))) as beyond:

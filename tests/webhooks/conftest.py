@@ -1,4 +1,4 @@
-"""Webhooks that are closed after the test."""
+"""Make webhooks that are closed after the test."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -12,7 +12,7 @@ from tests.webhooks.deliveries import MakeWebhook
 
 @pytest.fixture(params=["httpx", "curl"])
 def client(request: pytest.FixtureRequest) -> str:
-    """What a webhook does, it does with either."""
+    """Run each test with both HTTP libraries."""
     return str(request.param)
 
 

@@ -1,4 +1,4 @@
-"""Events and deliveries without a database."""
+"""Make events and deliver them with a webhook, without a database."""
 
 import json
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -27,7 +27,7 @@ MakeWebhook = Callable[..., Webhook]
 
 
 def sample(payload: Any = None, *, id: UUID | None = None, **fields: Any) -> Event:
-    """An event as it comes out of the table."""
+    """Return an event as a claim reads it from the table."""
     values = {
         "id": str(uuid7() if id is None else id),
         "seq": 1,
@@ -55,7 +55,7 @@ def sample(payload: Any = None, *, id: UUID | None = None, **fields: Any) -> Eve
 
 
 def deliver(webhook: Webhook, events: Iterable[Event], *, at_once: int = 1, seconds: float = 60) -> list[Outcome]:
-    """The outcomes in the order of the events."""
+    """Deliver the events, and return their outcomes in the same order."""
     events = list(events)
     outcomes = {
         event.id: outcome for event, outcome in webhook.deliver(events, Lease.lasting(seconds, at_once=at_once))
@@ -69,7 +69,7 @@ def deliver_one(webhook: Webhook, event: Event | None = None, *, seconds: float 
 
 
 def resolving_to(monkeypatch: pytest.MonkeyPatch, *found: SocketAddress) -> None:
-    """Whatever name is looked up."""
+    """Let every host name resolve to these addresses."""
 
     def lookup(host: str, port: int) -> list[SocketAddress]:
         return list(found)
@@ -78,13 +78,13 @@ def resolving_to(monkeypatch: pytest.MonkeyPatch, *found: SocketAddress) -> None
 
 
 def retried(outcome: Outcome) -> str:
-    """Its error, if it is one that costs an attempt."""
+    """Return the error of a `Retry`, which costs an attempt."""
     assert isinstance(outcome, Retry), outcome
     return outcome.error
 
 
 def unavailable(outcome: Outcome) -> str:
-    """Its error, if it is one that costs none."""
+    """Return the error of an `Unavailable`, which costs no attempt."""
     assert isinstance(outcome, Unavailable), outcome
     return outcome.error
 
@@ -95,7 +95,7 @@ def failed(outcome: Outcome) -> str:
 
 
 class Backwards:
-    """A transport of somebody else's: takes all that it gets, and answers from the end."""
+    """A transport of the user's own: it takes all requests, and yields the results in reverse order."""
 
     def exchange(
         self, requests: Iterator[tuple[K, WebhookRequest]], at_once: int

@@ -1,4 +1,4 @@
-"""CloudEvents: what the official SDK makes of what is sent."""
+"""CloudEvents: the official SDK reads what a webhook sends."""
 
 import json
 from typing import Any

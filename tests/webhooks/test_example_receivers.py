@@ -1,4 +1,4 @@
-"""The examples of receivers, as they stand: real servers, and an outbox that delivers to them."""
+"""The example receivers, unchanged: they run as real servers, and an outbox delivers to them."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ SECRET, ANOTHER = webhooks.new_secret(), webhooks.new_secret()
 
 
 class Ledger:
-    """A receiver that runs, and the database that it writes to."""
+    """A running receiver, and the database that it writes to."""
 
     def __init__(self, stage: Stage, framework: str, url: str) -> None:
         self.program = serve(
@@ -47,7 +47,7 @@ class Ledger:
             return list(self.database.execute_sql("SELECT message_id, handler_name FROM inbox").fetchall())
 
     def subscribe(self, secret: str = SECRET) -> None:
-        """From now on the outbox delivers to it."""
+        """Register a webhook, with which the outbox delivers to it."""
         url = f"http://127.0.0.1:{self.port}/events"
         webhook = outbox.Webhook("ledger", url, secret=secret, events=["entry.*"])
         outbox.add_destination(webhook)
@@ -59,7 +59,7 @@ class Ledger:
 
 @pytest.fixture
 def emitter(box: Outbox) -> Outbox:
-    """On each database in turn; the receiver's is of the other kind."""
+    """An outbox on each kind of database; the receiver has the other kind."""
     return box
 
 
@@ -81,7 +81,7 @@ def entry(account: str, cents: int) -> OutboxEvent:
 
 
 def signed(body: bytes, *, secret: str = SECRET, id: str | None = None, ago: timedelta = timedelta()) -> dict[str, str]:
-    """The headers that the reference for Standard Webhooks would send."""
+    """Return the headers that the reference implementation of Standard Webhooks would send."""
     id, moment = str(uuid4()) if id is None else id, datetime.now(UTC) - ago
     signature = standardwebhooks.Webhook(secret).sign(id, moment, body.decode())
     return {
@@ -96,7 +96,7 @@ def written(account: str = "ada", cents: int = 100) -> bytes:
     return json.dumps({"aggregate_id": account, "data": {"cents": cents}}).encode()
 
 
-def test_an_event_that_is_delivered_twice_is_entered_once(emitter: Outbox, ledger: Ledger) -> None:
+def test_an_event_that_is_delivered_twice_is_booked_once(emitter: Outbox, ledger: Ledger) -> None:
     ledger.subscribe()
     events = [entry("ada", 1_250), entry("ada", 50), entry("blaise", 7)]
     for _ in range(2):
@@ -107,7 +107,7 @@ def test_an_event_that_is_delivered_twice_is_entered_once(emitter: Outbox, ledge
     assert sorted(ledger.remembered()) == sorted((str(event.id), "ledger") for event in events)
 
 
-def test_one_that_fails_is_answered_5xx_and_entered_when_it_comes_again(emitter: Outbox, ledger: Ledger) -> None:
+def test_an_event_that_fails_gets_5xx_and_is_booked_when_it_is_sent_again(emitter: Outbox, ledger: Ledger) -> None:
     ledger.subscribe()
     debit = entry("ada", -100)  # an account can't be overdrawn
     emitter.process_pending_events()
@@ -121,7 +121,7 @@ def test_one_that_fails_is_answered_5xx_and_entered_when_it_comes_again(emitter:
     assert (statuses(), ledger.balances()) == ({"delivered": 2}, {"ada": 50})
 
 
-def test_another_secret_is_answered_401_and_nothing_is_entered(emitter: Outbox, ledger: Ledger) -> None:
+def test_another_secret_gets_401_and_nothing_is_booked(emitter: Outbox, ledger: Ledger) -> None:
     ledger.subscribe(ANOTHER)
     event = entry("ada", 100)
     emitter.process_pending_events()
@@ -131,7 +131,7 @@ def test_another_secret_is_answered_401_and_nothing_is_entered(emitter: Outbox, 
     assert "No signature matches" in ledger.program.said()
 
 
-def test_what_is_not_as_it_was_signed_is_answered_401(ledger: Ledger) -> None:
+def test_a_request_that_differs_from_what_was_signed_gets_401(ledger: Ledger) -> None:
     body = written()
     refused: list[tuple[bytes, dict[str, str]]] = [
         (body, {}),
@@ -148,7 +148,7 @@ def test_what_is_not_as_it_was_signed_is_answered_401(ledger: Ledger) -> None:
     assert ledger.balances() == {"ada": 100}
 
 
-def test_what_is_no_json_is_answered_400_and_forgotten(ledger: Ledger) -> None:
+def test_a_body_that_is_not_json_gets_400_and_is_not_remembered(ledger: Ledger) -> None:
     id = str(uuid4())
     for body in (b"", b"{", b"nonsense"):
         assert ledger.post(body, signed(body, id=id)) == 400
@@ -159,7 +159,7 @@ def test_what_is_no_json_is_answered_400_and_forgotten(ledger: Ledger) -> None:
     assert ledger.remembered() == [(id, "ledger")]
 
 
-def test_twenty_of_the_same_request_at_once_are_entered_once(ledger: Ledger) -> None:
+def test_twenty_of_the_same_request_at_once_are_booked_once(ledger: Ledger) -> None:
     headers = signed(written())
     answers = at_the_same_moment(20, lambda: ledger.post(written(), headers), url=ledger.url, table="ledger_account")
     assert answers == [204] * 20

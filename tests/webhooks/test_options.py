@@ -1,4 +1,4 @@
-"""What a webhook can be made of, and how it is refused: at once, saying what to do, and giving nothing away."""
+"""The parameters of `Webhook`: an invalid one is refused; the error says what to do, and shows no secret."""
 
 import base64
 import importlib.util
@@ -22,7 +22,7 @@ URL = "https://receiver.example/hook"
 
 
 def refused(name: Any = "hook", url: Any = URL, **options: Any) -> str:
-    """The error of a webhook that can't be made."""
+    """Return the error of a webhook with invalid parameters."""
     with pytest.raises(RegistrationError) as caught:
         Webhook(name, url, **options)
     return str(caught.value)
@@ -73,13 +73,13 @@ class TestUrls:
             "hush",
         ],
     )
-    def test_nothing_of_it_is_quoted(self, url: str) -> None:
+    def test_an_error_quotes_no_part_of_it(self, url: str) -> None:
         assert "hush" not in refused("hook", url)
 
     def test_a_host_may_have_letters_beyond_ascii(self) -> None:
         assert repr(Webhook("hook", "https://bücher.example/")) == "<Webhook hook https://xn--bcher-kva.example>"
 
-    def test_it_shows_its_host_alone(self) -> None:
+    def test_only_the_host_is_shown(self) -> None:
         webhook = Webhook("hook", "https://me:hush@receiver.example:8443/hush?key=hush", secret=SECRET)
         assert repr(webhook) == "<Webhook hook https://receiver.example:8443>"
         assert "hush" not in repr(webhook._url)
@@ -117,10 +117,10 @@ class TestSecrets:
             Webhook("hook", URL, secret=text)
 
     @pytest.mark.parametrize("secret", ["whsec_hushhushhush", "whsec_hush!", ["whsec_hushhushhush"]])
-    def test_it_is_not_quoted(self, secret: Any) -> None:
+    def test_an_error_does_not_quote_it(self, secret: Any) -> None:
         assert "hush" not in refused(secret=secret)
 
-    def test_it_is_nowhere_in_what_the_webhook_shows(self) -> None:
+    def test_no_repr_shows_it(self) -> None:
         webhook = Webhook("hook", URL, secret=SECRET, headers={"x-key": "hushhush"})
         shown = (
             repr(webhook)
@@ -140,28 +140,28 @@ class TestHeaders:
             *("accept-encoding", "connection", "transfer-encoding", "traceparent", "expect", "proxy-authorization"),
         ],
     )
-    def test_ours_are_ours(self, name: str) -> None:
+    def test_reserved_headers_are_refused(self, name: str) -> None:
         assert repr(name) in refused(headers={name: "x"})
 
     @pytest.mark.parametrize("name", ["", "a b", "a:b", "a\r\nb", "ä", 7])
-    def test_a_name_has_to_be_one(self, name: Any) -> None:
+    def test_an_invalid_name_is_refused(self, name: Any) -> None:
         assert "is not a valid name" in refused(headers={name: "x"})
 
     @pytest.mark.parametrize("value", ["", " ", "hush\r\nx: y", "hush\n", "hüsh", "hush\x00", " hush", 7, None])
-    def test_a_value_has_to_be_one_and_is_not_quoted(self, value: Any) -> None:
+    def test_an_invalid_value_is_refused_and_not_quoted(self, value: Any) -> None:
         error = refused(headers={"x-key": value})
         assert "must be visible ASCII characters" in error
         assert "hush" not in error
 
-    def test_once_is_enough(self) -> None:
+    def test_a_name_that_is_there_twice_is_refused(self) -> None:
         assert "there twice" in refused(headers={"x-key": "a", "X-Key": "b"})
 
     @pytest.mark.parametrize("headers", [[("x", "y")], "x: y", 7])
-    def test_they_are_a_mapping(self, headers: Any) -> None:
+    def test_they_must_be_a_mapping(self, headers: Any) -> None:
         assert "must be a mapping" in refused(headers=headers)
 
     @pytest.mark.parametrize("token", ["", "a b", "hush\n", "hüsh", 7])
-    def test_a_token_has_to_be_one_and_is_not_quoted(self, token: Any) -> None:
+    def test_an_invalid_token_is_refused_and_not_quoted(self, token: Any) -> None:
         error = refused(token=token)
         assert "token must be visible ASCII" in error
         assert "hush" not in error
@@ -174,14 +174,14 @@ class TestHeaders:
             ("https://me:hush@receiver.example", {"headers": {"authorization": "x"}}),
         ],
     )
-    def test_there_is_one_way_to_say_who_we_are(self, url: str, options: Mapping[str, Any]) -> None:
+    def test_only_one_kind_of_authentication_can_be_given(self, url: str, options: Mapping[str, Any]) -> None:
         assert "Only one of" in refused("hook", url, **options)
 
-    def test_an_authorization_of_the_users_own_is_one(self) -> None:
+    def test_an_authorization_header_of_the_users_own_is_one_kind(self) -> None:
         Webhook("hook", URL, headers={"Authorization": "Digest x"})
 
 
-class TestTheRest:
+class TestOtherOptions:
     @pytest.mark.parametrize(
         ("options", "said"),
         [
@@ -226,7 +226,7 @@ class TestTheRest:
             ({"transport": Backwards(), "ssl_context": ssl.create_default_context()}, "with a transport of your own"),
         ],
     )
-    def test_what_can_not_be_is_refused(self, options: dict[str, Any], said: str) -> None:
+    def test_an_invalid_option_is_refused(self, options: dict[str, Any], said: str) -> None:
         error = refused(**options)
         assert said in error
         assert "hush" not in error
@@ -238,13 +238,13 @@ class TestTheRest:
     def test_ipv6_and_a_proxy_do_not_go_together(self) -> None:
         assert "through a proxy" in refused("hook", "https://[2001:db8::1]/", proxy="http://proxy.example")
 
-    def test_its_limits_are_for_the_gate(self) -> None:
+    def test_it_has_limits(self) -> None:
         webhook = Webhook("hook", URL, concurrency=3, per_second=2.5, timeout=10)
         assert webhook.limits == Limits(concurrency=3, per_second=2.5)
         assert webhook.at_once == 3
         assert webhook.hold_seconds > 10
 
-    def test_it_wants_what_it_was_told(self) -> None:
+    def test_it_has_the_events_that_it_was_given(self) -> None:
         webhook = Webhook("hook", URL, events=["order.*", "user.created"])
         assert webhook.events == ("order.*", "user.created")
         assert Webhook("hook", URL).events == ("*",)
@@ -274,7 +274,7 @@ class TestCurl:
         monkeypatch.setattr(importlib.util, "find_spec", {"httpx": object(), "httpcore": object()}.get)
         assert "pip install 'dramatiq-outbox[curl]'" in refused(client="curl")
 
-    def test_it_is_enough(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_it_works_without_httpx(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(importlib.util, "find_spec", {"pycurl": object()}.get)
         Webhook("hook", URL, client="curl")
 
@@ -289,8 +289,8 @@ class TestCurl:
         subprocess.run([sys.executable, "-c", program], check=True)
 
 
-class TestAuthorities:
-    """Those of libcurl, which can't use an SSLContext."""
+class TestCaCertificates:
+    """libcurl can't use an SSLContext, and gets the paths of the CA certificates."""
 
     @pytest.fixture(autouse=True)
     def nothing_set(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -303,10 +303,10 @@ class TestAuthorities:
         monkeypatch.setenv("SSL_CERT_FILE", "/file")
         assert CaCertificates.default() == ("/file", None)
 
-    def test_else_they_are_those_that_httpx_takes(self) -> None:
+    def test_otherwise_they_are_those_of_httpx(self) -> None:
         assert CaCertificates.default() == (certifi.where(), None)
 
-    def test_or_without_certifi_the_systems(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_without_certifi_they_are_the_systems(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(importlib.util, "find_spec", {}.get)
         paths = ssl.get_default_verify_paths()
         assert CaCertificates.default() == (paths.cafile, paths.capath)

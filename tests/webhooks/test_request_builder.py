@@ -1,4 +1,4 @@
-"""What arrives at a receiver: the bytes, the headers, the signature."""
+"""The requests that arrive at a receiver: body, headers, signature."""
 
 import json
 import time
@@ -29,7 +29,7 @@ def arrived(make_webhook: MakeWebhook, event: Event | None = None, **options: An
 
 
 def at(webhook: Webhook, event: Event, moment: datetime) -> None:
-    """Delivered when the database's clock shows this time."""
+    """Deliver one event when the database's clock shows this time, and return the request."""
     lease = Lease(time.monotonic() + 60, 1, DatabaseClock(moment))
     assert list(webhook.deliver([event], lease)) == [(event, DELIVERED_OUTCOME)]
 
@@ -58,7 +58,7 @@ class TestBody:
 
 
 class TestHeaders:
-    def test_those_that_every_request_has(self, make_webhook: MakeWebhook) -> None:
+    def test_every_request_has_these(self, make_webhook: MakeWebhook) -> None:
         event = sample()
         with Receiver() as receiver:
             deliver_one(make_webhook(receiver.url), event)
@@ -77,10 +77,10 @@ class TestHeaders:
         assert request.headers == expected
         assert (request.method, request.target) == ("POST", "/hook")
 
-    def test_a_token(self, make_webhook: MakeWebhook) -> None:
+    def test_a_token_is_sent_as_bearer(self, make_webhook: MakeWebhook) -> None:
         assert arrived(make_webhook, token="abc.def").headers["authorization"] == "Bearer abc.def"
 
-    def test_the_users_own(self, make_webhook: MakeWebhook) -> None:
+    def test_the_users_own_headers_are_sent(self, make_webhook: MakeWebhook) -> None:
         headers = arrived(make_webhook, headers={"X-Api-Version": "2", "Accept": "text/plain"}).headers
         assert (headers["x-api-version"], headers["accept"]) == ("2", "text/plain")
 
@@ -103,7 +103,7 @@ class TestHeaders:
 
 
 class TestTrace:
-    def test_it_goes_on_at_the_receiver(self, make_webhook: MakeWebhook) -> None:
+    def test_it_continues_at_the_receiver(self, make_webhook: MakeWebhook) -> None:
         headers = arrived(make_webhook, sample(headers={"traceparent": PARENT, "tracestate": "a=1, b=2"})).headers
         assert (headers["traceparent"], headers["tracestate"]) == (PARENT, "a=1, b=2")
 
@@ -118,31 +118,31 @@ class TestTrace:
             {"tracestate": "a=1"},
         ],
     )
-    def test_what_is_no_trace_is_left_out(self, make_webhook: MakeWebhook, told: dict[str, Any]) -> None:
+    def test_an_invalid_traceparent_is_left_out(self, make_webhook: MakeWebhook, told: dict[str, Any]) -> None:
         assert (
             not {"traceparent", "tracestate", "x-injected"} & arrived(make_webhook, sample(headers=told)).headers.keys()
         )
 
     @pytest.mark.parametrize("state", ["a=1\r\nx-injected: 1", "ä=1", "", " ", "x" * 513, ["a"], None])
-    def test_a_state_that_can_not_be_sent_is_left_out(self, make_webhook: MakeWebhook, state: Any) -> None:
+    def test_an_invalid_tracestate_is_left_out(self, make_webhook: MakeWebhook, state: Any) -> None:
         headers = arrived(make_webhook, sample(headers={"traceparent": PARENT, "tracestate": state})).headers
         assert headers["traceparent"] == PARENT
         assert not {"tracestate", "x-injected"} & headers.keys()
 
 
 class TestSignature:
-    def test_the_reference_accepts_it(self, make_webhook: MakeWebhook) -> None:
+    def test_the_reference_implementation_accepts_it(self, make_webhook: MakeWebhook) -> None:
         event = sample({"text": "Grüße, 世界"})
         request = arrived(make_webhook, event, secret=SECRET)
         assert Reference(SECRET).verify(request.body, request.headers)["data"] == event.payload
 
     @pytest.mark.parametrize("form", ["json", "cloudevents", "cloudevents-binary"])
-    def test_our_own_receivers_half_accepts_it(self, make_webhook: MakeWebhook, form: str) -> None:
+    def test_our_own_verify_accepts_it(self, make_webhook: MakeWebhook, form: str) -> None:
         event = sample()
         request = arrived(make_webhook, event, secret=SECRET, format=form)
         assert webhooks.verify(request.pairs, request.body, SECRET) == str(event.id)
 
-    def test_of_several_secrets_each_signs(self, make_webhook: MakeWebhook) -> None:
+    def test_each_of_several_secrets_signs(self, make_webhook: MakeWebhook) -> None:
         request = arrived(make_webhook, secret=[SECRET, OTHER_SECRET])
         assert len(request.headers["webhook-signature"].split(" ")) == 2
         for secret in (SECRET, OTHER_SECRET):
@@ -154,7 +154,7 @@ class TestSignature:
         assert "webhook-signature" not in headers
         assert "webhook-id" in headers
 
-    def test_its_time_is_the_databases_so_that_a_host_with_a_wrong_clock_signs_validly(
+    def test_its_timestamp_is_by_the_databases_clock_so_that_a_host_with_a_wrong_clock_signs_validly(
         self, make_webhook: MakeWebhook
     ) -> None:
         moment = datetime(2030, 5, 6, 7, 8, 9, 999_000, tzinfo=UTC)
@@ -164,7 +164,7 @@ class TestSignature:
         assert int(request.headers["webhook-timestamp"]) - int(moment.timestamp()) in (0, 1)
         webhooks.verify(request.headers, request.body, SECRET, now=moment, tolerance=timedelta(seconds=2))
 
-    def test_each_event_has_its_own(self, make_webhook: MakeWebhook) -> None:
+    def test_each_event_has_its_own_signature(self, make_webhook: MakeWebhook) -> None:
         with Receiver() as receiver:
             webhook = make_webhook(receiver.url, secret=SECRET)
             events = [sample({"number": number}) for number in range(20)]

@@ -1,4 +1,4 @@
-"""What a receiver's answer means for its event, and what is said about it."""
+"""What a receiver's response means for the event, and which error is stored."""
 
 import gzip
 from datetime import timedelta
@@ -55,20 +55,20 @@ class TestStatuses:
         assert outcome == Retry(f"HTTP {status} Whatever: because")
 
     @pytest.mark.parametrize("status", [429, 502, 503, 504])
-    def test_some_say_that_nobody_is_there_and_cost_none(self, make_webhook: MakeWebhook, status: int) -> None:
+    def test_statuses_of_an_unavailable_receiver_cost_no_attempt(self, make_webhook: MakeWebhook, status: int) -> None:
         error = unavailable(answered(make_webhook, answers(status, b"later")))
         assert error == f"HTTP {status} Whatever: later"
 
     def test_410_is_final(self, make_webhook: MakeWebhook) -> None:
         assert failed(answered(make_webhook, answers(410, b"gone"))) == "HTTP 410 Whatever: gone"
 
-    def test_which_ones_are_final_or_cost_nothing_is_the_users_choice(self, make_webhook: MakeWebhook) -> None:
+    def test_the_user_can_choose_which_are_final_or_cost_nothing(self, make_webhook: MakeWebhook) -> None:
         with Receiver(answers(404), answers(500), answers(410), answers(503), answers(302)) as receiver:
             webhook = make_webhook(receiver.url, fail_on=[404, 302], unavailable_on=[500])
             outcomes = deliver(webhook, [sample() for _ in range(5)])
         assert [type(outcome) for outcome in outcomes] == [Failed, Unavailable, Retry, Retry, Failed]
 
-    def test_early_hints_are_not_the_answer(self, make_webhook: MakeWebhook) -> None:
+    def test_early_hints_are_not_the_final_response(self, make_webhook: MakeWebhook) -> None:
         hints = b"HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
         assert answered(make_webhook, says(hints)) == DELIVERED_OUTCOME
 
@@ -108,13 +108,13 @@ class TestRetryAfter:
         assert isinstance(outcome, Unavailable)
         assert outcome.not_before == timedelta(minutes=2)
 
-    def test_nonsense_is_as_good_as_nothing(self, make_webhook: MakeWebhook) -> None:
+    def test_an_invalid_value_is_ignored(self, make_webhook: MakeWebhook) -> None:
         outcome = answered(make_webhook, answers(503, retry_after="soon"))
         assert isinstance(outcome, Unavailable)
         assert outcome.not_before is None
 
 
-class TestNobodyThere:
+class TestNoResponse:
     def test_a_refused_connection(self, make_webhook: MakeWebhook) -> None:
         port = free_port()
         error = unavailable(deliver_one(make_webhook(f"http://127.0.0.1:{port}")))
@@ -150,7 +150,7 @@ class TestNobodyThere:
         assert len(error) <= 200
         assert error.isprintable()
 
-    def test_an_answer_counts_even_if_the_receiver_hung_up_before_it_had_read_everything(
+    def test_a_response_counts_even_if_the_receiver_hung_up_before_it_had_read_everything(
         self, make_webhook: MakeWebhook
     ) -> None:
         def refuse_unread(line: Line) -> None:
@@ -167,7 +167,7 @@ class TestBodies:
     def test_a_reset_after_2xx_changes_nothing(self, make_webhook: MakeWebhook) -> None:
         assert answered(make_webhook, resets_in_mid_body) == DELIVERED_OUTCOME
 
-    def test_no_more_is_read_of_a_gigabyte_than_is_needed(
+    def test_only_the_beginning_of_a_gigabyte_is_read(
         self, make_webhook: MakeWebhook, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(limits, "BODY_SECONDS", PATIENCE_SECONDS)  # it is not the time that ends it
@@ -176,7 +176,7 @@ class TestBodies:
             receiver.notices_the_end()
             assert receiver.bytes_sent < 20_000_000  # what the system's own buffers took
 
-    def test_a_chunked_body_without_end_is_left(self, make_webhook: MakeWebhook) -> None:
+    def test_a_chunked_body_without_end_is_not_read_to_its_end(self, make_webhook: MakeWebhook) -> None:
         def chunks(exchange: Exchange) -> None:
             exchange.send(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
             while True:
@@ -204,7 +204,7 @@ class TestBodies:
             (b"x" * 4_095 + "ß".encode(), ": " + "x" * 200),  # cut in the middle of a character
         ],
     )
-    def test_of_text_the_beginning_is_shown_on_one_line(
+    def test_the_beginning_of_a_text_is_shown_on_one_line(
         self, make_webhook: MakeWebhook, body: bytes, shown: str
     ) -> None:
         assert retried(answered(make_webhook, answers(500, body))) == "HTTP 500 Whatever" + shown
@@ -214,11 +214,11 @@ class TestBodies:
         assert retried(answered(make_webhook, answers("500 " + "x" * 500, b""))) == "HTTP 500 " + "x" * 60
 
 
-class TestDiscretion:
+class TestRedaction:
     URL = "http://customer:p%C3%A4ssword@{}/private/path?key=query-key&other=1"
 
     def echoed(self, make_webhook: MakeWebhook, **options: object) -> str:
-        """A receiver that repeats everything it was told."""
+        """A receiver that repeats the whole request in its response."""
 
         def echo(exchange: Exchange) -> None:
             request = exchange.request
@@ -236,26 +236,26 @@ class TestDiscretion:
         for part in ("customer", "pässword", "p%C3%A4ssword", "query-key", "/private/path"):
             assert part not in error
 
-    def test_nor_is_a_token(self, make_webhook: MakeWebhook) -> None:
+    def test_a_token_is_not_shown(self, make_webhook: MakeWebhook) -> None:
         error = self.echoed(make_webhook, url="http://{}/", token="bearer-token")
         assert "bearer-token" not in error
         assert "Bearer" not in error
 
-    def test_nor_are_the_users_own_headers(self, make_webhook: MakeWebhook) -> None:
+    def test_the_users_own_headers_are_not_shown(self, make_webhook: MakeWebhook) -> None:
         assert "api-key-1" not in self.echoed(make_webhook, url="http://{}/", headers={"x-key": "api-key-1"})
 
-    def test_of_two_that_begin_alike_the_longer_one_is_hidden_whole(self) -> None:
+    def test_if_one_secret_is_part_of_another_the_longer_one_is_hidden_whole(self) -> None:
         assert Redaction(["secret", "secret-1", "secret-12"]).redact("secret-12 secret-13") == "*** ***3"
 
-    def test_what_is_hidden_is_hidden_before_the_text_is_cut(self, make_webhook: MakeWebhook) -> None:
+    def test_secrets_are_redacted_before_the_text_is_cut(self, make_webhook: MakeWebhook) -> None:
         body = b"x" * 195 + b"token-that-is-cut"
         with Receiver(answers(500, body)) as receiver:
             error = retried(deliver_one(make_webhook(receiver.url, token="token-that-is-cut")))
         assert error.endswith("x***")
 
 
-def test_the_clock_of_a_date_is_the_databases(make_webhook: MakeWebhook) -> None:
-    """Without a Date of the receiver's own, its date is compared with the lease's clock, not with this host's."""
+def test_a_retry_after_date_is_compared_with_the_databases_clock(make_webhook: MakeWebhook) -> None:
+    """Without a Date header, the date is compared with the lease's clock, not with this host's."""
     with Receiver(answers(503, retry_after="Sat, 31 Jan 2026 12:01:00 GMT")) as receiver:
         webhook = make_webhook(receiver.url)
         lease = Lease(Lease.lasting(60).ends_at, 1, DatabaseClock(NOW))

@@ -1,4 +1,4 @@
-"""Retry-After in all the forms that it may have, and in those that it may not."""
+"""Retry-After in all its valid forms, and in invalid ones."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -60,15 +60,15 @@ def test_dates(value: str, expected: float) -> None:
 @pytest.mark.parametrize(
     "date", ["Sat, 31 Jan 2026 18:00:00 GMT", "Saturday, 31-Jan-26 18:00:00 GMT", "Sat Jan 31 18:00:00 2026"]
 )
-def test_a_date_is_seen_from_the_receivers_own_clock(date: str) -> None:
+def test_a_date_is_compared_with_the_receivers_own_clock(date: str) -> None:
     assert seconds("Sat, 31 Jan 2026 18:05:00 GMT", date) == 300
 
 
-def test_a_date_that_makes_no_sense_is_not_compared_with() -> None:
+def test_an_invalid_date_header_is_ignored() -> None:
     assert seconds("Sat, 31 Jan 2026 12:05:00 GMT", "yesterday") == 300
 
 
-def test_seconds_have_nothing_to_do_with_a_date() -> None:
+def test_seconds_are_not_changed_by_a_date_header() -> None:
     assert seconds("60", "Sun, 06 Nov 1994 08:49:37 GMT") == 60
 
 
@@ -100,7 +100,7 @@ def test_seconds_have_nothing_to_do_with_a_date() -> None:
         "Sat Jan 31 12:02:00 26",
     ],
 )
-def test_what_is_malformed_is_ignored(value: str | None) -> None:
+def test_an_invalid_value_is_ignored(value: str | None) -> None:
     assert seconds(value) is None
 
 

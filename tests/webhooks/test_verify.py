@@ -1,4 +1,4 @@
-"""The receiver's half: what is accepted, what is refused, and that nothing else can happen."""
+"""`outbox.webhooks.verify`: what it accepts, what it refuses, and that nothing else can happen."""
 
 import base64
 import hmac
@@ -27,7 +27,7 @@ BODY = b'{"data":{"text":"Gr\xc3\xbc\xc3\x9fe"}}'
 
 
 def signed(secret: str = SECRET, *, body: bytes = BODY, id: str = ID, at: datetime = NOW) -> dict[str, str]:
-    """The headers that the reference makes."""
+    """Return the headers that the reference implementation of Standard Webhooks makes."""
     return {
         "webhook-id": id,
         "webhook-timestamp": str(int(at.timestamp())),
@@ -42,7 +42,7 @@ def refused(headers: Any, body: Any = BODY, secrets: Any = SECRET, **options: An
 
 
 class TestAccepted:
-    def test_what_the_reference_signs(self) -> None:
+    def test_what_the_reference_implementation_signs(self) -> None:
         assert verify(signed(), BODY, SECRET, now=NOW) == ID
 
     @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ class TestAccepted:
         assert verify(signed(), BODY, SECRET.removeprefix("whsec_"), now=NOW) == ID
 
     @pytest.mark.parametrize("before", ["v1,AAAA", "v1a,AAAA v2,AAAA", "garbage", ",", "v1", "v1,v1,v1"])
-    def test_signatures_of_others_beside_the_right_one(self, before: str) -> None:
+    def test_other_signatures_beside_the_matching_one(self, before: str) -> None:
         headers = signed()
         for signatures in (f"{before} {headers['webhook-signature']}", f"{headers['webhook-signature']} {before}"):
             assert verify(headers | {"webhook-signature": signatures}, BODY, SECRET, now=NOW) == ID
@@ -101,7 +101,7 @@ class TestAccepted:
     def test_five_minutes_of_difference(self, seconds: int) -> None:
         assert verify(signed(), BODY, SECRET, now=NOW + timedelta(seconds=seconds)) == ID
 
-    def test_now_is_now(self) -> None:
+    def test_the_default_for_now_is_the_current_time(self) -> None:
         assert verify(signed(at=datetime.now(UTC)), BODY, SECRET) == ID
 
     @given(st.text(min_size=1), st.binary(max_size=100), st.integers(1, 3))
@@ -133,7 +133,7 @@ class TestRefused:
     @pytest.mark.parametrize(
         ("seconds", "said"), [(301, "301 seconds ago, and 300"), (-301, "301 seconds from now"), (86_400, "86400")]
     )
-    def test_an_old_one_and_one_from_the_future(self, seconds: int, said: str) -> None:
+    def test_a_request_that_is_too_old_or_from_the_future(self, seconds: int, said: str) -> None:
         assert said in refused(signed(), now=NOW + timedelta(seconds=seconds))
 
     @pytest.mark.parametrize("seconds", [11, -11])
@@ -142,7 +142,7 @@ class TestRefused:
         verify(signed(), BODY, SECRET, now=NOW + timedelta(seconds=seconds), tolerance=timedelta(seconds=12))
 
     @pytest.mark.parametrize("name", ["webhook-id", "webhook-timestamp", "webhook-signature"])
-    def test_a_header_that_is_missing_or_empty_or_doubled_or_odd(self, name: str) -> None:
+    def test_a_header_that_is_missing_or_empty_or_doubled_or_invalid(self, name: str) -> None:
         headers = signed()
         assert refused({other: value for other, value in headers.items() if other != name}) == f"{name} is missing."
         assert refused(headers | {name: ""}) == f"{name} is missing."
@@ -153,20 +153,20 @@ class TestRefused:
             assert refused(headers | {name: odd}).startswith(f"{name} is not ASCII text")
 
     @pytest.mark.parametrize("timestamp", ["now", "-1", "+1", "1.5", "1e9", "0x1", "1_000", "9" * 13, "nan", "1 2"])
-    def test_a_time_that_is_none(self, timestamp: str) -> None:
+    def test_an_invalid_timestamp(self, timestamp: str) -> None:
         assert "webhook-timestamp is invalid" in refused(signed() | {"webhook-timestamp": timestamp})
 
-    def test_a_time_that_no_calendar_has(self) -> None:
+    def test_a_timestamp_beyond_the_calendar(self) -> None:
         moment = datetime.fromtimestamp(0, UTC)
         assert "seconds ago" in refused(signed(at=moment))
 
     @pytest.mark.parametrize("id", ["a.b", "a b", "a\x00", "x" * 256])
-    def test_an_id_that_is_none(self, id: str) -> None:
-        """With a full stop, what is signed could be taken apart in two ways."""
+    def test_an_invalid_id(self, id: str) -> None:
+        """With a full stop in it, what is signed could be split in two ways."""
         assert "webhook-id is invalid" in refused(signed(id=id))
 
     @pytest.mark.parametrize("headers", [None, 7, "webhook-id", b"x", object(), [1], [("a",)], [("a", "b", "c")]])
-    def test_headers_that_are_none(self, headers: Any) -> None:
+    def test_invalid_headers(self, headers: Any) -> None:
         refused(headers)
 
     def test_headers_that_raise(self) -> None:
@@ -185,17 +185,17 @@ class TestRefused:
         assert refused({Name("webhook-id"): ID}) == "The headers can't be read: RuntimeError."
 
     @pytest.mark.parametrize("body", [None, 7, "\udc80", ["x"], {"data": 1}])
-    def test_a_body_that_is_none(self, body: Any) -> None:
+    def test_an_invalid_body(self, body: Any) -> None:
         assert "body" in refused(signed(), body)
 
-    def test_a_body_that_is_gone(self) -> None:
+    def test_a_body_that_was_released(self) -> None:
         view = memoryview(BODY)
         view.release()
         assert "The body can't be read" in refused(signed(), view)
 
     @pytest.mark.parametrize("secrets", ["", [], None, 7, b"x", ["x"], [SECRET, ""], [SECRET, None], "whsec_QUJD", {}])
-    def test_secrets_that_are_none(self, secrets: Any) -> None:
-        """One that is wrong is said at once, not when it is the only one left."""
+    def test_invalid_secrets(self, secrets: Any) -> None:
+        """An invalid secret is an error even if another one matches."""
         assert "Nothing can be verified" in refused(signed(), secrets=secrets)
 
     def test_secrets_that_raise(self) -> None:
@@ -215,8 +215,8 @@ class TestRefused:
             {"now": NOW.replace(tzinfo=None)},
         ],
     )
-    def test_a_tolerance_or_a_time_that_is_none(self, odd: dict[str, Any]) -> None:
-        """Said even if the signature is right, and even if it is not."""
+    def test_an_invalid_tolerance_or_now(self, odd: dict[str, Any]) -> None:
+        """It is an error whether the signature matches or not."""
         for headers in (signed(), signed(OTHER_SECRET)):
             with pytest.raises(VerificationError, match="a timedelta, and now a datetime with a timezone"):
                 verify(headers, BODY, SECRET, **{"now": NOW} | odd)
@@ -225,14 +225,14 @@ class TestRefused:
     def test_a_time_at_either_end_of_the_calendar(self, now: datetime) -> None:
         assert "seconds" in refused(signed(), now=now)
 
-    def test_what_the_reference_refuses(self) -> None:
+    def test_what_the_reference_implementation_refuses(self) -> None:
         headers = signed(OTHER_SECRET, at=datetime.now(UTC))
         with pytest.raises(WebhookVerificationError):
             Reference(SECRET).verify(BODY, headers)
         refused(headers, now=datetime.now(UTC))
 
 
-class TestDiscretion:
+class TestSecrecy:
     @pytest.mark.parametrize("body", [BODY, b"other"])
     def test_no_error_contains_a_secret_or_a_signature(self, body: bytes) -> None:
         right = signed(body=body)["webhook-signature"]
@@ -279,7 +279,9 @@ PAIRS = st.lists(st.tuples(st.one_of(NAMES, SCALARS), SCALARS), max_size=6)
     body=st.one_of(SCALARS, st.just(BODY)),
     secrets=st.one_of(SCALARS, st.lists(st.one_of(SCALARS, st.just(SECRET)), max_size=3), st.just(SECRET)),
 )
-def test_nothing_but_an_id_or_the_one_error_comes_out(headers: Any, body: Any, secrets: Any) -> None:
+def test_verify_returns_an_id_or_raises_verification_error_whatever_it_gets(
+    headers: Any, body: Any, secrets: Any
+) -> None:
     try:
         found = verify(headers, body, secrets, now=NOW)
     except VerificationError:
@@ -289,7 +291,7 @@ def test_nothing_but_an_id_or_the_one_error_comes_out(headers: Any, body: Any, s
 
 
 class TestNewSecret:
-    def test_each_is_another_and_each_is_one(self) -> None:
+    def test_each_is_different_and_valid(self) -> None:
         made = {new_secret() for _ in range(100)}
         assert len(made) == 100
         for secret in made:
@@ -298,7 +300,7 @@ class TestNewSecret:
             assert verify(signed(secret), BODY, secret, now=NOW) == ID
 
 
-def test_the_error_is_one_of_ours() -> None:
+def test_its_error_is_an_outbox_error() -> None:
     assert issubclass(VerificationError, OutboxError)
     assert VerificationError is outbox.errors.VerificationError
     assert sorted(webhooks.__all__) == ["VerificationError", "new_secret", "verify"]

@@ -30,7 +30,7 @@ def test_events_arrive_and_can_be_verified(box: Outbox, make_webhook: MakeWebhoo
     assert all(body["data"] == {"text": "Grüße"} and body["tenant_id"] == "t" for body in bodies)
 
 
-def test_a_refusal_costs_an_attempt_and_is_told(box: Outbox, make_webhook: MakeWebhook) -> None:
+def test_a_refusal_costs_an_attempt_and_is_stored_as_the_error(box: Outbox, make_webhook: MakeWebhook) -> None:
     with Receiver(answers(500, b"out of order"), answers()) as receiver:
         box.registry.add(make_webhook(receiver.url))
         event = emit_one()
@@ -62,7 +62,7 @@ def test_retry_after_decides_when_it_is_tried_again(
     assert set(row.progress["hook"]) >= {"not_before", "error"}
 
 
-def test_gone_is_the_end(box: Outbox, make_webhook: MakeWebhook) -> None:
+def test_status_410_fails_the_event_for_good(box: Outbox, make_webhook: MakeWebhook) -> None:
     with Receiver(answers(410, b"no such customer")) as receiver:
         box.registry.add(make_webhook(receiver.url))
         event = emit_one()
@@ -71,7 +71,7 @@ def test_gone_is_the_end(box: Outbox, make_webhook: MakeWebhook) -> None:
     assert error_of(event) == "hook: HTTP 410 Whatever: no such customer"
 
 
-def test_nobody_there_costs_no_attempt(box: Outbox, make_webhook: MakeWebhook) -> None:
+def test_an_unreachable_receiver_costs_no_attempt(box: Outbox, make_webhook: MakeWebhook) -> None:
     box.registry.add(make_webhook(f"http://127.0.0.1:{free_port()}/"))
     event = emit_one()
     box.process_pending_events()
@@ -80,7 +80,7 @@ def test_nobody_there_costs_no_attempt(box: Outbox, make_webhook: MakeWebhook) -
     assert str(row.error_message).startswith("hook: Connection refused while connecting to 127.0.0.1, port ")
 
 
-def test_one_destination_of_two_may_be_slow(configure: Configure, make_webhook: MakeWebhook) -> None:
+def test_a_slow_destination_does_not_delay_the_other(configure: Configure, make_webhook: MakeWebhook) -> None:
     box = configure(max_attempts=3)
     with Receiver() as receiver, Receiver(never_answers) as mute:
         box.registry.add(make_webhook(receiver.url))
@@ -94,8 +94,9 @@ def test_one_destination_of_two_may_be_slow(configure: Configure, make_webhook: 
     assert error_of(event) == "slow: timed out while waiting for the response"
 
 
-def test_each_of_several_goes_its_own_way(box: Outbox) -> None:
-    """Refused, away, gone and well: each with its own time, attempts and end; and nobody is sent what it has."""
+def test_each_of_several_webhooks_has_its_own_outcome(box: Outbox) -> None:
+    """One refuses, one is unavailable, one fails for good, one succeeds: each has its own retry time, attempts and
+    end, and no webhook gets an event again that it has."""
     replies = {
         "refuses": [answers(500, b"no", retry_after="60"), answers()],
         "is-away": [answers(503, b"later", retry_after="7200"), answers()],
@@ -145,8 +146,8 @@ def test_each_of_several_goes_its_own_way(box: Outbox) -> None:
         assert error_of(event) == "is-gone: HTTP 410 Whatever: never again"
 
 
-def test_attempts_are_counted_for_each(configure: Configure) -> None:
-    """One that used up its own leaves the other as many as it had."""
+def test_attempts_are_counted_for_each_webhook(configure: Configure) -> None:
+    """A webhook that has used up its attempts does not take any from the other."""
     box = configure(max_attempts=3)
     away, refusal = answers(503, b"later", retry_after="60"), answers(500, b"no", retry_after="60")
     with Receiver(refusal) as refusing, Receiver(away, away, refusal, answers()) as returning, ExitStack() as ending:
@@ -169,7 +170,7 @@ def test_attempts_are_counted_for_each(configure: Configure) -> None:
         assert (len(refusing.requests), len(returning.requests)) == (3, 4)
 
 
-def test_what_is_confidential_is_neither_logged_nor_stored(
+def test_secrets_are_neither_logged_nor_stored(
     box: Outbox, make_webhook: MakeWebhook, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)

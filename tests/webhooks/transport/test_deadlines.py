@@ -1,4 +1,4 @@
-"""A request is over when its time is, whatever the receiver does; here it does it for ever."""
+"""A request ends at its deadline, whatever the receiver does. The receivers here go on for ever."""
 
 import socket
 import sys
@@ -31,7 +31,7 @@ WAITING = "timed out while waiting for the response"
 
 @contextmanager
 def swallowing() -> Iterator[int]:
-    """A port where connections are not refused, but not made either: its queue is full."""
+    """A port where connections are neither refused nor accepted: its queue is full."""
     with ExitStack() as ending:
         listener = ending.enter_context(socket.socket())
         listener.bind((LOOPBACK, 0))
@@ -73,7 +73,7 @@ def test_a_receiver_that_sends_a_hint_now_and_then(make_webhook: MakeWebhook) ->
         receiver.notices_the_end()
 
 
-def test_a_body_that_drips_after_2xx_is_left_behind(make_webhook: MakeWebhook) -> None:
+def test_a_body_that_drips_after_2xx_is_not_read_to_its_end(make_webhook: MakeWebhook) -> None:
     with Receiver(drips_its_body) as receiver:
         assert deliver_one(make_webhook(receiver.url, timeout=PATIENCE_SECONDS)) == DELIVERED_OUTCOME
         receiver.notices_the_end()
@@ -92,7 +92,7 @@ def test_a_receiver_that_reads_byte_by_byte(make_webhook: MakeWebhook) -> None:
 
 
 def test_a_receiver_that_reads_in_spurts(make_webhook: MakeWebhook) -> None:
-    """Each of them makes room for another piece: a limit for each piece would be none."""
+    """Each read makes room for another write: a timeout for each write would never be reached."""
 
     def gulp(line: Line) -> None:
         while True:
@@ -207,7 +207,7 @@ def test_a_deadline_that_was_missed_does_not_spoil_the_next_request(make_webhook
 
 
 def test_a_slow_body_does_not_take_the_whole_timeout(make_webhook: MakeWebhook) -> None:
-    """The events behind it wait for the sender: about a second, not as long as the timeout."""
+    """The next events of the same connection wait about a second, not for the whole timeout."""
     with Receiver(drips_its_body, answers()) as receiver:
         webhook = make_webhook(receiver.url, timeout=3600)
         started = time.monotonic()

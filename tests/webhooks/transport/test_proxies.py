@@ -1,4 +1,4 @@
-"""Proxies: only the one that was asked for."""
+"""Proxies: a webhook uses only the one that it was given."""
 
 import pytest
 
@@ -16,7 +16,7 @@ def _no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name.upper(), raising=False)
 
 
-def test_the_environments_is_not_used_unless_asked_for(
+def test_the_environments_proxy_is_not_used_by_default(
     make_webhook: MakeWebhook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Receiver() as proxy, Receiver() as receiver:
@@ -28,7 +28,7 @@ def test_the_environments_is_not_used_unless_asked_for(
 
 @pytest.mark.parametrize("variable", ["HTTP_PROXY", "http_proxy", "ALL_PROXY"])
 @pytest.mark.parametrize("scheme", ["http://", ""])
-def test_it_is_if_asked_for(
+def test_the_environments_proxy_is_used_if_asked_for(
     make_webhook: MakeWebhook, monkeypatch: pytest.MonkeyPatch, variable: str, scheme: str
 ) -> None:
     with Receiver() as proxy:
@@ -39,7 +39,9 @@ def test_it_is_if_asked_for(
 
 
 @pytest.mark.parametrize("excepted", ["127.0.0.1", "*", "localhost,127.0.0.1"])
-def test_and_so_are_its_exceptions(make_webhook: MakeWebhook, monkeypatch: pytest.MonkeyPatch, excepted: str) -> None:
+def test_the_environments_exceptions_are_obeyed(
+    make_webhook: MakeWebhook, monkeypatch: pytest.MonkeyPatch, excepted: str
+) -> None:
     with Receiver() as proxy, Receiver() as receiver:
         monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{proxy.port}")
         monkeypatch.setenv("NO_PROXY", excepted)
@@ -52,7 +54,7 @@ def test_an_environment_without_one_is_no_proxy(make_webhook: MakeWebhook) -> No
         assert deliver_one(make_webhook(receiver.url, proxy="environment")) == DELIVERED_OUTCOME
 
 
-def test_a_given_one_is_used_and_told_who_we_are(make_webhook: MakeWebhook) -> None:
+def test_a_given_proxy_is_used_with_its_credentials(make_webhook: MakeWebhook) -> None:
     with Receiver() as proxy:
         address = f"http://me:hush%20hush@127.0.0.1:{proxy.port}"
         webhook = make_webhook("http://you:secret@receiver.example:8080/", proxy=address)
@@ -65,7 +67,7 @@ def test_a_given_one_is_used_and_told_who_we_are(make_webhook: MakeWebhook) -> N
         assert "hush" not in repr(webhook)
 
 
-def test_a_given_one_is_used_whatever_the_environment_excepts(
+def test_a_given_proxy_is_used_whatever_the_environment_excepts(
     make_webhook: MakeWebhook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NO_PROXY", "*")
@@ -75,6 +77,6 @@ def test_a_given_one_is_used_whatever_the_environment_excepts(
         assert proxy.connections == 1
 
 
-def test_one_that_is_not_there_is_named_without_its_password(make_webhook: MakeWebhook) -> None:
+def test_the_error_of_an_unreachable_proxy_does_not_show_its_password(make_webhook: MakeWebhook) -> None:
     webhook = make_webhook("http://receiver.example/", proxy="http://me:hush@127.0.0.1:1")
     assert unavailable(deliver_one(webhook)) == "Connection refused while connecting to 127.0.0.1, port 1"

@@ -1,4 +1,4 @@
-"""Where a webhook with allow_private=False goes, and where it doesn't, whatever its name resolves to."""
+"""A webhook with allow_private=False connects only to public addresses, whatever its name resolves to."""
 
 import socket
 
@@ -123,7 +123,7 @@ def test_not_public(address: str) -> None:
 
 
 @pytest.mark.parametrize("host", HIDDEN_LOOPBACKS)
-def test_no_way_of_writing_it_leads_to_this_host(make_webhook: MakeWebhook, host: str) -> None:
+def test_loopback_is_refused_however_it_is_written(make_webhook: MakeWebhook, host: str) -> None:
     with Receiver() as receiver:
         url = f"http://{host}:{receiver.port}/"
         error = retried(deliver_one(make_webhook(url, allow_private=False)))
@@ -133,13 +133,13 @@ def test_no_way_of_writing_it_leads_to_this_host(make_webhook: MakeWebhook, host
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "0x7f000001", "2130706433", "127.1", "localhost"])
-def test_unless_that_is_allowed(make_webhook: MakeWebhook, host: str) -> None:
+def test_loopback_is_reached_if_private_addresses_are_allowed(make_webhook: MakeWebhook, host: str) -> None:
     with Receiver() as receiver:
         assert deliver_one(make_webhook(f"http://{host}:{receiver.port}/")) == DELIVERED_OUTCOME
 
 
 class Names:
-    """A resolver that gives one answer after the other, and then the last one for ever."""
+    """A resolver that returns one result after the other, and then always the last one."""
 
     def __init__(self, *answers: list[str]) -> None:
         self.answers = list(answers)
@@ -158,7 +158,7 @@ def _address(text: str, port: int) -> SocketAddress:
 
 
 class Routes:
-    """Connections to public addresses end up at a receiver of ours: there is no internet in a test."""
+    """Connections to public addresses go to a receiver on this host: a test has no internet."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, receiver: Receiver) -> None:
         self.taken: list[str] = []
@@ -176,7 +176,7 @@ class Routes:
 @pytest.mark.parametrize(
     "found", [["10.0.0.1"], ["8.8.8.8", "10.0.0.1"], ["::1", "8.8.8.8"], ["8.8.8.8", "fe80::1%lo"]]
 )
-def test_one_wrong_address_is_enough_to_refuse_a_name(
+def test_one_private_address_is_enough_to_refuse_a_name(
     make_webhook: MakeWebhook, monkeypatch: pytest.MonkeyPatch, found: list[str]
 ) -> None:
     monkeypatch.setattr(resolver, "lookup", Names(found).lookup)
@@ -188,8 +188,10 @@ def test_one_wrong_address_is_enough_to_refuse_a_name(
         assert (routes.taken, receiver.connections) == ([], 0)
 
 
-def test_what_was_checked_is_what_is_connected_to(make_webhook: MakeWebhook, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A name that is public when it is checked and private when it is connected to finds no gap between the two."""
+def test_the_connection_goes_to_an_address_that_was_checked(
+    make_webhook: MakeWebhook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name that resolves to a public address at first, and to a private one a moment later, is of no use."""
     names = Names(["8.8.8.8"], ["127.0.0.1"])
     monkeypatch.setattr(resolver, "lookup", names.lookup)
     with Receiver(answers(connection="close")) as receiver:

@@ -1,4 +1,4 @@
-"""A receiver can make us parse only so much, whatever its deadline allows: what costs more is not read."""
+"""Only a limited part of a response is parsed, however much time its deadline leaves."""
 
 import time
 from collections.abc import Callable
@@ -43,7 +43,7 @@ def for_ever(begins: bytes, goes_on: bytes) -> Reply:
 
 @pytest.fixture(autouse=True)
 def _time_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is not the time that ends anything here."""
+    """Let the time limit of the body end nothing here."""
     monkeypatch.setattr(limits, "BODY_SECONDS", PATIENCE_SECONDS)
 
 
@@ -54,21 +54,21 @@ def outcome(make_webhook: MakeWebhook, reply: Reply) -> Any:
         return found
 
 
-class TestBeforeTheAnswer:
-    def test_so_many_interim_responses_are_read(self, make_webhook: MakeWebhook) -> None:
+class TestBeforeTheFinalResponse:
+    def test_interim_responses_up_to_the_limit_are_read(self, make_webhook: MakeWebhook) -> None:
         assert outcome(make_webhook, says(HINT * MOST_INTERIM + OK)) == DELIVERED_OUTCOME
 
-    def test_one_more_is_no_answer(self, make_webhook: MakeWebhook) -> None:
+    def test_one_more_is_no_response(self, make_webhook: MakeWebhook) -> None:
         assert unavailable(outcome(make_webhook, says(HINT * (MOST_INTERIM + 1) + OK))) == TOO_MANY
 
     @pytest.mark.parametrize("hint", [HINT, b"HTTP/1.1 100 \r\n\r\n", b"HTTP/1.1 102 P\r\nx: y\r\n\r\n"])
     @pytest.mark.parametrize("at_once", [1, 1_000])
-    def test_interim_responses_without_end_are_no_answer(
+    def test_interim_responses_without_end_are_no_response(
         self, make_webhook: MakeWebhook, hint: bytes, at_once: int
     ) -> None:
         assert unavailable(outcome(make_webhook, for_ever(hint, hint * at_once))) == TOO_MANY
 
-    def test_nor_are_those_that_come_line_by_line(self, make_webhook: MakeWebhook) -> None:
+    def test_interim_responses_that_come_line_by_line_are_no_response(self, make_webhook: MakeWebhook) -> None:
         def drip(exchange: Exchange) -> None:
             while True:
                 for line in (b"HTTP/1.1 103 E\r\n", b"\r\n"):
@@ -89,7 +89,7 @@ class TestBeforeTheAnswer:
             assert unavailable(deliver_one(webhook)) == TOO_MANY
             assert len(receiver.requests) == 6, "it has answered: it is not asked again"
 
-    def test_so_many_header_lines_are_read(self, make_webhook: MakeWebhook) -> None:
+    def test_header_lines_are_read_up_to_the_limit(self, make_webhook: MakeWebhook) -> None:
         lines = b"".join(b"x-%d: y\r\n" % number for number in range(MOST_LINES - 1))
         assert outcome(make_webhook, says(b"HTTP/1.1 204 OK\r\n" + lines + b"\r\n")) == DELIVERED_OUTCOME
         more = b"HTTP/1.1 204 OK\r\nz: z\r\n" + lines + b"\r\n"
@@ -102,11 +102,11 @@ class TestBeforeTheAnswer:
         assert outcome(make_webhook, says(hint * 3 + OK)) == DELIVERED_OUTCOME
         assert "header lines" in unavailable(outcome(make_webhook, says(hint * 4 + OK)))
 
-    def test_header_lines_without_end_are_no_answer(self, make_webhook: MakeWebhook) -> None:
+    def test_header_lines_without_end_are_no_response(self, make_webhook: MakeWebhook) -> None:
         error = unavailable(outcome(make_webhook, for_ever(b"HTTP/1.1 200 OK\r\n", b"x: y\r\n" * 100)))
         assert error.startswith("no HTTP response: more than ")
 
-    def test_so_many_bytes_are_read(self, make_webhook: MakeWebhook) -> None:
+    def test_bytes_of_headers_are_read_up_to_the_limit(self, make_webhook: MakeWebhook) -> None:
         begins, ends = b"HTTP/1.1 204 OK\r\nx: ", b"\r\n\r\n"
         fits = begins + b"y" * (HEAD_BYTES - len(begins + ends)) + ends
         assert outcome(make_webhook, says(fits)) == DELIVERED_OUTCOME
@@ -118,7 +118,7 @@ class TestBeforeTheAnswer:
         assert outcome(make_webhook, says(hint * 3 + OK)) == DELIVERED_OUTCOME
         assert "bytes of headers" in unavailable(outcome(make_webhook, says(hint * 4 + OK)))
 
-    def test_a_header_without_end_is_no_answer(self, make_webhook: MakeWebhook) -> None:
+    def test_a_header_without_end_is_no_response(self, make_webhook: MakeWebhook) -> None:
         error = unavailable(outcome(make_webhook, for_ever(b"HTTP/1.1 200 OK\r\nx: ", b"y" * 1_000)))
         assert error.startswith("no HTTP response: ")
 
@@ -134,8 +134,8 @@ class TestBeforeTheAnswer:
             proxy.notices_the_end()
 
 
-class TestAfterTheAnswer:
-    """The receiver has said what it thinks of the event: that stays, whatever follows."""
+class TestAfterTheHead:
+    """The status is known then: nothing that follows changes the outcome."""
 
     @pytest.mark.parametrize(
         ("begins", "goes_on"),
@@ -148,7 +148,7 @@ class TestAfterTheAnswer:
         ],
         ids=["chunks", "extensions", "an extension", "trailers", "a trailer"],
     )
-    def test_chunks_without_end_are_left(
+    def test_chunks_without_end_are_not_read_to_their_end(
         self, make_webhook: MakeWebhook, monkeypatch: pytest.MonkeyPatch, begins: bytes, goes_on: bytes, client: str
     ) -> None:
         if client == "curl" and begins.startswith(b"1;"):
@@ -160,7 +160,7 @@ class TestAfterTheAnswer:
             else:
                 assert retried(found).startswith(expected)
 
-    def test_how_an_error_begins_is_told_all_the_same(self, make_webhook: MakeWebhook) -> None:
+    def test_the_beginning_of_a_long_error_is_still_shown(self, make_webhook: MakeWebhook) -> None:
         lines = b"out of memory\n" + b"\n" * (BODY_LINES + 1)
         assert retried(outcome(make_webhook, for_ever(b"HTTP/1.1 500 No\r\n\r\n" + lines, lines))) == (
             "HTTP 500 No: out of memory"
@@ -175,7 +175,7 @@ class TestAfterTheAnswer:
 
 
 class TestByteByByte:
-    def test_so_many_pieces_are_read_and_no_more(self) -> None:
+    def test_pieces_are_read_up_to_the_limit(self) -> None:
         meter = ResponseMeter()
         for _ in range(MOST_READS):
             assert meter.admit(b"x") == b"x"
@@ -187,7 +187,7 @@ class TestByteByByte:
     def test_a_header_that_comes_byte_by_byte_costs_few_steps(
         self, make_webhook: MakeWebhook, monkeypatch: pytest.MonkeyPatch, client: str
     ) -> None:
-        """Of httpx the reads are counted, of libcurl the times that it is asked to go on."""
+        """For httpx the reads are counted, for libcurl the steps of its loop."""
         steps: list[float] = []
         count(monkeypatch, ResponseMeter, "admit", steps)
         count(monkeypatch, loop.MultiLoop, "_step", steps)
@@ -236,7 +236,7 @@ HEADS = [
 
 
 def admitted(pieces: list[bytes]) -> tuple[bytes, str | None]:
-    """What a meter lets through, and why it ends."""
+    """Return the bytes that a meter admits, and the error with which it ends."""
     meter, through = ResponseMeter(), b""
     for piece in pieces:
         try:
@@ -248,9 +248,7 @@ def admitted(pieces: list[bytes]) -> tuple[bytes, str | None]:
 
 @thorough(200)
 @given(st.lists(st.sampled_from(HEADS), max_size=12), st.lists(st.integers(1, 40), min_size=1, max_size=12))
-def test_what_may_be_parsed_does_not_depend_on_the_pieces_that_it_comes_in(
-    parts: list[bytes], sizes: list[int]
-) -> None:
+def test_the_limits_do_not_depend_on_the_pieces_in_which_a_response_comes(parts: list[bytes], sizes: list[int]) -> None:
     whole = b"".join(parts)
     pieces, at = [], 0
     for number in range(len(whole)):
@@ -270,7 +268,7 @@ def test_what_may_be_parsed_does_not_depend_on_the_pieces_that_it_comes_in(
 
 @thorough(200)
 @given(st.lists(st.sampled_from(HEADS), max_size=12), st.integers(1, 5))
-def test_what_libcurl_hands_over_means_the_same_whenever_it_is_looked_at(parts: list[bytes], every: int) -> None:
+def test_the_heads_are_the_same_however_often_they_are_parsed(parts: list[bytes], every: int) -> None:
     lines = b"".join(parts).splitlines(keepends=True)
     seldom, often = ResponseHeads(), ResponseHeads()
     seldom.lines.extend(lines)
@@ -283,7 +281,7 @@ def test_what_libcurl_hands_over_means_the_same_whenever_it_is_looked_at(parts: 
     assert (often.of_receiver, often.excess) == (seldom.of_receiver, seldom.excess)
 
 
-def test_a_body_is_cut_where_its_limits_are() -> None:
+def test_a_body_is_cut_at_its_limits() -> None:
     meter = ResponseMeter()
     assert meter.admit(OK + b"x" * (BODY_WIRE_BYTES + 1)) == OK + b"x" * BODY_WIRE_BYTES
     with pytest.raises(LimitExceeded, match="body"):

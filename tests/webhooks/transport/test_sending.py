@@ -1,4 +1,4 @@
-"""How requests are sent: on kept connections, and by as many threads as it takes."""
+"""How requests are sent: over kept connections, and in as many threads as the receiver needs."""
 
 import ctypes
 import os
@@ -39,7 +39,7 @@ def waits_for(gate: Gate) -> Reply:
 
 @contextmanager
 def opening(gate: Gate, receiver: Receiver, under_way: int) -> Iterator[None]:
-    """As soon as so many requests wait for it."""
+    """Respond as soon as so many requests are waiting."""
 
     def watch() -> None:
         becomes_true(lambda: receiver.under_way == under_way)
@@ -52,7 +52,7 @@ def opening(gate: Gate, receiver: Receiver, under_way: int) -> Iterator[None]:
 
 
 class Supply:
-    """Events, and how many of them have been taken."""
+    """Events that count how many of them have been taken."""
 
     def __init__(self, size: int) -> None:
         self.events = [sample(seq=number) for number in range(size)]
@@ -97,7 +97,7 @@ class TestThreads:
             deliver(make_webhook(receiver.url), [sample() for _ in range(20)], at_once=4)
             assert senders() == []
 
-    def test_no_event_is_taken_before_somebody_can_send_it(self, make_webhook: MakeWebhook) -> None:
+    def test_no_event_is_taken_before_it_can_be_sent(self, make_webhook: MakeWebhook) -> None:
         gate = Gate()
         supply = Supply(10)
         with Receiver(waits_for(gate)) as receiver:
@@ -115,15 +115,15 @@ class TestThreads:
             assert len(outcomes) == supply.taken == 10
             assert supply.threads == {runner}, "whoever hands out events is asked in one thread only"
 
-    def test_an_answer_is_given_before_the_next_event_is_taken(self, make_webhook: MakeWebhook) -> None:
-        """It may be what decides that there is no next one."""
+    def test_a_result_is_yielded_before_the_next_event_is_taken(self, make_webhook: MakeWebhook) -> None:
+        """After a result the caller may decide to give no more events."""
         supply = Supply(3)
         with Receiver() as receiver:
             for number, _ in enumerate(make_webhook(receiver.url).deliver(supply, Lease.lasting(60, at_once=1)), 1):
                 assert supply.taken == number
 
     @pytest.mark.parametrize("client", ["httpx"])
-    def test_who_stops_asking_stops_the_sending(self, make_webhook: MakeWebhook) -> None:
+    def test_closing_the_generator_stops_the_sending(self, make_webhook: MakeWebhook) -> None:
         gate = Gate()
         supply = Supply(10)
         with Receiver(answers(), waits_for(gate)) as receiver:
@@ -135,8 +135,8 @@ class TestThreads:
             assert len(receiver.requests) == supply.taken < 10
 
     @pytest.mark.parametrize("client", ["curl"])
-    def test_and_with_libcurl_what_is_under_way_too(self, make_webhook: MakeWebhook) -> None:
-        """Nobody else could go on with it. The next batch begins with what is left of it: connections at rest."""
+    def test_closing_it_also_ends_the_requests_that_libcurl_has_in_flight(self, make_webhook: MakeWebhook) -> None:
+        """No other thread could continue them. The next batch reuses the idle connections."""
         supply = Supply(10)
         with Receiver(answers(), never_answers) as receiver:
             webhook = make_webhook(receiver.url)
@@ -157,7 +157,7 @@ class TestThreads:
 
     @pytest.mark.parametrize("client", ["httpx"])
     @pytest.mark.parametrize("room", [0, 1, 2])
-    def test_without_room_for_all_of_them_those_that_there_are_do_it(
+    def test_if_no_more_threads_can_be_started_the_running_ones_send_everything(
         self, make_webhook: MakeWebhook, monkeypatch: pytest.MonkeyPatch, room: int
     ) -> None:
         started: list[threading.Thread] = []
@@ -183,7 +183,7 @@ class TestThreads:
         else:
             assert [unavailable(outcome) for outcome in outcomes] == ["not sent: can't start new thread"] * 6
 
-    def test_two_batches_at_once_get_their_own_answers(self, make_webhook: MakeWebhook) -> None:
+    def test_two_batches_at_once_get_their_own_results(self, make_webhook: MakeWebhook) -> None:
         with Receiver() as receiver:
             webhook = make_webhook(receiver.url)
             done: list[list[object]] = []
@@ -200,7 +200,7 @@ class TestThreads:
 
 
 class Recording:
-    """Events that note how many threads were sending when one of them was taken."""
+    """Events that note how many threads existed when each of them was taken."""
 
     def __init__(self, size: int) -> None:
         self.events = [sample() for _ in range(size)]
@@ -213,12 +213,12 @@ class Recording:
 
 
 @pytest.mark.parametrize("client", ["httpx"])
-class TestAQuickReceiver:
-    """One that answers sooner than a request is handed to another thread is waited for in the caller's."""
+class TestAFastReceiver:
+    """If a receiver responds sooner than a thread could be given the request, the caller's thread sends."""
 
     @pytest.fixture(autouse=True)
     def patient(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """So that no load on the machine makes a quick receiver slow; slow ones here take longer still."""
+        """Set long limits, so that load on the machine makes no fast receiver slow."""
         monkeypatch.setattr(response_times, "FAST_SECONDS", 0.3)
         monkeypatch.setattr(response_times, "COSTLY_SECONDS", 0.3)
 
@@ -227,14 +227,14 @@ class TestAQuickReceiver:
         deliver(webhook, [sample() for _ in range(response_times.FEWEST_IN_A_ROW)], at_once=4)
         return webhook
 
-    def test_is_served_by_the_calling_thread_once_it_is_known(self, make_webhook: MakeWebhook) -> None:
+    def test_is_served_by_the_calling_thread_once_it_is_known_to_be_fast(self, make_webhook: MakeWebhook) -> None:
         with Receiver() as receiver:
             webhook = self.known_as_quick(make_webhook, receiver)
             events = Recording(10)
             assert len(list(webhook.deliver(events, Lease.lasting(60, at_once=4)))) == 10
             assert events.crew == 0
 
-    def test_but_not_before(self, make_webhook: MakeWebhook) -> None:
+    def test_is_served_by_threads_before_that(self, make_webhook: MakeWebhook) -> None:
         with Receiver() as receiver:
             webhook = make_webhook(receiver.url)
             deliver(webhook, [sample() for _ in range(response_times.FEWEST_IN_A_ROW - 1)], at_once=4)
@@ -242,7 +242,7 @@ class TestAQuickReceiver:
             assert len(list(webhook.deliver(events, Lease.lasting(60, at_once=4)))) == 10
             assert events.crew > 0
 
-    def test_that_becomes_slow_gets_the_others_side_by_side(self, make_webhook: MakeWebhook) -> None:
+    def test_that_becomes_slow_is_served_by_threads(self, make_webhook: MakeWebhook) -> None:
         gate = Gate()
 
         def take_a_while(exchange: Exchange) -> None:
@@ -255,8 +255,8 @@ class TestAQuickReceiver:
             with opening(gate, receiver, 4):
                 assert deliver(webhook, [sample() for _ in range(9)], at_once=4) == [DELIVERED_OUTCOME] * 9
 
-    def test_whose_connection_is_gone_is_not_waited_for(self, make_webhook: MakeWebhook) -> None:
-        """To make one may take as long as it wants."""
+    def test_whose_connection_is_closed_is_served_by_threads(self, make_webhook: MakeWebhook) -> None:
+        """To make a new connection may take long."""
         with Receiver() as receiver:
             webhook = self.known_as_quick(make_webhook, receiver)
             webhook.close()
@@ -265,8 +265,8 @@ class TestAQuickReceiver:
             assert events.crew > 0
 
 
-class TestPace:
-    def test_a_slow_answer_ends_the_row(self) -> None:
+class TestResponseTimes:
+    def test_a_slow_response_ends_the_row_of_fast_ones(self) -> None:
         measured = ResponseTimes()
         for _ in range(response_times.FEWEST_IN_A_ROW):
             assert not measured.are_fast
@@ -275,7 +275,7 @@ class TestPace:
         measured.record(response_times.FAST_SECONDS * 1.01)
         assert not measured.are_fast
 
-    def test_each_one_that_was_costly_doubles_how_many_it_takes(self) -> None:
+    def test_each_costly_response_doubles_how_many_fast_ones_are_needed(self) -> None:
         measured = ResponseTimes()
         for needed in (20, 40, 80, 160, 320, 640, 1280, 1280):
             for _ in range(needed):
@@ -284,7 +284,7 @@ class TestPace:
             assert measured.are_fast
             measured.record(response_times.COSTLY_SECONDS)
 
-    def test_one_that_was_not_costs_the_row_alone(self) -> None:
+    def test_a_slow_response_that_was_not_costly_doubles_nothing(self) -> None:
         measured = ResponseTimes()
         for _ in range(3):
             for _ in range(response_times.FEWEST_IN_A_ROW):
@@ -292,7 +292,7 @@ class TestPace:
             assert measured.are_fast
             measured.record(response_times.COSTLY_SECONDS * 0.99)
 
-    def test_nor_does_one_that_a_thread_of_its_own_has_waited_for(self) -> None:
+    def test_a_costly_response_in_a_thread_doubles_nothing(self) -> None:
         measured = ResponseTimes()
         measured.record(response_times.COSTLY_SECONDS)
         for _ in range(response_times.FEWEST_IN_A_ROW):
@@ -301,7 +301,7 @@ class TestPace:
 
 
 class TestInterrupts:
-    """A time limit or a shutdown is an exception that comes from another thread: it ends the wait, and soon."""
+    """Dramatiq raises a time limit or a shutdown in this thread from another one: that ends the wait, and soon."""
 
     class Interrupt(BaseException):
         pass
@@ -328,7 +328,7 @@ class TestInterrupts:
 
 
 def raise_in(thread: threading.Thread, error: type[BaseException]) -> None:
-    """As Dramatiq does it."""
+    """Raise an exception in another thread, as Dramatiq does."""
     assert thread.ident is not None
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(error))
 
@@ -349,7 +349,7 @@ class TestConnections:
                 deliver(webhook, [sample() for _ in range(5)])
             assert receiver.connections == 1
 
-    def test_an_answer_whose_body_is_left_unread_costs_the_connection(self, make_webhook: MakeWebhook) -> None:
+    def test_a_body_that_is_not_read_to_its_end_costs_the_connection(self, make_webhook: MakeWebhook) -> None:
         with Receiver(answers(200, b"x" * 200_000)) as receiver:
             assert deliver(make_webhook(receiver.url), [sample(), sample()]) == [DELIVERED_OUTCOME] * 2
             assert receiver.connections == 2
@@ -372,7 +372,7 @@ class TestConnections:
             assert len(receiver.requests) == 2
 
     @pytest.mark.parametrize("fate", [hangs_up, resets])
-    def test_one_that_is_closed_at_the_last_moment_is_replaced_at_once(
+    def test_one_that_is_closed_while_the_request_is_sent_is_replaced_immediately(
         self, make_webhook: MakeWebhook, fate: Reply
     ) -> None:
         with Receiver(answers(), fate, answers()) as receiver:
@@ -383,13 +383,13 @@ class TestConnections:
             assert again.body == second.body != first.body
             assert again.headers == second.headers
 
-    def test_but_only_once(self, make_webhook: MakeWebhook) -> None:
+    def test_it_is_replaced_only_once(self, make_webhook: MakeWebhook) -> None:
         with Receiver(answers(), hangs_up) as receiver:
             _, outcome = deliver(make_webhook(receiver.url), [sample(), sample()])
             unavailable(outcome)
             assert len(receiver.requests) == 3
 
-    def test_even_if_others_are_kept_that_die_as_well(self, make_webhook: MakeWebhook) -> None:
+    def test_it_is_replaced_by_a_new_one_even_if_others_are_kept(self, make_webhook: MakeWebhook) -> None:
         with Receiver() as receiver:
             webhook = self.with_kept(4, make_webhook, receiver)
             receiver.then(hangs_up)
@@ -429,7 +429,7 @@ class TestConnections:
             assert (receiver.connections, receiver.hung_up) == (8, 0)
 
     def with_kept(self, number: int, make_webhook: MakeWebhook, receiver: Receiver) -> Webhook:
-        """A webhook that has so many connections at rest."""
+        """Return a webhook with so many idle connections."""
         gate = Gate()
         webhook = make_webhook(receiver.url)
         receiver.then(waits_for(gate))
@@ -446,7 +446,9 @@ class TestConnections:
     @pytest.mark.parametrize(
         ("client", "beginning"), [("httpx", b"HTTP/1.1 20"), ("curl", b"HTTP/1.1 200 OK\r\n")]
     )  # libcurl tells what it has received line by line
-    def test_nor_is_one_on_which_an_answer_had_begun(self, make_webhook: MakeWebhook, beginning: bytes) -> None:
+    def test_one_on_which_a_response_had_begun_is_not_replaced(
+        self, make_webhook: MakeWebhook, beginning: bytes
+    ) -> None:
         def begin(exchange: Exchange) -> None:
             exchange.send(beginning)
             exchange.line.reset()
@@ -456,13 +458,13 @@ class TestConnections:
             unavailable(outcome)
             assert len(receiver.requests) == 2
 
-    def test_nor_is_one_that_timed_out(self, make_webhook: MakeWebhook) -> None:
+    def test_one_that_timed_out_is_not_replaced(self, make_webhook: MakeWebhook) -> None:
         with Receiver(answers(), never_answers) as receiver:
             _, outcome = deliver(make_webhook(receiver.url, timeout=0.3), [sample(), sample()])
             assert unavailable(outcome) == "timed out while waiting for the response"
             assert len(receiver.requests) == 2
 
-    def test_what_follows_an_answer_is_not_taken_for_the_next_one(self, make_webhook: MakeWebhook) -> None:
+    def test_bytes_after_a_response_are_not_taken_for_the_next_one(self, make_webhook: MakeWebhook) -> None:
         refuses, delivered = (
             b"HTTP/1.1 500 No\r\ncontent-length: 0\r\n\r\n",
             b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n",
@@ -472,7 +474,9 @@ class TestConnections:
             assert [retried(outcome) for outcome in outcomes] == ["HTTP 500 No"] * 2
             assert len(receiver.requests) == 2
 
-    def test_a_body_where_there_should_be_none_does_not_spoil_the_next_answer(self, make_webhook: MakeWebhook) -> None:
+    def test_a_body_where_there_should_be_none_does_not_spoil_the_next_response(
+        self, make_webhook: MakeWebhook
+    ) -> None:
         with Receiver(answers(204, b"thank you")) as receiver:
             assert deliver(make_webhook(receiver.url), [sample(), sample()]) == [DELIVERED_OUTCOME] * 2
             assert len(receiver.requests) == 2
@@ -501,8 +505,8 @@ class TestConnections:
             assert [request.connection for request in receiver.requests] == [1, 2, 1]
 
 
-class TestOddEvents:
-    def test_one_that_can_not_be_written_does_not_stop_the_others(self, make_webhook: MakeWebhook) -> None:
+class TestEventsThatCanNotBeSent:
+    def test_one_does_not_stop_the_others(self, make_webhook: MakeWebhook) -> None:
         events = [unwritable(), sample(), unwritable(), sample(), unwritable()]
         with Receiver() as receiver:
             for at_once in (1, 3):
@@ -511,7 +515,7 @@ class TestOddEvents:
                 for outcome in (outcomes[0], outcomes[2], outcomes[4]):
                     assert retried(outcome).startswith("not sent: JSONDecodeError")
 
-    def test_all_of_them_may_be_such(self, make_webhook: MakeWebhook) -> None:
+    def test_all_events_of_a_batch_may_be_such(self, make_webhook: MakeWebhook) -> None:
         with Receiver() as receiver:
             outcomes = deliver(make_webhook(receiver.url), [unwritable(), unwritable()])
             assert all(retried(outcome) for outcome in outcomes)
@@ -548,8 +552,8 @@ def test_a_large_body_is_sent_without_asking_first(make_webhook: MakeWebhook) ->
 
 @pytest.mark.parametrize("text", ["a\r\nx-injected: 1", "a\nb", "a\rb", "a\0b", "ü"])
 @pytest.mark.parametrize("place", [0, 1])
-def test_a_header_that_would_be_two_is_not_sent(make_webhook: MakeWebhook, text: str, place: int) -> None:
-    """Nothing writes such a request; if something did, it would stop here."""
+def test_a_header_with_a_line_break_is_not_sent(make_webhook: MakeWebhook, text: str, place: int) -> None:
+    """No code of ours makes such a request; the transport would refuse it."""
     pair = ("x-name", text) if place else (text, "value")
     with Receiver() as receiver:
         webhook = make_webhook(receiver.url)
@@ -560,7 +564,7 @@ def test_a_header_that_would_be_two_is_not_sent(make_webhook: MakeWebhook, text:
         assert receiver.requests == []
 
 
-def test_a_process_with_very_many_descriptors_sends_all_the_same(make_webhook: MakeWebhook) -> None:
+def test_a_process_with_very_many_descriptors_can_send(make_webhook: MakeWebhook) -> None:
     """More than select() can wait for."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with ExitStack() as ending, Receiver() as receiver:
@@ -571,14 +575,14 @@ def test_a_process_with_very_many_descriptors_sends_all_the_same(make_webhook: M
         assert deliver(make_webhook(receiver.url), [sample() for _ in range(20)], at_once=4) == [DELIVERED_OUTCOME] * 20
 
 
-def test_another_transport_can_take_its_place(make_webhook: MakeWebhook) -> None:
+def test_a_transport_of_the_users_own_can_be_passed(make_webhook: MakeWebhook) -> None:
     outcomes = deliver(make_webhook("https://receiver.example/", transport=Backwards()), [sample(), sample()])
     assert unavailable(outcomes[0]) == "nobody there"
     assert outcomes[1] == DELIVERED_OUTCOME
 
 
 def test_ipv6(make_webhook: MakeWebhook) -> None:
-    """Its brackets belong into the URL and the Host header, and nowhere else."""
+    """An IPv6 address has brackets in the URL and in the Host header, and nowhere else."""
     with socket.create_server(("::1", 0), family=socket.AF_INET6) as listener:
         port = listener.getsockname()[1]
 

@@ -1,4 +1,4 @@
-"""TLS: who a receiver says it is, is who it must be."""
+"""TLS: a receiver's certificate must be valid for its name."""
 
 import socket
 import ssl
@@ -26,7 +26,7 @@ def authority() -> trustme.CA:
 
 @pytest.fixture
 def trusting(authority: trustme.CA, client: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trust:
-    """What a client needs to trust the authority."""
+    """The webhook options with which a client trusts the authority."""
     if client == "curl":
         file = tmp_path / "authority.pem"
         authority.cert_pem.write_to_path(str(file))
@@ -38,20 +38,20 @@ def trusting(authority: trustme.CA, client: str, tmp_path: Path, monkeypatch: py
 
 
 def certified(authority: trustme.CA, *names: str) -> ssl.SSLContext:
-    """A server's context, with a certificate for these names."""
+    """Return a server's SSL context with a certificate for these names."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert(*names).configure_cert(context)
     return context
 
 
-def test_the_right_certificate(make_webhook: MakeWebhook, authority: trustme.CA, trusting: Trust) -> None:
+def test_a_valid_certificate_is_accepted(make_webhook: MakeWebhook, authority: trustme.CA, trusting: Trust) -> None:
     with Receiver(ssl_context=certified(authority, "localhost"), name="localhost") as receiver:
         webhook = make_webhook(receiver.url, **trusting)
         assert deliver(webhook, [sample(), sample()]) == [DELIVERED_OUTCOME, DELIVERED_OUTCOME]
         assert receiver.connections == 1
 
 
-def test_http_2_is_not_agreed_on(make_webhook: MakeWebhook, authority: trustme.CA, trusting: Trust) -> None:
+def test_http_2_is_not_negotiated(make_webhook: MakeWebhook, authority: trustme.CA, trusting: Trust) -> None:
     context = certified(authority, "localhost")
     context.set_alpn_protocols(["h2", "http/1.1"])
     with Receiver(ssl_context=context, name="localhost") as receiver:
@@ -59,38 +59,44 @@ def test_http_2_is_not_agreed_on(make_webhook: MakeWebhook, authority: trustme.C
         assert receiver.only.method == "POST"
 
 
-def test_one_for_an_address(make_webhook: MakeWebhook, authority: trustme.CA, trusting: Trust) -> None:
+def test_a_certificate_for_an_address_is_accepted(
+    make_webhook: MakeWebhook, authority: trustme.CA, trusting: Trust
+) -> None:
     with Receiver(ssl_context=certified(authority, LOOPBACK)) as receiver:
         assert deliver_one(make_webhook(receiver.url, **trusting)) == DELIVERED_OUTCOME
 
 
 def is_about_the_name(error: str) -> bool:
-    """In OpenSSL's words, or in libcurl's."""
+    """Return OpenSSL's or libcurl's reason for refusing a certificate."""
     said = error.removeprefix("the receiver's certificate was not accepted: ")
     return said != error and ("Hostname mismatch" in said or "no alternative certificate subject name matches" in said)
 
 
-def test_one_for_somebody_else(make_webhook: MakeWebhook, authority: trustme.CA, trusting: Trust) -> None:
+def test_a_certificate_for_another_name_is_refused(
+    make_webhook: MakeWebhook, authority: trustme.CA, trusting: Trust
+) -> None:
     with Receiver(ssl_context=certified(authority, "other.example"), name="localhost") as receiver:
         error = unavailable(deliver_one(make_webhook(receiver.url, **trusting)))
         assert is_about_the_name(error)
         assert receiver.requests == []
 
 
-def test_one_of_an_authority_that_nobody_knows(make_webhook: MakeWebhook, authority: trustme.CA) -> None:
+def test_a_certificate_of_an_unknown_authority_is_refused(make_webhook: MakeWebhook, authority: trustme.CA) -> None:
     with Receiver(ssl_context=certified(authority, "localhost"), name="localhost") as receiver:
         error = unavailable(deliver_one(make_webhook(receiver.url)))
         assert error.startswith("the receiver's certificate was not accepted: unable to get local issuer certificate")
         assert receiver.requests == []
 
 
-def test_no_tls_at_all(make_webhook: MakeWebhook) -> None:
+def test_a_receiver_without_tls_is_refused(make_webhook: MakeWebhook) -> None:
     with Receiver(on_connect=lambda line: line.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")) as receiver:
         error = unavailable(deliver_one(make_webhook(receiver.url.replace("http:", "https:"))))
     assert error.endswith("while negotiating TLS")
 
 
-def test_a_body_that_drips(make_webhook: MakeWebhook, authority: trustme.CA, trusting: Trust) -> None:
+def test_a_body_that_comes_byte_by_byte_is_cut(
+    make_webhook: MakeWebhook, authority: trustme.CA, trusting: Trust
+) -> None:
     with Receiver(drips_its_body, ssl_context=certified(authority, LOOPBACK)) as receiver:
         assert deliver_one(make_webhook(receiver.url, **trusting)) == DELIVERED_OUTCOME
         receiver.notices_the_end()

@@ -1,4 +1,4 @@
-"""A consumer outlives its Redis, its group and its database; what was done meanwhile is not done twice."""
+"""A consumer survives an outage of Redis and the loss of its group; what it processed before is not done twice."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -16,13 +16,13 @@ from tests.table import becomes_true
 
 @pytest.fixture
 def url(sqlite_url: str) -> str:
-    """What is lost here is Redis."""
+    """The database does not matter here: Redis is what fails."""
     return sqlite_url
 
 
 @pytest.fixture
 def own_redis() -> Iterator[RedisServer]:
-    """One that the test may break; what it was told survives that."""
+    """A Redis server of the test's own, which it may break; its data survive that."""
     with RedisServer(appendonly="yes", appendfsync="always") as server:
         yield server
 
@@ -40,7 +40,7 @@ def consumer(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> outbox.Consumer:
-    """One that tries again soon."""
+    """A consumer that tries Redis again soon."""
     monkeypatch.setattr(module, "REDIS_RETRY_SECONDS", 0.05)
     caplog.set_level(logging.INFO, "outbox")
     return make_consumer(url=own_redis.url, timeout=0.5)
@@ -48,7 +48,7 @@ def consumer(
 
 @pytest.fixture
 def taken() -> None:
-    """A handler that takes each note."""
+    """Register a handler that accepts every entry."""
     outbox.handler("note.*")(lambda event: note(event.payload["n"]))
 
 
@@ -63,7 +63,7 @@ class TestRedis:
         ],
         ids=["killed", "restarted", "paused"],
     )
-    def test_that_comes_back_is_used_again(
+    def test_that_is_available_again_is_used_again(
         self,
         own_stream: Stream,
         own_redis: RedisServer,
@@ -83,7 +83,7 @@ class TestRedis:
             becomes_true(lambda: f"{own_stream.key}: Redis is available again" in caplog.messages)
         assert len([line for line in caplog.messages if "is unavailable, trying again" in line]) == 1
 
-    def test_that_is_away_at_the_end_does_not_hold_up_the_stop(
+    def test_that_is_unavailable_at_the_end_does_not_delay_the_stop(
         self, own_redis: RedisServer, own_stream: Stream, consumer: outbox.Consumer, caplog: pytest.LogCaptureFixture
     ) -> None:
         with running(consumer):
@@ -92,7 +92,7 @@ class TestRedis:
         assert "could not leave its group" in caplog.text
 
 
-def test_what_was_committed_while_redis_died_is_skipped_when_it_is_back(
+def test_an_entry_that_was_committed_while_redis_died_is_skipped_later(
     own_redis: RedisServer, own_stream: Stream, consumer: outbox.Consumer
 ) -> None:
     own_stream.add()
@@ -155,8 +155,8 @@ def test_a_redis_that_refuses_writes_for_a_while_loses_nothing(
 
 
 @pytest.mark.usefixtures("taken")
-class TestAGroupThatIsGone:
-    def test_is_made_again_from_the_beginning_of_the_stream(
+class TestAGroupThatWasDeleted:
+    def test_is_created_again_from_the_beginning_of_the_stream(
         self, own_stream: Stream, consumer: outbox.Consumer, caplog: pytest.LogCaptureFixture
     ) -> None:
         own_stream.add({"n": 1})
@@ -168,7 +168,7 @@ class TestAGroupThatIsGone:
         assert str(consumer.tally) == "3 processed, 1 skipped, 0 parked"
         assert f"{own_stream.key}: the consumer group outbox does not exist any more; creating it again" in caplog.text
 
-    def test_with_everything_else_is_made_again(
+    def test_together_with_the_stream_is_created_again(
         self, own_stream: Stream, consumer: outbox.Consumer, caplog: pytest.LogCaptureFixture
     ) -> None:
         own_stream.add({"n": 1})
@@ -181,7 +181,7 @@ class TestAGroupThatIsGone:
 
 
 @pytest.mark.parametrize("how", ["returns", "raises"])
-def test_a_group_that_goes_while_a_handler_works_does_not_end_the_consumer(
+def test_a_group_that_is_deleted_while_a_handler_runs_does_not_end_the_consumer(
     own_stream: Stream, consumer: outbox.Consumer, how: str
 ) -> None:
     own_stream.add({"n": 1})

@@ -1,4 +1,4 @@
-"""Whatever a receiver answers, in whatever form: an outcome that the table can keep, and the next event is sent."""
+"""Whatever bytes a receiver responds with, the event gets an outcome that can be stored, and the next event is sent."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -16,7 +16,7 @@ from tests.support.receiver import Receiver, answers, says
 from tests.thoroughness import thorough
 from tests.webhooks.deliveries import SECRET, deliver_one
 
-# As a receiver echoes what it was sent; it must not come back in an error.
+# A receiver may echo what it was sent; the token must not appear in an error.
 TOKEN = "hush-hush-token"
 
 lines = st.sampled_from(
@@ -114,7 +114,7 @@ def webhook(receiver: Receiver, request: pytest.FixtureRequest) -> Iterator[Webh
 
 
 def check(outcome: Outcome) -> None:
-    """One that the table can keep, and that tells nobody's secrets."""
+    """Check that the outcome can be stored, and shows no secrets."""
     if isinstance(outcome, Delivered):
         return
     assert isinstance(outcome, Retry | Unavailable | Failed)
@@ -141,14 +141,14 @@ def test_any_bytes_are_an_outcome_and_the_next_event_is_sent(
 
 @thorough(150)
 @given(data=st.binary(max_size=400))
-def test_bytes_that_are_no_http_at_all_are_an_outcome(receiver: Receiver, webhook: Webhook, data: bytes) -> None:
+def test_bytes_that_are_not_http_are_an_outcome(receiver: Receiver, webhook: Webhook, data: bytes) -> None:
     receiver.then(says(data))
     check(deliver_one(webhook))
 
 
 @thorough(150)
 @given(status=st.integers(200, 599), retry_after=st.text(st.characters(max_codepoint=255), max_size=40))
-def test_any_status_and_any_wish_to_be_left_alone_is_an_outcome(
+def test_any_status_with_any_retry_after_is_an_outcome(
     receiver: Receiver, webhook: Webhook, status: int, retry_after: str
 ) -> None:
     receiver.then(answers(status, TOKEN.encode(), retry_after="".join(retry_after.splitlines())))
