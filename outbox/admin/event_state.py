@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from outbox.admin.durations import format_duration
 from outbox.settings import Settings
 from outbox.storage.models import DELIVERED, FAILED, OutboxEvent
-from outbox.storage.progress import OTHERS, parse
+from outbox.storage.progress import OTHER_DESTINATIONS, parse
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ def destination_states(event: OutboxEvent, delivered_to: Sequence[str]) -> list[
     return [
         DestinationState(name, entry.state, entry.attempts, entry.not_before, entry.error)
         for name, entry in entries.items()
-        if name != OTHERS
+        if name != OTHER_DESTINATIONS
     ]
 
 

@@ -19,7 +19,15 @@ from outbox.destinations.recorded_destinations import Snapshot
 from outbox.errors import Unavailable
 from outbox.events.event import Event
 from outbox.storage.models import FAILED
-from outbox.storage.progress import NEW, NOBODY, NOT_REGISTERED, OTHERS, ProgressEntry, not_registered, parse
+from outbox.storage.progress import (
+    NEW,
+    NO_DESTINATION,
+    NOT_REGISTERED,
+    OTHER_DESTINATIONS,
+    ProgressEntry,
+    not_registered,
+    parse,
+)
 
 
 def plan(
@@ -32,7 +40,7 @@ def plan(
         return Delivery(event, dict.fromkeys(names, NEW), names, audience=id), destinations
     progress = parse(event.progress)
     if destinations or absent:
-        progress.pop(NOBODY, None)
+        progress.pop(NO_DESTINATION, None)
     _match_destinations(recorded, progress, (*names, *absent))
     delivery = Delivery(event, progress)
     # The first claim was that of a whole batch: it says nothing about this event. Claims of the event alone do.
@@ -40,10 +48,10 @@ def plan(
         _fail_unsent(delivery, (*names, *absent))
         return delivery, []
     for name in (*names, *absent):
-        progress.setdefault(name, progress.get(OTHERS, NEW))
+        progress.setdefault(name, progress.get(OTHER_DESTINATIONS, NEW))
     _leave_to_other_workers(context, delivery, audience, now)
     _decide_for_unknown_destinations(context, delivery, (*names, *absent), now)
-    if progress.keys() - {NOBODY} == set(names):
+    if progress.keys() - {NO_DESTINATION} == set(names):
         delivery.audience = id
     due = [destination for destination in destinations if progress[destination.name].is_due(now)]
     delivery.awaited = tuple(destination.name for destination in due)
@@ -53,7 +61,9 @@ def plan(
 def plan_after_error(context: DeliveryContext, event: Event, now: datetime, error: str) -> Delivery:
     """Return the plan for an event that `plan` raised an error for: it costs an attempt, and fails after the last."""
     before = ProgressEntry(attempts=event.claims - 1)
-    return Delivery(event, {NOBODY: retry.after(before, Retry(error), now, event.max_attempts, context.settings)})
+    return Delivery(
+        event, {NO_DESTINATION: retry.after(before, Retry(error), now, event.max_attempts, context.settings)}
+    )
 
 
 def _match_destinations(recorded: Snapshot, progress: dict[str, ProgressEntry], wanted: Collection[str]) -> None:
@@ -87,7 +97,7 @@ def _fail_unsent(delivery: Delivery, wanted: Collection[str]) -> None:
     event = delivery.event
     attempts = event.claims - 1
     error = f"the worker died, or lost its lease, during attempt {attempts}; not sent again"
-    for name in {*(wanted or [NOBODY]), *delivery.progress}:
+    for name in {*(wanted or [NO_DESTINATION]), *delivery.progress}:
         if delivery.progress.get(name, NEW).is_open:
             delivery.progress[name] = ProgressEntry(state=FAILED, attempts=attempts, error=error)
 
@@ -113,8 +123,8 @@ def _decide_for_unknown_destinations(
     event, progress = delivery.event, delivery.progress
     missing = [name for name, entry in progress.items() if entry.is_open and name not in wanted]
     if not wanted and not progress:
-        missing = [NOBODY]
-        progress[NOBODY] = NEW
+        missing = [NO_DESTINATION]
+        progress[NO_DESTINATION] = NEW
     for name in missing:
         if progress[name].is_due(now):
             outcome = Unavailable(not_registered(name)) if wanted else _outcome_of_unwanted(context, event, name)
@@ -132,7 +142,7 @@ def _outcome_of_unwanted(context: DeliveryContext, event: Event, name: str) -> O
             "Import the module with your @outbox.handler functions first."
         )
         return DELIVERED_OUTCOME
-    if name == NOBODY:
+    if name == NO_DESTINATION:
         error = (
             f"nothing here handles {event.event_type!r}: start the worker with the module that does "
             f"(dramatiq jobs your.module), or declare outbox.ignore({event.event_type!r})"

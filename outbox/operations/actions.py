@@ -58,9 +58,7 @@ class Action:
 
 def _retry(dialect: Dialect, rows: Rows) -> int:
     retry = dialect.statements.retry
-    return sum(
-        int(dialect.run(retry, (progress.started_again(row.progress), dialect.id(row.id))).rowcount) for row in rows
-    )
+    return sum(int(dialect.run(retry, (progress.restarted(row.progress), dialect.id(row.id))).rowcount) for row in rows)
 
 
 RETRY = Action(

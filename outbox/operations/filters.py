@@ -83,7 +83,7 @@ class Filter:
         if self.status is not None:
             found += status_is(self.status)
         if self.destination is not None:
-            found.append(progress.lacks_it(self.destination, database))
+            found.append(progress.is_not_delivered_to(self.destination, database))
         if self.error is not None:
             found.append(event.error_message.contains(self.error))
         if self.since is not None:

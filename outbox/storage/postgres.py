@@ -18,6 +18,9 @@ from outbox.storage.dialect import Dialect, Row
 from outbox.storage.peewee_database import place_of
 from outbox.table_names import Tables
 
+# Positions in a row of parameters of INSERT_MANY, which begins with the event's number.
+EVENT_TYPE, IDEMPOTENCY_KEY = 4, 9
+
 
 class Postgres(Dialect):
     name = "postgres"
@@ -118,7 +121,7 @@ class Postgres(Dialect):
     def insert_many(self, rows: Sequence[Row]) -> list[Row | None]:
         numbers = self._draw_numbers(len(rows))
         numbered = [(number, *row) for number, row in zip(numbers, rows, strict=True)]
-        numbered.sort(key=itemgetter(4, 9))  # by event type and idempotency key
+        numbered.sort(key=itemgetter(EVENT_TYPE, IDEMPOTENCY_KEY))
         stored: dict[int, Row] = {}
         for start in range(0, len(numbered), self.ROWS_PER_INSERT):
             columns = zip(*numbered[start : start + self.ROWS_PER_INSERT], strict=True)

@@ -29,10 +29,10 @@ RETIRED = "retired"
 
 # Names that stand in `progress` for something else than one destination.
 # Every destination that has no entry of its own: written when an event is replayed to one destination only.
-OTHERS = "(others)"
+OTHER_DESTINATIONS = "(others)"
 # No destination wants the event; the entry is removed as soon as a destination does.
-NOBODY = "(nobody)"
-PLACEHOLDERS = frozenset((NOBODY, OTHERS))
+NO_DESTINATION = "(nobody)"
+PLACEHOLDERS = frozenset((NO_DESTINATION, OTHER_DESTINATIONS))
 
 # Reason codes: why an entry waits, for readers that must not depend on the text of an error.
 NOT_REGISTERED = "not_registered"
@@ -52,7 +52,7 @@ class ProgressEntry:
     waits: int = 0
     # How often the event was claimed by a worker that does not have this destination.
     absences: int = 0
-    # When the first attempt went wrong.
+    # When the first attempt was not successful.
     since: datetime | None = None
     # How much of the time since then does not count towards OUTBOX_MAX_AGE_HOURS: a RetryLater or a receiver asked for
     # the wait, or no worker had the destination.
@@ -167,7 +167,7 @@ def was_put_off(progress: Mapping[str, Json]) -> bool:
     return any(entry and "not_before" in entry for entry in progress.values())
 
 
-def started_again(progress: Mapping[str, Json] | None) -> str | None:
+def restarted(progress: Mapping[str, Json] | None) -> str | None:
     """Return the text of the column for a failed event that an operator retries.
 
     Destinations that have the event keep it. The others start again; they stay in the column by name, so that a worker
@@ -185,7 +185,7 @@ def replayed_to(destination: str, had_by: Collection[str]) -> str:
     `had_by` are the destinations that had it. Destinations that are registered later don't get it either.
     """
     done = ProgressEntry(state=DELIVERED)
-    return encode(dict.fromkeys((*had_by, OTHERS), done) | {destination: NEW})
+    return encode(dict.fromkeys((*had_by, OTHER_DESTINATIONS), done) | {destination: NEW})
 
 
 def failed(progress: Mapping[str, Json] | None) -> dict[str, ProgressEntry]:
@@ -193,8 +193,8 @@ def failed(progress: Mapping[str, Json] | None) -> dict[str, ProgressEntry]:
     return {name: entry for name, entry in parse(progress).items() if entry.state == FAILED}
 
 
-def lacks_it(destination: str, database: peewee.Database) -> peewee.SQL:
-    """Return the SQL condition that the destination has an entry in which it does not have the event yet."""
+def is_not_delivered_to(destination: str, database: peewee.Database) -> peewee.SQL:
+    """Return the SQL condition that the destination has an entry, and does not have the event yet."""
     if isinstance(database, peewee.SqliteDatabase):
         return peewee.SQL(
             "EXISTS (SELECT 1 FROM json_each(progress) AS p WHERE p.key = ? AND "

@@ -7,7 +7,7 @@ from outbox.core import Outbox
 from outbox.delivery.batch import Delivery
 from outbox.delivery.plan import plan
 from outbox.storage.models import DELIVERED, FAILED, OutboxEvent
-from outbox.storage.progress import NOBODY, NOT_REGISTERED, WAITING
+from outbox.storage.progress import NO_DESTINATION, NOT_REGISTERED, WAITING
 from outbox.storage.timestamp import to_text
 from tests.table import LONG_AGO, change, claimed, emit_one, expire_leases
 
@@ -54,7 +54,7 @@ def test_only_those_that_are_due_are_called_again(box: Outbox) -> None:
 def test_a_destination_that_is_registered_later_replaces_the_entry_of_no_destination(box: Outbox) -> None:
     register("a")
     event = emit_one()
-    change(event, progress={NOBODY: {"state": WAITING, "waits": 3, "not_before": to_text(FAR_AHEAD)}})
+    change(event, progress={NO_DESTINATION: {"state": WAITING, "waits": 3, "not_before": to_text(FAR_AHEAD)}})
     delivery, names = planned(box, event)
     assert names == ["a"]
     assert set(delivery.progress) == {"a"}
@@ -64,7 +64,7 @@ def test_an_event_that_no_destination_wants_waits_at_no_cost(box: Outbox) -> Non
     register("other", event_type="other")
     delivery, names = planned(box, emit_one())
     assert names == []
-    entry = delivery.progress[NOBODY]
+    entry = delivery.progress[NO_DESTINATION]
     assert (entry.is_open, entry.attempts, entry.waits) == (True, 0, 1)
 
 
@@ -121,7 +121,7 @@ class TestEventsFromExpiredLeases:
         expire_leases()
         change(event, attempts=2)
         delivery, _ = planned(box, event)
-        assert delivery.progress[NOBODY].state == FAILED
+        assert delivery.progress[NO_DESTINATION].state == FAILED
 
     @pytest.mark.parametrize(("attempts", "sent"), [(1, ["a"]), (2, [])])
     def test_one_with_a_single_attempt_that_was_lost_with_its_batch_is_tried_alone(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from outbox.storage import progress
 from outbox.storage.models import DELIVERED, FAILED
-from outbox.storage.progress import NOT_REGISTERED, OTHERS, RETIRED, WAITING, ProgressEntry
+from outbox.storage.progress import NOT_REGISTERED, OTHER_DESTINATIONS, RETIRED, WAITING, ProgressEntry
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -78,15 +78,15 @@ class TestTheFirstDueTime:
 
 def test_a_retry_starts_the_entries_again_that_are_not_delivered() -> None:
     column = {"a": {"state": DELIVERED, "attempts": 2}, "b": {"state": FAILED, "attempts": 5, "error": "no"}}
-    again = progress.started_again(column)
+    again = progress.restarted(column)
     assert json.loads(str(again)) == {"a": {"state": DELIVERED, "attempts": 2}, "b": {"state": WAITING}}
-    assert progress.started_again(None) is None
-    assert progress.started_again({}) is None
+    assert progress.restarted(None) is None
+    assert progress.restarted({}) is None
 
 
 def test_a_replay_to_one_destination_marks_all_others_delivered() -> None:
     assert json.loads(progress.replayed_to("b", ["a", "b"])) == {
         "a": {"state": DELIVERED},
         "b": {"state": WAITING},
-        OTHERS: {"state": DELIVERED},
+        OTHER_DESTINATIONS: {"state": DELIVERED},
     }

@@ -11,7 +11,7 @@ from outbox.destinations.event_filter import Pattern
 from outbox.destinations.recorded_destinations import absent_names, read_recorded
 from outbox.operations.count import COUNT_CAP
 from outbox.storage.models import OutboxEvent
-from outbox.storage.progress import NOBODY, NOT_REGISTERED, parse
+from outbox.storage.progress import NO_DESTINATION, NOT_REGISTERED, parse
 from outbox.storage.status import is_unfinished
 
 MOST_REPORTED = 10
@@ -53,7 +53,7 @@ def _waiting_for_missing(missing: Mapping[str, Counter[str]]) -> Iterator[Findin
         counts = ", ".join(
             f"{events:,} of the type {event_type!r}" for event_type, events in types.most_common(MOST_REPORTED)
         )
-        if name == NOBODY:
+        if name == NO_DESTINATION:
             yield problem(
                 f"A worker has claimed events that no destination wants: {counts}.",
                 "Make sure that every worker imports all modules with handlers: `outbox worker your.module`. If the "
@@ -82,7 +82,7 @@ def _pending(context: Context) -> tuple[Counter[str], dict[str, Counter[str]]]:
     for row in context.box.dialect.select(query):
         waiting[row.event_type] += 1
         for name, entry in parse(row.progress).items():
-            if name == NOBODY or entry.reason == NOT_REGISTERED or (entry.absences and name in absent):
+            if name == NO_DESTINATION or entry.reason == NOT_REGISTERED or (entry.absences and name in absent):
                 missing[name][row.event_type] += 1
     return waiting, missing
 
