@@ -1,28 +1,37 @@
-"""The functions of `outbox.inbox`: they work on the inbox of the current outbox (`outbox.current().inbox`)."""
+"""The functions of `outbox.inbox`: they use the inbox of the current outbox (`outbox.current().inbox`)."""
 
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
 
 from outbox.current_outbox import current
-from outbox.inbox.inbox import Decorator, Key, once_in
+from outbox.inbox.message_id import Key
+from outbox.inbox.once_decorator import Decorator, make_once
 
 
 def claim(message_id: object, handler_name: str) -> AbstractContextManager[bool]:
-    """`with outbox.inbox.claim(command_id, "start-workflow") as first:`"""
+    """Run a block in a transaction; yield True if the handler has not processed the message before.
+
+    `with outbox.inbox.claim(command_id, "start-workflow") as first:`
+    """
     return current().inbox.claim(message_id, handler_name)
 
 
 def once(handler_name: str, *, key: Key | None = None) -> Decorator:
-    """`@outbox.inbox.once("ledger")`"""
-    return once_in(lambda: current().inbox, handler_name, key)
+    """Return a decorator: the function is called once for each message, in a transaction; later calls return SKIPPED.
+
+    `@outbox.inbox.once("ledger")`. The message is the first argument: an event, an envelope, a Dramatiq message, or any
+    object with an id. If its id is elsewhere, `key` is the name of an argument, the name of a field of the first
+    argument, or a function of all arguments.
+    """
+    return make_once(claim, handler_name, key)
 
 
 def create_tables() -> None:
-    """Create the inbox's table, where there is no outbox."""
+    """Create the inbox's table alone, in a database without an outbox."""
     current().inbox.create_tables()
 
 
 def cleanup(retention_hours: float | None = None, *, seconds: float | None = None) -> dict[str, int]:
-    """Delete the inbox's rows that are older than the retention."""
+    """Delete the inbox's rows that are older than the retention: {"deleted": …, "remaining": counted up to a cap}."""
     return current().inbox.cleanup(retention_hours, seconds=seconds)

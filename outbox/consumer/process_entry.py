@@ -15,7 +15,8 @@ from outbox.destinations.outcome import DELIVERED_OUTCOME, Delivered, Failed, Ou
 from outbox.destinations.registry import Registry
 from outbox.errors import InvalidMessage, SchemaError, Unavailable, describe
 from outbox.events.event import Event
-from outbox.inbox.inbox import MARK, Inbox
+from outbox.inbox.inbox import Inbox
+from outbox.inbox.once_decorator import HANDLER_NAME_ATTRIBUTE
 from outbox.storage.dialect import Dialect
 from outbox.telemetry import tracing
 from outbox.text import one_line
@@ -115,7 +116,7 @@ def inbox_name(handler: Handler) -> str:
     A function decorated with `outbox.inbox.once` claims its own name inside the call. If that is the handler's name,
     another one is returned here: otherwise the function would find this claim and skip.
     """
-    claims_same_name = getattr(handler.function, MARK, None) == handler.name
+    claims_same_name = getattr(handler.function, HANDLER_NAME_ATTRIBUTE, None) == handler.name
     return f"{handler.name} (consumed)" if claims_same_name else handler.name
 
 

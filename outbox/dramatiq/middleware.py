@@ -18,7 +18,7 @@ from outbox.dramatiq.actor_names import DELIVER
 from outbox.dramatiq.dramatiq_program import under_dramatiq_cli
 from outbox.dramatiq.fallback_poller import FallbackPoller
 from outbox.errors import OutboxError
-from outbox.inbox.inbox import MARK, SKIPPED
+from outbox.inbox.once_decorator import HANDLER_NAME_ATTRIBUTE, SKIPPED
 from outbox.storage.connection_errors import CONNECTION_ERRORS
 from outbox.telemetry import logs
 from outbox.telemetry.process_reports import WORKER
@@ -74,7 +74,7 @@ class Skips(Middleware):
 
     def after_declare_actor(self, broker: dramatiq.Broker, actor: dramatiq.Actor[Any, Any]) -> None:
         function = actor.fn
-        if not hasattr(function, MARK):
+        if not hasattr(function, HANDLER_NAME_ATTRIBUTE):
             return
 
         @functools.wraps(function)

@@ -1,11 +1,11 @@
-"""The inbox: a message has its effect once, however often it comes.
+"""The inbox: a message has its effect once, however often it is delivered.
 
     @outbox.inbox.once("ledger")
     def credit(event):
         Account.update(balance=Account.balance + event.payload["amount"]).where(...).execute()
 
-The functions here work on the current outbox's inbox. Like the package's own façade, this one imports what a name
-needs when the name is first used.
+The functions here use the current outbox's inbox. Like `outbox` itself, this module is a façade: it imports the module
+that a name comes from when the name is first used.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from outbox.current_inbox import claim, cleanup, create_tables, once
-    from outbox.inbox.inbox import SKIPPED, Inbox, Skipped
+    from outbox.inbox.inbox import Inbox
+    from outbox.inbox.once_decorator import SKIPPED, Skipped
 
 __all__ = ["SKIPPED", "Inbox", "Skipped", "claim", "cleanup", "create_tables", "once"]
 
 _HOMES = {
-    "SKIPPED": "outbox.inbox.inbox",
+    "SKIPPED": "outbox.inbox.once_decorator",
     "Inbox": "outbox.inbox.inbox",
-    "Skipped": "outbox.inbox.inbox",
+    "Skipped": "outbox.inbox.once_decorator",
     "claim": "outbox.current_inbox",
     "cleanup": "outbox.current_inbox",
     "create_tables": "outbox.current_inbox",

@@ -30,7 +30,7 @@ KILLS = 5  # of workers, and as many of consumers
 GROUP = "ledger"
 # No entry can come so often here: none may be parked.
 OPTIONS = ("--group", GROUP, "--idle-seconds", "1", "--max-deliveries", "100")
-SKIPPED = re.compile(r"skipped: balance has dealt with message (\S+)")
+SKIPPED = re.compile(r"Skipped: balance has processed message (\S+) before")
 # Where the two applications are told.
 STREAM, DATABASE = "OUTBOX_TEST_STREAM", "OUTBOX_TEST_LEDGER_DATABASE"
 

@@ -26,7 +26,7 @@ ACCOUNTS = 20
 # What happens to whom, in an order that chance decides.
 WORKER, RECEIVER, BEFORE_IT_ANSWERS = "worker", "receiver", "receiver, after its commit"
 DEATHS = (WORKER,) * 4 + (RECEIVER,) * 3 + (BEFORE_IT_ANSWERS,) * 3
-SKIPPED = re.compile(r"skipped: ledger has dealt with message (\S+)")
+SKIPPED = re.compile(r"Skipped: ledger has processed message (\S+) before")
 
 
 class Show:

@@ -12,7 +12,7 @@ from dramatiq.results.backends.stub import StubBackend
 import outbox
 from outbox.core import Outbox
 from outbox.dramatiq.broker import install_middleware
-from outbox.inbox.inbox import SKIPPED
+from outbox.inbox.once_decorator import SKIPPED
 from tests.conftest import Note
 from tests.inbox.traces import notes, remembered
 from tests.processes import BIN, Program, Stage
@@ -103,7 +103,7 @@ class TestAnActorThatComesToHarm:
         gate.touch()
         other = self.worker(stage)
         stage.wait_for(lambda: waiting(stage) == 0, "the message is dealt with")
-        assert "skipped: charge has dealt with message c-1" in other.said()
+        assert "Skipped: charge has processed message c-1 before" in other.said()
         assert (effects(stage), inbox_rows(stage)) == ({"c-1": 1}, 1)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 import outbox
 from outbox.core import Outbox
-from outbox.inbox.inbox import SKIPPED
+from outbox.inbox.once_decorator import SKIPPED
 from outbox.storage.models import DELIVERED
 from tests.conftest import Configure, Note
 from tests.inbox.traces import notes, remembered

@@ -10,7 +10,7 @@ import pytest
 import outbox
 from outbox import InboxMessage, OutboxEvent
 from outbox.core import Outbox
-from outbox.inbox.inbox import SKIPPED
+from outbox.inbox.once_decorator import SKIPPED
 from outbox.settings import Settings
 from outbox.storage import schema
 from outbox.storage.connect import open_database

@@ -14,7 +14,7 @@ import outbox
 from outbox import current_outbox
 from outbox.core import Outbox
 from outbox.events.envelope import as_dict
-from outbox.inbox.inbox import SKIPPED
+from outbox.inbox.once_decorator import SKIPPED
 from tests.conftest import Configure, Note
 from tests.inbox.traces import note_taker, notes, remembered
 from tests.table import claimed, emit_one
@@ -158,7 +158,7 @@ class TestSkipped:
     def test_it_is_false_and_tells_what_it_is(self) -> None:
         assert not SKIPPED
         assert repr(SKIPPED) == "outbox.inbox.SKIPPED"
-        assert "has been dealt with" in str(inspect.getdoc(type(SKIPPED)))
+        assert "was processed before" in str(inspect.getdoc(type(SKIPPED)))
 
     def test_a_handler_that_answers_nothing_is_told_from_one_that_was_skipped(self, box: Outbox) -> None:
         nothing = outbox.inbox.once("reader")(lambda _: None)
@@ -170,7 +170,7 @@ class TestSkipped:
         for _ in range(3):
             take_note({"id": "m-1"})
         assert box.counters["skipped"] == 2
-        assert caplog.messages == ["skipped: reader has dealt with message m-1"] * 2
+        assert caplog.messages == ["Skipped: reader has processed message m-1 before."] * 2
 
 
 class TestClaim:

@@ -12,7 +12,7 @@ import pytest
 
 import outbox
 from outbox.core import Outbox
-from outbox.inbox.inbox import SKIPPED
+from outbox.inbox.once_decorator import SKIPPED
 from tests.conftest import Note
 from tests.crowd import at_once, processes_at_once
 from tests.inbox.traces import note_taker, notes, remembered

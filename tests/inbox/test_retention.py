@@ -9,7 +9,7 @@ import outbox
 from outbox import InboxMessage
 from outbox.core import Outbox
 from outbox.dramatiq import actors, wakeup
-from outbox.inbox.inbox import SKIPPED
+from outbox.inbox.once_decorator import SKIPPED
 from outbox.storage import retention
 from tests.conftest import Configure
 from tests.inbox.traces import note_taker, remembered

@@ -10,7 +10,7 @@ import pytest
 
 import outbox
 from outbox.core import Outbox
-from outbox.inbox.inbox import SKIPPED
+from outbox.inbox.once_decorator import SKIPPED
 from tests.conftest import Configure, Note
 from tests.crowd import elsewhere
 from tests.inbox.traces import note_taker, notes, remembered

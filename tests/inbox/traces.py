@@ -5,7 +5,7 @@ from typing import Any
 
 import outbox
 from outbox import InboxMessage
-from outbox.inbox.inbox import Key
+from outbox.inbox.message_id import Key
 from tests.conftest import Note
 
 

@@ -1,0 +1,70 @@
+"""Find the id by which the inbox knows a message: in the arguments of the call that handles it.
+
+The default is the id of the first argument. `outbox.inbox.once(…, key=…)` names another argument or field, or gives a
+function of all arguments.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+from uuid import UUID
+
+from outbox.errors import InvalidEvent, InvalidMessage
+from outbox.storage.models import KEY_LENGTH
+from outbox.text import check_text
+
+Key = str | Callable[..., object]
+
+_MISSING: Final = object()
+
+
+def id_finder(function: Callable[..., object], key: Key | None) -> Callable[..., object]:
+    """Return a function that finds the message's id in the arguments of a call of `function`."""
+    if callable(key):
+        return key
+    if key is None:
+        return lambda *args, **kwargs: _id_of(_first_argument(function, args, kwargs))
+    signature = inspect.signature(function)
+    if key in signature.parameters:
+        return lambda *args, **kwargs: _argument(signature.bind(*args, **kwargs), key)
+    return lambda *args, **kwargs: _field(_first_argument(function, args, kwargs), key)
+
+
+def check_id(what: str, value: object) -> str:
+    """Return a message's id, or a handler's name, as text; raise InvalidMessage if it can't be one."""
+    text: Any = str(value) if isinstance(value, UUID | int) and not isinstance(value, bool) else value
+    try:
+        return check_text(text, what, KEY_LENGTH)
+    except InvalidEvent as error:
+        raise InvalidMessage(f"{error} The inbox knows a message by text, an integer or a UUID.") from None
+
+
+def _first_argument(function: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]) -> object:
+    """Return the first argument, by position or by name."""
+    return args[0] if args else next(iter(inspect.signature(function).bind(**kwargs).arguments.values()), None)
+
+
+def _argument(call: inspect.BoundArguments, name: str) -> object:
+    call.apply_defaults()
+    return call.arguments[name]
+
+
+def _id_of(message: object) -> object:
+    """Return the id of an event, an envelope, or a Dramatiq message."""
+    for name in ("id", "message_id"):
+        found = _field(message, name, None)
+        if found is not None:
+            return found
+    raise InvalidMessage(
+        f"{type(message).__name__} has no id: pass outbox.inbox.once(…, key=…), or use outbox.inbox.claim(id, …)."
+    )
+
+
+def _field(message: object, name: str, default: object = _MISSING) -> object:
+    """Return an item of a mapping, or an attribute of another object; without a default, raise if there is none."""
+    found = message.get(name, default) if isinstance(message, Mapping) else getattr(message, name, default)
+    if found is _MISSING:
+        raise InvalidMessage(f"{type(message).__name__} has no {name!r}, and the inbox knows a message by that.")
+    return found
