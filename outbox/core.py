@@ -1,6 +1,6 @@
-"""The Outbox object: settings, a database, who wants what, and the verbs that work on them.
+"""The Outbox object: it builds its parts from settings and a database, and has the verbs that work on them.
 
-The functions of the package delegate to one of these; a program may make others.
+The functions of the package (`outbox.emit`, …) call the methods of the current Outbox; a program may make others.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from outbox.telemetry.counters import Counters
 from outbox.telemetry.process_reports import ProcessReporter
 from outbox.throttle.throttles import Throttles
 
-logger = logging.getLogger("outbox")
+logger = logging.getLogger(__name__)
 
 _delivering_inline: ContextVar[bool] = ContextVar("outbox_delivering_inline", default=False)
 
@@ -87,14 +87,14 @@ class Outbox:
         self.emitter = Emitter(self.dialect, self.settings, self.notifier, self.counters, self.reporter.start)
         # Whether this process was started to deliver events (`become_worker`), and so records its destinations.
         self.is_worker = False
-        # Set when this process is about to end: what has not begun is given back.
+        # Set when this process is about to end: events that have not begun are given back.
         self.stopping = threading.Event()
         self._warned: set[str] = set()
         self.delivery = self._make_delivery_context()
         # Last: if anything above fails, nothing is registered.
         register_configured_destinations(self.settings, self.registry)
 
-    # What the application does
+    # For the application
 
     def emit(
         self,
@@ -138,20 +138,20 @@ class Outbox:
         *,
         on_duplicate: OnDuplicate = "raise",
     ) -> list[OutboxEvent]:
-        """Store many events at once, all or none; answers in the order given."""
+        """Store many events at once, all or none; return them in the caller's order."""
         return self.emitter.emit_many(map(as_new_event, events), on_duplicate)
 
-    # What delivers
+    # Delivery
 
     def process_pending_events(self, batch_size: int | None = None) -> dict[str, int]:
-        """Deliver one batch here: {"processed": events claimed, "remaining": still due, up to a cap}."""
+        """Deliver one batch in this thread; return {"processed": events claimed, "remaining": still due, capped}."""
         size = self.settings.batch_size if batch_size is None else batch_size
         if size < 1:
             raise SettingsError(f"batch_size must be at least 1, not {size}.")
         return deliver.process_pending_events(self.delivery, size)
 
     def drain(self) -> int:
-        """Deliver what is due until a claim comes back short; answers how many events were claimed."""
+        """Deliver batch after batch until one is not full; return how many events were claimed."""
         return deliver.drain(self.delivery)
 
     def become_worker(self, modules: Sequence[str] = ()) -> None:
@@ -195,14 +195,14 @@ class Outbox:
             start_reporting=self.reporter.start,
         )
 
-    # What looks after the table
+    # Tables and events
 
     def create_tables(self) -> None:
-        """Make the tables, or bring them up to date; safe from many processes at once."""
+        """Create the tables, or upgrade them; many processes may do so at the same time."""
         self.upgrade_schema()
 
     def upgrade_schema(self) -> list[schema.Version]:
-        """The same; answers what was applied."""
+        """Create or upgrade the tables; return the versions that were applied."""
         return schema.upgrade(self.dialect, inbox_elsewhere=self.inbox.database is not self.database)
 
     def check_schema(self) -> None:
@@ -212,7 +212,7 @@ class Outbox:
     def cleanup_delivered_events(
         self, retention_hours: float | None = None, *, seconds: float | None = None
     ) -> dict[str, int]:
-        """Delete what ended longer ago than the retention: {"deleted": …, "remaining": up to a cap}."""
+        """Delete events that ended longer ago than the retention; return {"deleted": …, "remaining": up to a cap}."""
         hours = self.settings.retention_hours if retention_hours is None else retention_hours
         return retention.cleanup_delivered_events(self.dialect, hours, stopping=self.stopping, seconds=seconds)
 
@@ -231,7 +231,7 @@ class Outbox:
         tenant_id: str | None = None,
         limit: int | None = None,
     ) -> int:
-        """Put failed events back, all or those that match; answers how many. Attempts start again from 0."""
+        """Make failed events pending again, all or those that match; return how many. Their attempts start from 0."""
         return apply_action.retry_failed_events(
             self.dialect,
             self.notifier.notify_after_commit,
@@ -244,11 +244,12 @@ class Outbox:
         )
 
     def close(self) -> None:
-        """Close the connections that nobody is using; the next call opens new ones."""
+        """Close the idle connections of the pool; the next call opens new ones."""
         if isinstance(self.database, PooledDatabase):
             self.database.close_idle()
 
     def warn_once(self, message: str) -> None:
+        """Log a warning, unless this Outbox has logged the same text before."""
         if message not in self._warned:
             self._warned.add(message)
             logger.warning(message)
@@ -260,7 +261,7 @@ class Outbox:
     # How a commit reaches a worker
 
     def _make_notifier(self) -> Notifier:
-        """`dramatiq` is a plug-in: the library does not know it, only the entry point's name."""
+        """Return the notifier for OUTBOX_DISPATCH. `dramatiq` is a plug-in, found by the name of its entry point."""
         name = self.settings.dispatch
         if name == OFF:
             return Notifier(None)
@@ -279,7 +280,7 @@ class Outbox:
             notify.prepare(self)
 
     def _deliver_inline(self) -> None:
-        """Deliver all that is due, in the emitter's own thread; what handlers emit meanwhile is taken along."""
+        """Deliver all events that are due, in the emitter's thread, with those that handlers emit meanwhile."""
         if _delivering_inline.get():
             return
         token = _delivering_inline.set(True)
@@ -288,7 +289,7 @@ class Outbox:
             while (batch := deliver.deliver_batch(self.delivery, self.settings.batch_size)) is not None:
                 ids = {event.id for event in batch.events}
                 if ids <= seen:
-                    break  # due again at once: the emitter must not wait for what can't be done now
+                    break  # they are due again at once: the emitter must not wait for them
                 seen |= ids
         finally:
             _delivering_inline.reset(token)
