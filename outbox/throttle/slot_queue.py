@@ -37,7 +37,7 @@ class SlotQueue:
             self.notify()
 
     def is_first(self, holder: str) -> bool:
-        """Return whether it is this holder's turn to look for a slot."""
+        """Return whether this holder is the first in the queue: only the first looks for a slot."""
         return self._holders[0] == holder
 
     def wait(self, known_changes: int) -> None:

@@ -25,7 +25,7 @@ from outbox.throttle.state_store import LocalStore, StateStore
 
 logger = logging.getLogger(__name__)
 
-# Redis has to answer within so many seconds: a limit is not worth a longer wait.
+# How many seconds Redis may take to reply: a limit is not worth a longer wait.
 RESPONSE_TIMEOUT = 0.5
 
 
@@ -85,7 +85,7 @@ class Throttles:
 
     def _end_process(self) -> None:
         """Stop as on a signal: what is being delivered finishes, and what has not begun is given back."""
-        logger.critical("OUTBOX_EXIT_ON_STUCK is set: this process ends, so that another may take its place")
+        logger.critical("OUTBOX_EXIT_ON_STUCK is set: this process ends, so that another can replace it")
         os.kill(os.getpid(), signal.SIGTERM)
 
     def _shared_store(self) -> StateStore:
@@ -100,4 +100,5 @@ def _make_store(settings: Settings, clock: Callable[[], float]) -> StateStore:
     from outbox.storage.redis_client import make_client  # redis is an optional dependency
 
     client = make_client(settings.redis_url, response_timeout=RESPONSE_TIMEOUT)
+    # Workers of earlier versions use these keys too, so they stay.
     return FallbackStore(RedisStore(client, f"{settings.namespace}:{settings.queue}.gate:"))

@@ -7,6 +7,6 @@ import outbox
 webhook = outbox.Webhook(
     "ledger", os.environ["OUTBOX_TEST_URL"], secret=os.environ["LEDGER_SECRET"], events=["entry.*"]
 )
-# The gate would spare a receiver that was killed, and keep a dead worker's places, for longer than a test may take.
+# A circuit breaker would stay open, and a dead worker's calls would count, for longer than a test may take.
 webhook.limits = outbox.Limits(open_after=None)
 outbox.add_destination(webhook)

@@ -18,7 +18,7 @@ async def work(_: outbox.Event) -> None: ...
 
 
 def same(function: Callable[[outbox.Event], Any]) -> Callable[[outbox.Event], Any]:
-    """A decorator as they are usually written: nobody sees what it decorates."""
+    """A decorator as they are usually written: it hides what it decorates."""
 
     def call(event: outbox.Event) -> Any:
         return function(event)

@@ -12,18 +12,13 @@ from outbox.destinations import recorded_destinations
 from outbox.destinations.recorded_destinations import change_recorded, read_recorded
 from outbox.errors import SchemaError
 from tests.crowd import at_once
-from tests.support.recorded_destinations import let_records_age, recorded
+from tests.support.recorded_destinations import let_records_age, recorded, refresh
 from tests.table import becomes_true, emit_one, on_postgres, other_worker, statements, statuses
 
 
 def version(box: Outbox) -> int:
     with box.dialect.connection():
         return read_recorded(box.dialect)[0]
-
-
-def refresh(worker: Outbox) -> None:
-    """What a worker does every minute."""
-    worker.recorder.record(starting=False)
 
 
 class TestTheVersion:

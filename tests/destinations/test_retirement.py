@@ -8,13 +8,8 @@ from outbox.destinations.retirement import retire, retire_absent
 from outbox.errors import RegistrationError
 from outbox.operations import audit
 from tests.conftest import Configure
-from tests.support.recorded_destinations import let_records_age, recorded
+from tests.support.recorded_destinations import let_records_age, recorded, refresh
 from tests.table import emit_one, other_worker
-
-
-def refresh(worker: Outbox) -> None:
-    """What a worker does every minute."""
-    worker.recorder.record(starting=False)
 
 
 class TestAbsence:
@@ -36,7 +31,7 @@ class TestAbsence:
         ]
 
     def test_while_no_worker_runs_at_all_does_not_count(self, configure: Configure) -> None:
-        """After a standstill of the whole fleet, the first worker must not retire what the others have."""
+        """After all workers were stopped for long, the first one to start must not retire what the others have."""
         box = configure(max_age_hours=10, cleanup_minutes=60)
         other_worker(box, crm="*")
         mailer = other_worker(box, mailer="*")
@@ -118,7 +113,7 @@ class TestRetiring:
         assert caplog.text.count("The destination crm is registered in this process, and retired") == 1
 
     def test_of_a_replaced_name_ends_when_its_successor_is_gone(self, box: Outbox) -> None:
-        """Going back to the release from before the rename."""
+        """As when the release that renamed it is rolled back."""
         other_worker(box, mailer="*")
         new = Outbox(box.settings, database=box.database)
         new.registry.handler("*", name="mailer-v2", replaces="mailer")(lambda _: None)

@@ -1,4 +1,4 @@
-"""A Redis stream: what an entry holds, which stream it goes to, and what becomes of the others when something fails."""
+"""A Redis stream: what an entry holds, which stream it is added to, and what happens when something fails."""
 
 import json
 import time
@@ -51,7 +51,7 @@ def client(redis_server: Redis) -> Iterator[redis.Redis]:
 
 @pytest.fixture
 def prefix(client: redis.Redis) -> Iterator[str]:
-    """What the keys of this test begin with."""
+    """Return what the keys of this test begin with."""
     prefix = f"test-{uuid.uuid4().hex}"
     yield prefix
     for key in client.scan_iter(f"{prefix}*"):
@@ -70,7 +70,7 @@ def make(server: Redis, stream: str = "events", **options: Any) -> outbox.RedisS
 
 
 def deliver(stream: outbox.RedisStream, events: list[Event], seconds: float = 60) -> list[Outcome]:
-    """The outcomes, in the order of the events."""
+    """Return the outcomes, in the order of the events."""
     found = dict(stream.deliver(iter(events), Lease.lasting(seconds)))
     return [found[event] for event in events]
 
@@ -337,7 +337,7 @@ class TestAnInterrupt:
             patch.setattr(redis.client.Pipeline, "parse_response", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 deliver(stream, [good])
-        # As if the answer were still on its way.
+        # As if the reply were still on its way.
         monkeypatch.setattr(redis.connection.Connection, "can_read", lambda *_, **__: False)
         (outcome,) = deliver(stream, [bad])
         assert isinstance(outcome, Retry)

@@ -15,7 +15,7 @@ from outbox.operations.filters import Filter
 from outbox.storage.models import DELIVERED, PENDING
 from tests.conftest import Configure
 from tests.operations.changing import change_all, replay_to
-from tests.support.recorded_destinations import let_records_age, recorded
+from tests.support.recorded_destinations import let_records_age, recorded, refresh
 from tests.table import change, emit, emit_one, let_pass, statuses, stored
 
 dispatch: Any = sys.modules["outbox.delivery.dispatch"]
@@ -55,12 +55,6 @@ class Fleet:
 @pytest.fixture
 def fleet(box: Outbox) -> Fleet:
     return Fleet(box)
-
-
-def refresh(worker: Outbox) -> None:
-    """Record the destinations, as a worker does every minute."""
-    worker.recorder.record(starting=False)
-    worker.recorded.read()
 
 
 class TestARollback:

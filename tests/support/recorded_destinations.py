@@ -1,4 +1,4 @@
-"""The recorded destinations as tests see them, and time as they move it."""
+"""Read the recorded destinations, refresh them as a worker does, and make them older."""
 
 from datetime import timedelta
 
@@ -7,12 +7,19 @@ from outbox.destinations.recorded_destinations import RecordedDestination, read_
 
 
 def recorded(box: Outbox) -> dict[str, RecordedDestination]:
+    """Return what the table of recorded destinations holds, by name."""
     with box.dialect.connection():
         return read_recorded(box.dialect)[1]
 
 
+def refresh(worker: Outbox) -> None:
+    """Record the destinations of a running worker again, as it does every minute, and read those of all workers."""
+    worker.recorder.record(starting=False)
+    worker.recorded.read()
+
+
 def let_records_age(box: Outbox, **time: float) -> None:
-    """As if that much time had passed since the destinations were seen and checked."""
+    """Move the times at which destinations were seen and checked into the past by this much."""
     seconds = timedelta(**time).total_seconds()
     moved = {
         "postgres": f"{{0}} = {{0}} - interval '{seconds} seconds'",

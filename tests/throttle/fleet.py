@@ -15,7 +15,7 @@ from outbox.throttle.decision import Decision, Request, decide
 from outbox.throttle.rate_limit import BURST_SECONDS
 from outbox.throttle.shared_state import ActiveCalls, ThrottleState
 
-# When it begins: a process's own clock, and Redis's.
+# The time at which a test begins: by a process's own clock, and by Redis's.
 ORIGINS = st.sampled_from([0.0, 123_456.789, 1.8e9])
 PAUSES = st.sampled_from([0.0, 0.001, 0.02, 0.1, 0.5, 1.0, 3.0, 7.0, 61.0]) | st.floats(0, 100)
 HOLD_SECONDS = 20.0
@@ -27,7 +27,7 @@ def asking(events: int = 1, at_once: int = 1, *, holder: str = "me", speed: floa
 
 
 def opened(now: float = 0.0, *, times: int = 1) -> ThrottleState:
-    """Left alone since now, after so many times in a row."""
+    """Return a state whose breaker has just opened, so many times in a row."""
     state = ThrottleState()
     for _ in range(times):
         state = trip(state, now, "refused", probe=True)
@@ -35,7 +35,7 @@ def opened(now: float = 0.0, *, times: int = 1) -> ThrottleState:
 
 
 class Fleet:
-    """Workers that ask, leave, die, trip and recover, as the test says; and what they have got."""
+    """Workers that request events, end their calls, and open and close the breaker; and what they were allowed."""
 
     def __init__(self, limits: Limits, origin: float = 0.0) -> None:
         self.limits = limits
@@ -70,11 +70,11 @@ class Fleet:
         self.recovered_at = self.now
 
     def calls(self) -> int:
-        """Under way, but for those whose time has passed."""
-        return sum(place.calls for place in self.holding.values() if place.until > self.now)
+        """Return how many calls are under way whose time is not over."""
+        return sum(each.calls for each in self.holding.values() if each.until > self.now)
 
     def play(self, steps: list[tuple[float, str, Any]]) -> Iterator[Decision]:
-        """Do all this: after so many seconds, what, and with what."""
+        """Take steps, each with a pause, an action and its argument; yield the decisions on requests."""
         for pause, what, argument in steps:
             self.now += pause
             if what == "ask":
@@ -96,13 +96,13 @@ BREAK = st.tuples(st.just("trip"), st.booleans()) | st.just(("recover", None))
 
 
 def steps(*kinds: st.SearchStrategy[tuple[str, Any]]) -> st.SearchStrategy[list[tuple[float, str, Any]]]:
-    """What happens, each a while after the other."""
+    """Generate lists of steps of these kinds, each after a pause."""
     step = st.tuples(PAUSES, st.one_of(*kinds)).map(lambda pair: (pair[0], *pair[1]))
     return st.lists(step, max_size=40)
 
 
 def assert_within(admitted: list[tuple[float, int]], per_second: float) -> None:
-    """No stretch of time has seen more than its share, and what may go together."""
+    """Assert that no period has seen more events than the rate and one burst allow."""
     burst = max(1.0, per_second * BURST_SECONDS)
     for first, (began_at, _) in enumerate(admitted):
         events = 0

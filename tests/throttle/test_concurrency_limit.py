@@ -22,7 +22,7 @@ class TestCallsUnderWay:
         for decision in fleet.play(steps):
             assert fleet.calls() <= concurrency
             assert 0 <= decision.at_once <= concurrency
-            assert sum(place.calls for place in fleet.state.active_calls.values()) <= concurrency
+            assert sum(each.calls for each in fleet.state.active_calls.values()) <= concurrency
 
     @given(st.integers(1, 30), steps(ASK_AT_SPEED, LEAVE, BREAK))
     def test_are_never_more_than_allowed_around_an_outage_but_for_its_probe(
@@ -75,7 +75,7 @@ class TestCallsUnderWay:
         fleet = Fleet(Limits(2))
         fleet.ask(1)
         before = fleet.state
-        assert release(before, "nobody") == before
+        assert release(before, "an unknown holder") == before
         gone = release(before, "worker 0")
         assert release(gone, "worker 0") == gone == ThrottleState()
 
@@ -90,7 +90,7 @@ class TestCallsUnderWay:
         fleet = Fleet(Limits(concurrency=5, per_second=1))
         decision = fleet.ask(5, 5)
         assert (decision.events, decision.at_once) == (1, 1)
-        assert [place.calls for place in fleet.state.active_calls.values()] == [1]
+        assert [each.calls for each in fleet.state.active_calls.values()] == [1]
 
     def test_are_not_counted_without_a_limit(self) -> None:
         state, decision = decide(ThrottleState(), 0.0, asking(100, 7), FREE)

@@ -215,8 +215,8 @@ class TestARateLimit:
         began_at = worker.clock.now
         waiting = [0.0] * 100
         while waiting:
-            come = [turn for turn in waiting if began_at + turn <= worker.clock.now]
-            waiting = [turn for turn in waiting if began_at + turn > worker.clock.now]
+            come = [delay for delay in waiting if began_at + delay <= worker.clock.now]
+            waiting = [delay for delay in waiting if began_at + delay > worker.clock.now]
             if come:
                 admission = worker.throttle.admit(len(come), mode=ONE_BATCH)
                 now = worker.clock.now - began_at
@@ -230,10 +230,10 @@ class TestARateLimit:
         worker = Worker(Limits(per_second=10), max_batches=1_000)
         admission = worker.throttle.admit(30, mode=DRAIN)
         began_at = worker.clock.now
-        turns = sorted({admission.decision.delay_seconds(number) for number in range(30 - admission.events)})
+        delays = sorted({admission.decision.delay_seconds(number) for number in range(30 - admission.events)})
         gone = admission.events
-        for turn in turns:
-            worker.clock.now = began_at + turn
+        for delay in delays:
+            worker.clock.now = began_at + delay
             gone += worker.events(1, mode=DRAIN)
         assert gone == 30
         assert worker.clock.now - began_at == pytest.approx(3, abs=0.2)

@@ -30,7 +30,7 @@ def own_redis() -> Iterator[RedisServer]:
 
 
 class Workers:
-    """Two processes' stores, that fall back, on a Redis that the test may break; and what was logged."""
+    """The fallback stores of two processes on a Redis that the test may break, and what they have logged."""
 
     def __init__(self, server: RedisServer, prefix: str, log: pytest.LogCaptureFixture) -> None:
         log.set_level(logging.INFO, logger="outbox")
@@ -43,7 +43,7 @@ class Workers:
         return sum(what in message for message in self._log.messages)
 
     def pause_redis(self) -> None:
-        """And have both find out."""
+        """Pause Redis, and let both stores notice."""
         self.server.pause()
         for each in (self.a, self.b):
             each.update(NAME, look)
@@ -59,7 +59,7 @@ def workers(own_redis: RedisServer, prefix: str, caplog: pytest.LogCaptureFixtur
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Redis is asked again at once."""
+    """Let a store use Redis again at once after a failure."""
     monkeypatch.setattr(fallback_store, "PAUSE_SECONDS", 0.0)
 
 
@@ -128,7 +128,7 @@ class TestWithoutRedis:
 
 
 class TestCallsWhileRedisGoesAndComes:
-    """Of a destination that has one place."""
+    """The destination allows one call at a time."""
 
     @pytest.fixture
     def throttles(self, workers: Workers) -> list[DestinationThrottle]:
@@ -139,20 +139,20 @@ class TestCallsWhileRedisGoesAndComes:
         self, workers: Workers, throttles: list[DestinationThrottle], impatient: None
     ) -> None:
         here, there = throttles
-        place = here.admit(1, mode=DeliveryMode.DRAIN)
+        call = here.admit(1, mode=DeliveryMode.DRAIN)
         workers.pause_redis()
         workers.server.resume()
         assert there.admit(1, mode=DeliveryMode.DRAIN).decision.limit_reached
-        place.finish(1, 0.1)
+        call.finish(1, 0.1)
         assert there.admit(1, mode=DeliveryMode.DRAIN).events == 1
 
     def test_that_ended_without_redis_do_not_count_when_it_is_back(
         self, workers: Workers, throttles: list[DestinationThrottle], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         here, there = throttles
-        place = here.admit(1, mode=DeliveryMode.DRAIN)
+        call = here.admit(1, mode=DeliveryMode.DRAIN)
         workers.pause_redis()
-        place.finish(1, 0.1)
+        call.finish(1, 0.1)
         workers.server.resume()
         monkeypatch.setattr(fallback_store, "PAUSE_SECONDS", 0.0)
         again = here.admit(1, mode=DeliveryMode.DRAIN)
@@ -165,17 +165,17 @@ class TestCallsWhileRedisGoesAndComes:
     ) -> None:
         here, _ = throttles
         workers.pause_redis()
-        place = here.admit(1, mode=DeliveryMode.DRAIN)
-        assert place.events == 1
+        call = here.admit(1, mode=DeliveryMode.DRAIN)
+        assert call.events == 1
         workers.server.resume()
         monkeypatch.setattr(fallback_store, "PAUSE_SECONDS", 0.0)
-        place.finish(1, 0.1)
+        call.finish(1, 0.1)
         workers.pause_redis()
         assert here.admit(1, mode=DeliveryMode.DRAIN).events == 1
 
 
 class connecting:  # noqa: N801  (as `flights` is used)
-    """Every attempt to connect to Redis inside the block."""
+    """Record every attempt to connect to Redis inside the block."""
 
     def __enter__(self) -> list[object]:
         self._seen: list[object] = []

@@ -15,7 +15,7 @@ from tests.throttle.worker import DRAIN, HOLD_SECONDS, Worker
 
 
 class TestBatches:
-    """Without a limit of its own, a process works on so many shares of it at once."""
+    """The destination has no concurrency limit of its own."""
 
     def test_beyond_the_limit_are_not_admitted(self) -> None:
         worker = Worker(max_batches=3)

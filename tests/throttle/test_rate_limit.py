@@ -57,13 +57,13 @@ class TestTheRate:
             left = next(asked) - decision.events
             if not left:
                 continue
-            turns = [fleet.now + decision.delay_seconds(number) for number in range(left)]
-            assert turns == sorted(turns)
-            assert fleet.now <= turns[0]
-            assert turns[-1] <= fleet.now + HORIZON_SECONDS
+            times = [fleet.now + decision.delay_seconds(number) for number in range(left)]
+            assert times == sorted(times)
+            assert fleet.now <= times[0]
+            assert times[-1] <= fleet.now + HORIZON_SECONDS
             # But for what is at the horizon anyway.
-            assert turns[0] >= min(last, fleet.now + HORIZON_SECONDS) - 1e-6
-            last = turns[-1]
+            assert times[0] >= min(last, fleet.now + HORIZON_SECONDS) - 1e-6
+            last = times[-1]
 
     def test_gives_waiting_events_times_one_step_apart(self) -> None:
         fleet = Fleet(Limits(per_second=0.1))
@@ -118,7 +118,7 @@ class TestTheMeasuredSpeed:
         assert decision.delay_seconds(10) == pytest.approx(decision.delay_seconds(0) + 2.0)
 
     def test_of_all_calls_together_sets_the_times_however_few_are_free_now(self) -> None:
-        """Else a queue that was met when all but one were taken would go on as if there were only that one."""
+        """Otherwise events that came when one call was free would be put off as if there were only one."""
         limits = Limits(concurrency=8)
         state, _ = decide(ThrottleState(), 0.0, asking(7, 7), limits)
         _, decision = decide(state, 0.0, asking(100, 8, holder="another", speed=5.0), limits)

@@ -49,7 +49,7 @@ class TestJson:
 
 @pytest.mark.parametrize("back", [2.0, 3600.0, 1e9], ids=["seconds", "an hour", "decades"])
 class TestAClockThatIsSetBack:
-    """As Redis's does when its host is set right: what was decided before lies ahead by as much."""
+    """As Redis's is when its host's clock is corrected: the times in the state are then in the future by as much."""
 
     NOW = 1.8e9
 

@@ -24,7 +24,7 @@ from tests.throttle.worker import DRAIN, ONE_BATCH, REFUSED, Clock, Target, clos
 
 @pytest.fixture
 def start(redis_server: Redis) -> Iterator[Callable[[], Throttles]]:
-    """Another process, with a clock of its own."""
+    """Return a function that makes the throttles of another process, with a clock of its own."""
     namespace = f"test-{uuid4().hex}"
     with ExitStack() as stack:
 
@@ -49,7 +49,7 @@ def let_pass(throttles: Throttles, seconds: float) -> None:
 
 @pytest.fixture
 def soon_probed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Redis's clock is not ours to move: what is open may be tried at once."""
+    """Allow a probe as soon as a breaker opens: a test can't move Redis's clock."""
     monkeypatch.setattr(circuit_breaker, "OPEN_SECONDS", 0.0)
 
 
@@ -161,7 +161,7 @@ class TestWorkersThatShareARedis:
     def test_read_a_state_from_before_the_clock_was_set_back_as_if_written_now(
         self, start: Callable[[], Throttles], soon_probed: None, client: Any
     ) -> None:
-        """That clock is not ours to move: what Redis holds is moved to tomorrow instead."""
+        """A test can't move Redis's clock: it moves the times in the state to tomorrow instead."""
         here, target = start(), Target()
         fail(here.of(target))
         (key,) = client.scan_iter(f"{here._settings.namespace}:*")

@@ -34,7 +34,7 @@ for _ in range(100):
 
 
 def count_from_threads(kept: StateStore, threads: int, each: int) -> list[int]:
-    """All begin together; what each change has answered."""
+    """Count from several threads that begin together; return the result of each change."""
     barrier = threading.Barrier(threads, timeout=20)
 
     def run(_: int) -> list[int]:
@@ -47,7 +47,7 @@ def count_from_threads(kept: StateStore, threads: int, each: int) -> list[int]:
 
 @contextmanager
 def switching_often() -> Iterator[None]:
-    """Threads take turns after a few instructions."""
+    """Make Python switch between threads after a few instructions."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
@@ -100,7 +100,7 @@ class TestTheRedisStore:
     def test_makes_the_threads_of_a_process_wait_for_each_other(
         self, kept: RedisStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """However many they are: whoever was overtaken too often would do without what the others know."""
+        """Otherwise an update that finds the state changed too often would give up, and decide without Redis."""
         kept.update(NAME, look)
         monkeypatch.setattr(redis_store, "CONFLICT_SECONDS", 0)  # one try
         with switching_often():

@@ -28,7 +28,7 @@ class Clock:
 
 
 class Target:
-    """A destination, as far as a throttle is concerned."""
+    """A destination that delivers nothing: the throttle is tested alone."""
 
     events = ("*",)
 
@@ -61,7 +61,7 @@ class Worker:
         )
 
     def try_one(self, outcome: Outcome, events: int = 1) -> Admission:
-        """Go through the throttle, if it lets us, and tell what became of it."""
+        """Ask for admission, and report this outcome for each admitted event."""
         return go(self.throttle, outcome, events)
 
     def open(self) -> None:
@@ -78,7 +78,7 @@ class Worker:
         return state
 
     def events(self, wanted: int = 100, *, mode: DeliveryMode = ONE_BATCH) -> int:
-        """How many may go now."""
+        """Return how many of these events are admitted now."""
         return self.throttle.admit(wanted, mode=mode).events
 
 
