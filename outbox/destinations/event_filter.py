@@ -34,6 +34,11 @@ class Pattern:
         return event_type == self.text if self.prefix is None else event_type.startswith(self.prefix)
 
 
+def is_wanted(event_type: str, patterns: Iterable[str]) -> bool:
+    """Return whether any of these patterns matches an event type."""
+    return any(Pattern(text).matches(event_type) for text in patterns)
+
+
 def check_event_filter(events: Iterable[str]) -> tuple[str, ...]:
     """Return the patterns of a destination as a tuple; raise RegistrationError if they are invalid or none."""
     if isinstance(events, str):  # a text is iterable too, letter by letter

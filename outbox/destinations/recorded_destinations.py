@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from outbox.destinations.event_filter import Pattern
+from outbox.destinations.event_filter import is_wanted
 from outbox.errors import SchemaError
 from outbox.storage.dialect import Dialect
 
@@ -46,7 +46,7 @@ class RecordedDestination:
 
     def wants(self, event_type: str) -> bool:
         """Return whether one of its patterns matches the event type."""
-        return any(Pattern(text).matches(event_type) for text in self.patterns)
+        return is_wanted(event_type, self.patterns)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from outbox.destinations.event_filter import Pattern, check_event_filter
+from outbox.destinations.event_filter import Pattern, check_event_filter, is_wanted
 from outbox.destinations.handler import Function, Handler
 from outbox.destinations.limits import Limits
 from outbox.destinations.protocol import Destination
@@ -130,15 +130,11 @@ class Registry:
         lookups = self._lookups
         found = lookups.get(event_type)
         if found is None:
-            found = tuple(each for each in self._destinations.values() if _wants(each, event_type))
+            found = tuple(each for each in self._destinations.values() if is_wanted(event_type, each.events))
             if len(lookups) >= LOOKUPS_KEPT:
                 lookups.clear()
             lookups[event_type] = found  # in the dict that was read: `_replace` may have set another meanwhile
         return found
-
-
-def _wants(destination: Destination, event_type: str) -> bool:
-    return any(Pattern(text).matches(event_type) for text in destination.events)
 
 
 def _name_taken(name: str, *, by_settings: bool) -> RegistrationError:
