@@ -1,1 +1,1 @@
-"""Applications that show the outbox at work."""
+"""Example applications that use the outbox."""

@@ -74,7 +74,7 @@ def demo() -> str:
 
 
 def test_the_demo_ends_by_itself_and_its_summary_adds_up(demo: str) -> None:
-    assert "It adds up." in demo
+    assert "The numbers agree." in demo
     emitted, placed, paid = numbers(demo, "emitted")
     (delivered,) = numbers(demo, "delivered")
     charges, mails, parcels = numbers(demo, "done")
@@ -113,7 +113,7 @@ def test_a_sum_that_does_not_come_out_is_named_and_fails_the_demo() -> None:
 
     assert demo.returncode == 1, demo.stdout
     assert "1 is not 0: things done twice = 0" in demo.stdout
-    assert "It adds up." not in demo.stdout
+    assert "The numbers agree." not in demo.stdout
 
 
 def test_with_keep_it_goes_on_until_ctrl_c_and_then_ends_cleanly() -> None:
@@ -130,4 +130,4 @@ def test_with_keep_it_goes_on_until_ctrl_c_and_then_ends_cleanly() -> None:
     assert demo.returncode == 0, seen
     assert "Traceback" not in seen
     assert numbers(seen, "emitted") == [4, 2, 2]
-    assert "It adds up." in seen
+    assert "The numbers agree." in seen

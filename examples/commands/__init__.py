@@ -1,8 +1,8 @@
-"""Commands that may be sent again: an API that starts workflows, each once.
+"""An API that starts workflows; a command that is sent again starts no second workflow.
 
     workflows.py    the tables, and starting a workflow once for each command id
     api.py          the same over HTTP, with Flask
-    __main__.py     `python -m examples.commands`: the API, and somebody who sends one command three times at once
+    __main__.py     `python -m examples.commands`: the API, and a caller that sends one command three times at once
 
-Whoever sends a command chooses its `command_id`, and sends the same one when no answer has come.
+The caller chooses a `command_id` for each command. If it gets no response, it sends the command again with the same id.
 """

@@ -1,4 +1,4 @@
-"""`python -m examples.commands`: one command, sent three times at once, on a throw-away SQLite file."""
+"""`python -m examples.commands`: one command, sent three times at once, on a temporary SQLite file."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def _run() -> int:
     threading.Thread(target=server.serve_forever, daemon=True).start()
     command_id = str(uuid.uuid4())
     with ThreadPoolExecutor(TIMES) as threads:
-        for answer in threads.map(lambda _: send(server.server_port, command_id), range(TIMES)):
-            print(answer)
+        for response in threads.map(lambda _: send(server.server_port, command_id), range(TIMES)):
+            print(response)
     server.shutdown()
     started, events = Workflow.select().count(), outbox.OutboxEvent.select().count()
     print(f"{TIMES} commands, {started} workflow started, {events} event")
@@ -44,12 +44,12 @@ def _run() -> int:
 
 
 def send(port: int, command_id: str) -> str:
-    """What a caller does, and does again when no answer comes."""
+    """Send the command, and return status and body of the response. A caller does this again if it gets no response."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     body = json.dumps({"command_id": command_id})
     connection.request("POST", "/workflows/import", body, {"Content-Type": "application/json"})
-    answer = connection.getresponse()
-    return f"{answer.status} {answer.read().decode().strip()}"
+    response = connection.getresponse()
+    return f"{response.status} {response.read().decode().strip()}"
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The API: `python -m flask --app examples.commands.api run`.
+"""The HTTP API, with Flask: `python -m flask --app examples.commands.api run`.
 
 curl -d '{"command_id": "c-1"}' -H 'content-type: application/json' localhost:5000/workflows/import
 """
@@ -23,5 +23,5 @@ def start_workflow(name: str) -> tuple[dict[str, Any], int]:
     except outbox.InvalidMessage:
         abort(400, "command_id must be a text of up to 255 characters.")
     if workflow.name != name:
-        abort(409, f"This command has started {workflow.name!r}.")
+        abort(409, f"This command has already started {workflow.name!r}.")
     return {"workflow": workflow.id}, 201 if first else 200

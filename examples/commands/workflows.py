@@ -1,4 +1,4 @@
-"""Workflows: started by commands, each once."""
+"""The table of workflows, and the function that starts one, once for each command id."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def create_tables() -> None:
 
 
 def start(command_id: str, name: str) -> tuple[Workflow, bool]:
-    """The workflow that the command started, and whether it was just now.
+    """Return the workflow that the command has started, and whether this call started it.
 
-    Of several that come at once, one starts it; the others wait for its commit, and find what it has made. Should it
-    fail, the next one starts it.
+    If several calls with one command id run at once, the first starts the workflow; the others wait for its commit,
+    and return the same workflow. If the first fails, the next one starts it.
     """
     with outbox.inbox.claim(command_id, "start-workflow") as first:
         if first:

@@ -1,9 +1,9 @@
 """A small shop on the outbox.
 
-    shop.py        the application: its tables, what it does in a transaction, and its handlers
-    services.py    what the handlers talk to: a card provider, a mail server, a warehouse; not always in the mood
-    customers.py   who places the orders
-    summary.py     what became of everything, and whether it adds up
+    shop.py        the application: its tables, its transactions, and its handlers
+    services.py    what the handlers call: a card provider, a mail server, a warehouse; unreliable on purpose
+    customers.py   places the orders
+    summary.py     counts what has happened, and checks that the numbers agree
     __main__.py    `python -m examples.orders`: all of it in one process, without any server
 
 Read `shop.py` first.

@@ -1,4 +1,4 @@
-"""`python -m examples.orders`: the shop, the workers and the scheduler in one process, on a throw-away SQLite file."""
+"""`python -m examples.orders`: the shop, the workers and the scheduler in one process, on a temporary SQLite file."""
 
 from __future__ import annotations
 
@@ -46,36 +46,36 @@ def _run(orders: int, *, keep: bool) -> int:
         customers.visit(orders, PAUSE_SECONDS, stopped)
         if keep:
             customers.visit(None, KEEP_PAUSE_SECONDS, stopped)
-        print("\nThe shop is closed; what is under way is finished.\n", flush=True)
+        print("\nThe shop is closed. Waiting for the deliveries that are left.\n", flush=True)
         ends_at = time.monotonic() + FINISH_SECONDS
         while unfinished() and time.monotonic() < ends_at:
             time.sleep(POLL_SECONDS)
     summary = summarize(customers)
     print(f"\n{summary}\n")
     if problems := summary.problems():
-        print("It does not add up:", *problems, sep="\n  ")
+        print("The numbers don't agree:", *problems, sep="\n  ")
         return 1
-    print("It adds up.")
+    print("The numbers agree.")
     return 0
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python3 dev.py run", description="A small shop on the outbox.")
-    parser.add_argument("--orders", type=int, default=16, help="how many are placed (default: %(default)s)")
-    parser.add_argument("--keep", action="store_true", help="go on placing orders, until Ctrl-C")
-    parser.add_argument("--verbose", action="store_true", help="show what the outbox itself logs, too")
+    parser.add_argument("--orders", type=int, default=16, help="place so many orders (default: %(default)s)")
+    parser.add_argument("--keep", action="store_true", help="continue to place orders, until Ctrl-C")
+    parser.add_argument("--verbose", action="store_true", help="also show the log of the outbox")
     return parser.parse_args()
 
 
 def _log(*, verbose: bool) -> None:
     logging.basicConfig(level=logging.WARNING, format="%(relativeCreated)6d ms  %(message)s", stream=sys.stdout)
     logging.getLogger("shop").setLevel(logging.INFO)
-    # The shop tells of each retry in its own words.
+    # The shop logs each retry itself.
     logging.getLogger("outbox").setLevel(logging.INFO if verbose else logging.ERROR)
 
 
 def _set_environment(folder: Path) -> None:
-    """The demo's own settings and no others, so that it needs no server, whatever yours are."""
+    """Set only the demo's own settings, so that it needs no server, whatever is set in your environment."""
     for name in [name for name in os.environ if name.startswith("OUTBOX_")]:
         del os.environ[name]
     os.environ.update(SETTINGS, OUTBOX_DATABASE_URL=f"sqlite:///{folder / 'shop.db'}")

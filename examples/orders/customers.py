@@ -1,6 +1,6 @@
-"""Who places the orders.
+"""Place orders in the shop.
 
-`python -m examples.orders.customers` does so in a process of its own, for workers that run elsewhere.
+`python -m examples.orders.customers` does this in a process of its own, for workers that run elsewhere.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ WISHES = ("teapot", "kettle", "teapot", "kettle", "samovar")
 
 
 class Customers:
-    """They come one after the other, and remember how it went."""
+    """Place orders one after the other, and count those that were placed and those that were sold out."""
 
     def __init__(self) -> None:
         self.placed: list[int] = []
@@ -27,7 +27,7 @@ class Customers:
         self._next = zip(itertools.cycle(NAMES), itertools.cycle(WISHES), strict=False)
 
     def visit(self, orders: int | None, pause_seconds: float, stopped: threading.Event) -> None:
-        """Place this many orders, or, if None, go on until stopped."""
+        """Place this many orders or, if None, place orders until stopped."""
         for _ in itertools.count() if orders is None else range(orders):
             if stopped.wait(pause_seconds):
                 return
@@ -44,7 +44,7 @@ class Customers:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m examples.orders.customers", description="Place orders.")
-    parser.add_argument("--orders", type=int, default=10, help="how many (default: %(default)s)")
+    parser.add_argument("--orders", type=int, default=10, help="place so many orders (default: %(default)s)")
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     shop.open_shop()

@@ -1,6 +1,6 @@
-"""What the shop's handlers talk to: pretended, and unreliable on purpose, in the same way at each run.
+"""Fake services that the shop's handlers call: unreliable on purpose, in the same way at each run.
 
-Each keeps a record of what it was asked and what it did, which the summary compares with the shop's tables.
+Each service counts its calls; the summary compares these counts with the shop's tables.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ logger = logging.getLogger("shop")
 
 
 class CardDeclined(Exception):
-    """The bank says no, and will go on saying no."""
+    """The bank has declined the card; trying again can't help."""
 
 
 class CardProvider:
@@ -29,7 +29,7 @@ class CardProvider:
         if order % 4 == 0 and order not in self.timed_out:
             self.timed_out.add(order)
             logger.info("order %-3d card: the provider timed out", order)
-            raise TimeoutError("the card provider did not answer")
+            raise TimeoutError("the card provider did not respond")
         if order % 5 == 0:
             self.declined.add(order)
             logger.info("order %-3d card: declined", order)
@@ -41,7 +41,7 @@ class CardProvider:
 
 
 class MailServer:
-    """Down when the shop opens, for a while."""
+    """Down for the first seconds after the shop opens."""
 
     def __init__(self, down_seconds: float) -> None:
         self.sent: Counter[int] = Counter()
@@ -58,7 +58,7 @@ class MailServer:
 
 
 class Warehouse:
-    """The one that always works."""
+    """Always works."""
 
     def __init__(self) -> None:
         self.packed: Counter[int] = Counter()

@@ -1,7 +1,7 @@
-"""The shop: orders are placed in a transaction, and everything else follows from the events.
+"""The shop: it places orders in a transaction, and handlers of events do everything else.
 
-Workers load it by name, `outbox worker examples.orders.shop` or `outbox up examples.orders.shop`, and so get its
-handlers.
+Workers import it by name, `outbox worker examples.orders.shop` or `outbox up examples.orders.shop`, and so register
+its handlers.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from examples.orders.services import CardDeclined, CardProvider, MailServer, War
 
 logger = logging.getLogger("shop")
 
-# Events and orders are in one database, so that one transaction holds both. Here it is the one that
-# OUTBOX_DATABASE_URL names; an application that opens its own says `outbox.configure(database=its_own)`.
+# Events and orders are in one database, so that one transaction holds both. Here it is the database of
+# OUTBOX_DATABASE_URL; an application that opens its own calls `outbox.configure(database=its_own)`.
 database = outbox.current().database
 
 cards = CardProvider()
@@ -25,7 +25,7 @@ warehouse = Warehouse()
 
 
 class SoldOut(Exception):
-    """There is none left: nothing of this order may remain."""
+    """The product is out of stock: the transaction of the order is rolled back."""
 
 
 class Product(peewee.Model):
@@ -50,18 +50,18 @@ class Order(peewee.Model):
 
 
 def open_shop() -> None:
-    """Make the tables, the outbox's among them, and fill the shelves."""
+    """Create the tables of the shop and of the outbox, and the products."""
     outbox.create_tables()
     database.create_tables([Product, Order])
-    shelves = [("teapot", 2_900, 1_000_000), ("kettle", 4_900, 1_000_000), ("samovar", 19_900, 0)]
-    Product.insert_many(shelves, [Product.name, Product.cents, Product.stock]).on_conflict_ignore().execute()
+    products = [("teapot", 2_900, 1_000_000), ("kettle", 4_900, 1_000_000), ("samovar", 19_900, 0)]
+    Product.insert_many(products, [Product.name, Product.cents, Product.stock]).on_conflict_ignore().execute()
 
 
 def place_order(customer: str, product: str) -> Order:
-    """The order, its event and the stock: all three, or none of them."""
+    """Store the order, its event and the new stock in one transaction: all three, or none of them."""
     with database.atomic():
         order = Order.create(customer=customer, product=product)
-        # Placed once in its life: the default idempotency key, "Order:<id>", says just that.
+        # An order is placed only once, so the default idempotency key, "Order:<id>", is right.
         outbox.emit("Order", order.id, "order.placed", {"customer": customer, "product": product})
         _take_from_stock(product)
     logger.info("order %-3d placed: a %s for %s", order.id, product, customer)
@@ -76,10 +76,10 @@ def _take_from_stock(product: str) -> None:
 
 @outbox.handler("order.placed", name="charge")
 def charge(event: outbox.Event) -> None:
-    """Returning means delivered. An exception, here the provider's TimeoutError, means that it is tried again."""
+    """Charge the card. If the handler returns, the event is delivered; if it raises TimeoutError, it is retried."""
     order = Order.get_by_id(event.aggregate_id)
     try:
-        # An event can come twice after a crash. Its id is the same each time, and the provider charges once per key.
+        # After a crash an event can be delivered twice, with the same id. The provider charges once per key.
         cards.charge(order.id, order.product.cents, key=str(event.id))
     except CardDeclined as error:
         raise outbox.Reject(str(error)) from error  # trying again can't help
@@ -90,14 +90,14 @@ def charge(event: outbox.Event) -> None:
 
 @outbox.handler("order.placed", name="confirm")
 def confirm(event: outbox.Event) -> None:
-    """The second handler of one event: it succeeds, fails and is retried on its own."""
+    """Send a mail. This is the second handler of the event: it succeeds, fails and is retried independently."""
     try:
         mail.send(int(event.aggregate_id), f"Dear {event.payload['customer']}, thank you!")
     except ConnectionError as error:
-        raise outbox.Unavailable(str(error)) from error  # costs no attempt: it is not this event's fault
+        raise outbox.Unavailable(str(error)) from error  # an outage costs the event no attempt
 
 
 @outbox.handler("order.paid", name="pack")
 def pack(event: outbox.Event) -> None:
-    """Follows from an event that another handler emitted."""
+    """Pack the parcel. The event was emitted by another handler, `charge`."""
     warehouse.pack(int(event.aggregate_id))

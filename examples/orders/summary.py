@@ -1,4 +1,4 @@
-"""What became of everything: counted at both ends, and compared."""
+"""Count what has happened, in the shop's tables, the events and the services, and check that the numbers agree."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from outbox import OutboxEvent
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Numbers from the customers, from the tables and from the services; they have to tell the same story."""
+    """Numbers from the customers, from the tables and from the services."""
 
     placed: int
     rolled_back: int
@@ -32,13 +32,13 @@ class Summary:
     repeated: int
 
     def problems(self) -> list[str]:
-        """Every sum that does not come out."""
+        """Return a line for each pair of numbers that should be equal and are not."""
         emitted = self.placed_events + self.paid_events
         sums = {
             "events emitted = delivered + failed": (emitted, self.delivered + self.failed),
             "unfinished events = 0": (self.unfinished, 0),
             "orders in the table = orders placed": (self.orders, self.placed),
-            "order.placed events = orders placed, so nothing is left of a rollback": (self.placed_events, self.placed),
+            "order.placed events = orders placed, none for rolled-back orders": (self.placed_events, self.placed),
             "order.paid events = orders paid": (self.paid_events, self.paid_orders),
             "orders paid = cards charged": (self.paid_orders, self.charged),
             "orders placed = cards charged + declined": (self.placed, self.charged + self.declined),
@@ -59,12 +59,13 @@ class Summary:
             "failed": f"{self.failed} events (cards declined {self.declined})",
             "retried": f"{charges + mails} calls (charges after a timeout {charges}, mails after an outage {mails})",
             "done": f"charges {self.charged}, mails {self.mails}, parcels {self.parcels}",
-            "rolled back": f"{self.rolled_back} orders (nothing is left of them)",
+            "rolled back": f"{self.rolled_back} orders (no event was emitted for them)",
         }
         return "\n".join(f"{name:>12}  {text}" for name, text in rows.items())
 
 
 def summarize(customers: Customers) -> Summary:
+    """Return the numbers of this run."""
     cards, mail, warehouse = shop.cards, shop.mail, shop.warehouse
     done = [*cards.charged.values(), *mail.sent.values(), *warehouse.packed.values()]
     return Summary(
@@ -89,7 +90,7 @@ def summarize(customers: Customers) -> Summary:
 
 
 def unfinished() -> int:
-    """Events that have yet to be delivered or to fail."""
+    """Return how many events are neither delivered nor failed yet."""
     return OutboxEvent.select().where(OutboxEvent.next_attempt_at.is_null(False)).count()
 
 

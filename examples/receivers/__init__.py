@@ -1,6 +1,6 @@
-"""Receivers of webhooks: what comes twice is credited once.
+"""Receivers of webhooks: an event that arrives twice is credited once.
 
-    ledger.py            the receiver's own tables, and what an event does to them
+    ledger.py            the receiver's own tables, and the function that applies an event to them
     with_flask.py        the receiver on Flask
     with_starlette.py    the same on Starlette, or FastAPI
 

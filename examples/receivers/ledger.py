@@ -22,14 +22,14 @@ class Account(peewee.Model):
 
 
 def open_ledger() -> None:
-    """Make the tables; of the outbox's only the inbox, since nothing is emitted here."""
+    """Create the tables: the accounts and the inbox. This service emits nothing, so it needs no outbox."""
     outbox.inbox.create_tables()
     database.create_tables([Account])
 
 
 @outbox.inbox.once("ledger", key="id")
 def enter(id: str, event: dict[str, Any]) -> None:
-    """Credit or debit an account, once for each id. One that would be overdrawn is an error: nothing has happened."""
+    """Credit or debit an account, once for each id. If it would be overdrawn, raise an error and change nothing."""
     account, cents = event["aggregate_id"], event["data"]["cents"]
     Account.insert(name=account).on_conflict_ignore().execute()
     Account.update(cents=Account.cents + cents).where(Account.name == account).execute()

@@ -9,7 +9,7 @@ from flask import Flask, abort, request
 from examples.receivers import ledger
 from outbox import webhooks
 
-SECRETS = os.environ["LEDGER_SECRET"].split()  # several, while one replaces another
+SECRETS = os.environ["LEDGER_SECRET"].split()  # two of them while you rotate the secret
 
 ledger.open_ledger()
 app = Flask(__name__)
@@ -23,5 +23,5 @@ def receive() -> tuple[str, int]:
     except webhooks.VerificationError as error:
         app.logger.warning("refused: %s", error)
         abort(401)
-    ledger.enter(id, request.get_json(force=True))  # what is no JSON is answered 400
-    return "", 204  # to a duplicate, too; an exception is a 500, and it comes again
+    ledger.enter(id, request.get_json(force=True))  # a body that is not JSON gives a 400
+    return "", 204  # also for a duplicate. An exception gives a 500, and the sender tries again

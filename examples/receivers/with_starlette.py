@@ -15,7 +15,7 @@ from starlette.routing import Route
 from examples.receivers import ledger
 from outbox import webhooks
 
-SECRETS = os.environ["LEDGER_SECRET"].split()  # several, while one replaces another
+SECRETS = os.environ["LEDGER_SECRET"].split()  # two of them while you rotate the secret
 
 ledger.open_ledger()
 logger = logging.getLogger("receiver")
@@ -31,9 +31,9 @@ async def receive(request: Request) -> Response:
         return Response(status_code=401)
     except ValueError:
         return Response(status_code=400)
-    # In a thread: a transaction that waits for another must not hold up the event loop.
+    # In a thread: a transaction that waits for another must not block the event loop.
     await run_in_threadpool(ledger.enter, id, event)
-    return Response(status_code=204)  # to a duplicate, too; an exception is a 500, and it comes again
+    return Response(status_code=204)  # also for a duplicate. An exception gives a 500, and the sender tries again
 
 
 app = Starlette(routes=[Route("/events", receive, methods=["POST"])])
