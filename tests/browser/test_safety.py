@@ -55,7 +55,7 @@ def plant(stage: Stage, attack: str) -> str:
     return str(event.id)
 
 
-def test_attacks_in_every_field_run_nothing_and_reach_nobody(stage: Stage, dashboard: Dashboard) -> None:
+def test_attacks_in_every_field_run_nothing_and_send_nothing(stage: Stage, dashboard: Dashboard) -> None:
     ids = {plant(stage, attack): attack for attack in ATTACKS}
     page = dashboard.page()
     asked: list[str] = []

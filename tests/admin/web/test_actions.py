@@ -114,7 +114,7 @@ def test_the_count_says_when_it_stopped_counting(browser: Browser, monkeypatch: 
     assert "Delete 5+ events?" in everything(browser, "delete").text
 
 
-def test_what_is_emitted_while_somebody_reads_is_not_meant(browser: Browser) -> None:
+def test_events_emitted_after_the_confirmation_page_are_not_changed(browser: Browser) -> None:
     failed()
     confirmation = everything(browser, "retry")
     late = failed()
@@ -122,7 +122,7 @@ def test_what_is_emitted_while_somebody_reads_is_not_meant(browser: Browser) -> 
     assert stored(late).status == "failed"
 
 
-def test_what_has_moved_on_while_somebody_reads_is_left_alone(browser: Browser) -> None:
+def test_events_that_changed_their_state_meanwhile_are_not_changed(browser: Browser) -> None:
     event, other = failed(), failed()
     confirmation = selected(browser, "retry", event, other)
     outbox.retry_failed_events(ids=[event.id])
@@ -312,7 +312,7 @@ def test_what_takes_long_goes_on_and_the_audit_tells(
     assert stored(event).status == "pending"
 
 
-def test_an_error_while_it_is_done_is_told(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_an_action_is_shown(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
     def break_down(*args: Any, **kwargs: Any) -> Any:
         raise outbox.SchemaError("gone: run `outbox init`")
 

@@ -1,4 +1,4 @@
-"""Who may come in: a password, or whom the application around it lets in; and what browsers are told."""
+"""Authentication: by a password, or by the application around the dashboard; and the security headers."""
 
 from base64 import b64encode
 from typing import Any
@@ -49,7 +49,7 @@ def test_nothing_is_changed_without_the_password(guarded: Client) -> None:
     assert guarded.post("/act", content="action=delete&scope=all").status_code == 401
 
 
-def test_the_password_opens(guarded: Client) -> None:
+def test_the_password_is_accepted(guarded: Client) -> None:
     answer = guarded.get("/", headers=basic("ada", "hush: hüsh"))
     assert answer.status_code == 200
     assert "as ada" in answer.text
@@ -70,7 +70,7 @@ def test_the_password_opens(guarded: Client) -> None:
         {"Authorization": "Basic " + "A" * 5000},
     ],
 )
-def test_anything_else_does_not(guarded: Client, headers: dict[str, str]) -> None:
+def test_any_other_password_is_refused(guarded: Client, headers: dict[str, str]) -> None:
     assert guarded.get("/", headers=headers).status_code == 401
 
 
@@ -115,7 +115,7 @@ def test_blank_credentials_in_the_environment_are_an_error_that_does_not_show_th
     ("user", "password"),
     [("", ""), ("ada", ""), ("", "hush"), (" ", " "), (None, None), ("ada", None), (b"ada", b"hush"), ("a:da", "hush")],
 )
-def test_what_a_missing_variable_leaves_makes_no_password(user: Any, password: Any) -> None:
+def test_a_missing_environment_variable_makes_no_password(user: Any, password: Any) -> None:
     with pytest.raises(SettingsError, match="not blank") as error:
         Basic(user, password)
     assert "hush" not in str(error.value)
@@ -182,7 +182,7 @@ class Falsy:
     ids=lambda who: repr(who).partition(" at 0x")[0],
 )
 @pytest.mark.parametrize("path", PATHS)
-def test_only_a_name_lets_anybody_in(box: Outbox, who: Any, path: str) -> None:
+def test_only_a_name_is_accepted(box: Outbox, who: Any, path: str) -> None:
     async def later(connection: HTTPConnection) -> Any:
         return who
 
@@ -192,7 +192,7 @@ def test_only_a_name_lets_anybody_in(box: Outbox, who: Any, path: str) -> None:
         assert client.post("/act", content="action=delete&scope=all").status_code == 403
 
 
-def test_a_coroutine_that_returns_a_coroutine_lets_nobody_in(box: Outbox) -> None:
+def test_a_coroutine_that_returns_a_coroutine_is_refused(box: Outbox) -> None:
     async def name() -> str:
         return "ada"
 
@@ -226,7 +226,7 @@ def test_what_is_no_name_is_logged_once_with_what_to_return_instead(
     assert "hush" not in record.getMessage()
 
 
-def test_an_authenticate_that_fails_lets_nobody_in(box: Outbox) -> None:
+def test_an_authenticate_that_raises_refuses_the_request(box: Outbox) -> None:
     def fail(connection: HTTPConnection) -> str:
         raise LookupError("no session store")
 
@@ -260,7 +260,7 @@ def test_the_application_around_it_may_know_who_is_an_operator(box: Outbox) -> N
     assert "as grace" in answer.text
 
 
-def test_a_customer_who_is_logged_in_is_no_operator(box: Outbox) -> None:
+def test_a_customer_who_is_signed_in_is_refused(box: Outbox) -> None:
     client = Client(around(make_app(box, authenticate=RequireScope("staff"))))
     assert client.get("/ops/outbox/", headers={"X-User": "customer"}).status_code == 403
 
@@ -292,7 +292,7 @@ def test_a_scope_that_everybody_has_is_refused(scope: Any) -> None:
         RequireScope(scope)
 
 
-def test_without_the_application_s_middleware_nobody_is_known(box: Outbox) -> None:
+def test_without_the_application_s_middleware_every_request_is_refused(box: Outbox) -> None:
     assert Client(make_app(box, authenticate=RequireScope("staff"))).get("/").status_code == 403
 
 

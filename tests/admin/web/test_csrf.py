@@ -1,4 +1,4 @@
-"""Changes come from the dashboard's own forms alone."""
+"""CSRF protection: only the dashboard's own forms can change events."""
 
 import pytest
 

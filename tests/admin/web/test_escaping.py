@@ -1,4 +1,4 @@
-"""Whatever stands in an event, from whoever, is shown as text: it makes no tag and no attribute."""
+"""All content of events is escaped: it never becomes a tag or an attribute."""
 
 import json
 from datetime import timedelta

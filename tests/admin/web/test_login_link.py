@@ -1,4 +1,4 @@
-"""Without a password: a link that signs in one browser, on this machine, and nobody who comes through a proxy."""
+"""Without a password: a link signs in one browser on this machine; requests through a proxy are refused."""
 
 import asyncio
 from typing import Any

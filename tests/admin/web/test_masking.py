@@ -1,4 +1,4 @@
-"""What sounds like a secret is not shown, wherever it stands and however it is written."""
+"""Values of keys that look like secrets are not shown, at any depth and in any spelling."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What the pages tell."""
+"""What each page of the dashboard shows."""
 
 import json
 from datetime import timedelta
@@ -75,7 +75,7 @@ def test_with_worker_and_scheduler_all_is_well(box: Outbox, browser: Browser) ->
     assert "All is well" in browser.get("/").text
 
 
-def test_a_worker_that_can_not_reach_its_broker_is_told_with_the_error(box: Outbox, browser: Browser) -> None:
+def test_a_worker_that_can_not_reach_its_broker_is_shown_with_the_error(box: Outbox, browser: Browser) -> None:
     tell(box, details={"broker_error": "ConnectionError: refused"})
     tell(box, id="2")
     page = browser.get("/")
@@ -83,7 +83,7 @@ def test_a_worker_that_can_not_reach_its_broker_is_told_with_the_error(box: Outb
     assert "ConnectionError: refused" in page.text
 
 
-def test_a_destination_that_no_running_worker_has_is_told_with_what_to_do(box: Outbox, browser: Browser) -> None:
+def test_a_destination_that_no_running_worker_has_is_shown_with_the_command(box: Outbox, browser: Browser) -> None:
     tell(box)
     tell(box, id="2", kind="scheduler")
     other_worker(box, crm="*")
@@ -118,7 +118,7 @@ def test_a_destination_that_is_left_alone_comes_first(box: Outbox, browser: Brow
         (lambda: sending(seconds=-5), "1 event with an expired lease"),
     ],
 )
-def test_what_is_late_is_told(box: Outbox, browser: Browser, state: Any, told: str) -> None:
+def test_late_events_are_shown(box: Outbox, browser: Browser, state: Any, told: str) -> None:
     tell(box)
     state()
     assert told in browser.get("/").text
@@ -288,7 +288,7 @@ def test_the_page_of_an_event_shows_all_about_it(browser: Browser) -> None:
         (emit_one, "No attempt yet."),
     ],
 )
-def test_an_event_in_any_state_says_what_comes_next(browser: Browser, make: Any, told: str) -> None:
+def test_an_event_in_any_state_shows_what_happens_next(browser: Browser, make: Any, told: str) -> None:
     assert told in browser.get(f"/events/{make().id}").text
 
 
@@ -348,7 +348,7 @@ def test_missing_tables_are_explained(configure: Configure, browser: Browser) ->
 
 
 @on_postgres
-def test_a_database_that_is_gone_is_told_without_its_words(
+def test_an_unavailable_database_is_shown_without_the_driver_s_message(
     browser: Browser, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     database: Any = outbox.current().database

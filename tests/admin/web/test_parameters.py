@@ -1,4 +1,4 @@
-"""Whatever comes from outside is answered with a page or a refusal, never with an error of ours."""
+"""Invalid parameters get an error page, never an internal error."""
 
 from typing import Any
 from urllib.parse import urlencode

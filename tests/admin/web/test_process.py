@@ -87,7 +87,7 @@ def test_it_says_which_programs_it_is_and_no_more(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
-def test_it_ends_when_it_is_told_to(stage: Stage, signum: signal.Signals) -> None:
+def test_it_ends_by_a_signal(stage: Stage, signum: signal.Signals) -> None:
     program = dashboard(stage)
     assert ask(port_of(program), "GET", "/", Cookie=sign_in(program))[0] == 200
     program.signal(signum)
@@ -152,7 +152,7 @@ def test_behind_nginx_as_it_is_by_default_a_stranger_changes_nothing(stage: Stag
 
 
 @pytest.mark.parametrize("options", [[], ["--forwarded-allow-ips=*"]], ids=["plain", "forwarded"])
-def test_on_a_unix_socket_a_stranger_sees_nothing_whoever_they_say_they_are(
+def test_on_a_unix_socket_every_request_is_refused_whatever_its_headers(
     stage: Stage, tmp_path: Path, options: list[str]
 ) -> None:
     path = tmp_path / "socket"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parent.parent.parent
 DEMO = [sys.executable, "-m", "examples.orders"]
 TIMEOUT_SECONDS = 120
 
@@ -73,7 +73,7 @@ def demo() -> str:
     return finished.stdout
 
 
-def test_the_demo_ends_by_itself_and_its_summary_adds_up(demo: str) -> None:
+def test_the_demo_ends_by_itself_and_its_numbers_agree(demo: str) -> None:
     assert "The numbers agree." in demo
     emitted, placed, paid = numbers(demo, "emitted")
     (delivered,) = numbers(demo, "delivered")
@@ -108,7 +108,7 @@ def test_the_demo_needs_no_server_whatever_the_environment_says() -> None:
     assert demo.returncode == 0, demo.stdout
 
 
-def test_a_sum_that_does_not_come_out_is_named_and_fails_the_demo() -> None:
+def test_numbers_that_do_not_agree_are_named_and_fail_the_demo() -> None:
     demo = run(sys.executable, "-c", SABOTAGED, "--orders", "1")
 
     assert demo.returncode == 1, demo.stdout

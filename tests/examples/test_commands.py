@@ -60,19 +60,19 @@ def test_a_command_that_is_sent_several_times_at_once_starts_one_workflow(api: A
     assert api.events() == [("workflow.started", str(workflow))]
 
 
-def test_one_that_is_sent_again_later_is_told_of_the_same_workflow(api: Api) -> None:
+def test_a_command_that_is_sent_again_later_gets_the_same_workflow(api: Api) -> None:
     assert [api.start("import", "c-1")[0] for _ in range(3)] == [201, 200, 200]
     assert len(api.started()) == len(api.events()) == 1
 
 
-def test_commands_of_their_own_start_workflows_of_their_own(api: Api) -> None:
+def test_different_commands_start_different_workflows(api: Api) -> None:
     ids = iter([f"c-{number}" for number in range(10)])
     answers = at_the_same_moment(10, lambda: api.start("import", next(ids)), url=api.url, table="workflow")
     assert {status for status, _ in answers} == {201}
     assert len({workflow for _, workflow in answers}) == len(api.events()) == 10
 
 
-def test_a_command_that_means_something_else_by_now_is_refused(api: Api) -> None:
+def test_a_command_id_that_is_reused_for_another_workflow_is_refused(api: Api) -> None:
     assert api.start("import", "c-1")[0] == 201
     status, answer = api.start("export", "c-1")
     assert (status, "import" in answer) == (409, True)

@@ -1,4 +1,4 @@
-"""The operator's story: something failed; find it, read why, mend it, retry it, see it delivered."""
+"""An operator in a browser: find a failed event, read why, retry it, see it delivered; select, refresh and pause."""
 
 import pytest
 
