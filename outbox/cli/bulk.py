@@ -6,6 +6,7 @@ import getpass
 import socket
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -57,7 +58,7 @@ def run(
 ) -> None:
     """Count the events, ask for a confirmation, run the action, and print how many events it has changed."""
     if ids:
-        which = which.with_(ids=ids)
+        which = replace(which, ids=ids)
     if which.is_empty and not everything:
         raise click.UsageError("Give the ids of events, or filters, or --all.")
     box = current()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
-from typing import Any, Self
+from typing import Any
 from uuid import UUID
 
 import peewee
@@ -12,7 +12,7 @@ import peewee
 from outbox.errors import SettingsError
 from outbox.storage import progress, timestamp
 from outbox.storage.ids import first_uuid7_of
-from outbox.storage.models import DELIVERED, FAILED, PENDING, SENDING, STATUSES, OutboxEvent
+from outbox.storage.models import STATUSES, OutboxEvent
 from outbox.storage.status import status_is
 from outbox.text import is_storable
 
@@ -20,6 +20,7 @@ from outbox.text import is_storable
 # allows for this difference between them. If it is larger, the filter misses the event; nothing else is affected.
 CLOCK_LEEWAY = timedelta(hours=1)
 
+# A Peewee expression for WHERE.
 Condition = Any
 
 
@@ -92,10 +93,6 @@ class Filter:
             found += [event.created_at < self.until, event.id < first_uuid7_of(_moved(self.until, CLOCK_LEEWAY))]
         return found
 
-    def with_(self, **changes: Any) -> Self:
-        """Return a copy with these fields changed."""
-        return type(self)(**{field.name: getattr(self, field.name) for field in fields(self)} | changes)
-
 
 def _moved(moment: datetime, by: timedelta) -> datetime:
     """Return the time moved by this much; unchanged at either end of the calendar, where no event was emitted."""
@@ -110,6 +107,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, datetime):
         return timestamp.to_text(value)
     return [str(each) for each in value] if isinstance(value, tuple) else value
-
-
-__all__ = ["DELIVERED", "FAILED", "PENDING", "SENDING", "Filter"]

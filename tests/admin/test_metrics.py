@@ -1,4 +1,4 @@
-"""What Prometheus reads: every number, from every process, under names that the dashboard and the alerts know."""
+"""The metrics for Prometheus, and the Grafana dashboard, alert rules and documentation that use them."""
 
 import json
 import re
@@ -36,7 +36,7 @@ DOCS = ROOT / "docs" / "reference"
 
 
 def families(box: Outbox) -> dict[str, Metric]:
-    """The exposition, parsed back."""
+    """Return the exposition, parsed."""
     body, content_type = exposition(box)
     assert content_type.startswith("text/plain")
     return {family.name: family for family in text_string_to_metric_families(body.decode())}
@@ -64,7 +64,7 @@ def test_a_count_is_exposed_as_the_sum_of_all_processes(box: Outbox, counted: st
     assert families(box)[name].type == "counter"
 
 
-def test_what_is_done_is_what_is_counted(configure: Configure) -> None:
+def test_emitted_delivered_retried_and_failed_events_are_counted(configure: Configure) -> None:
     box = configure(max_attempts=1)
 
     @outbox.handler("order.*", name="h")
@@ -100,7 +100,7 @@ def test_what_is_done_is_what_is_counted(configure: Configure) -> None:
     assert found["outbox_pending_events", frozenset()] == 1
 
 
-def test_what_was_given_back_and_what_came_too_late_are_counted(box: Outbox) -> None:
+def test_released_events_and_fenced_outcomes_are_counted(box: Outbox) -> None:
     emit(1)
     give_back(box.delivery, claimed(box))
     late = claimed(box)
@@ -111,7 +111,7 @@ def test_what_was_given_back_and_what_came_too_late_are_counted(box: Outbox) -> 
     assert (value(box, "outbox_released_total"), value(box, "outbox_fenced_total")) == (1, 1)
 
 
-def test_buckets_hold_what_the_ones_before_them_hold(box: Outbox) -> None:
+def test_buckets_are_cumulative(box: Outbox) -> None:
     box.counters.observe("latency", [0.001, 0.005, 0.3, 0.4, 100_000.0])
     box.counters.observe("send", [2.0], destination='a"\\\n')
     box.reporter.report_now()
@@ -128,7 +128,7 @@ def test_buckets_hold_what_the_ones_before_them_hold(box: Outbox) -> None:
     assert value(box, "outbox_send_seconds_bucket", destination='a"\\\n', le="2.5") == 1
 
 
-def test_gauges_say_how_things_stand(configure: Configure) -> None:
+def test_gauges_are_the_state_of_the_table(configure: Configure) -> None:
     box = configure()
     held = emit(3)
     claimed(box)
@@ -150,14 +150,14 @@ def test_gauges_say_how_things_stand(configure: Configure) -> None:
     assert 0 < value(box, "outbox_oldest_due_seconds") < 10
 
 
-def test_an_empty_outbox_waits_for_nothing(box: Outbox) -> None:
+def test_the_gauges_of_an_empty_outbox_are_0(box: Outbox) -> None:
     found = samples(box)
     names = ("pending_events", "due_events", "failed_events", "oldest_pending_seconds", "oldest_due_seconds")
     assert [found[f"outbox_{name}", frozenset()] for name in names] == [0] * 5
     assert value(box, "outbox_up") == 1
 
 
-def test_destinations_are_known_before_they_are_used_and_breakers_as_long_as_a_worker_tells(box: Outbox) -> None:
+def test_destinations_are_exposed_before_they_are_used_and_breakers_while_a_worker_reports_them(box: Outbox) -> None:
     outbox.handler("*", name="h")(lambda event: None)
     box.reporter.kind = WORKER
     open_one = {"h": {"open": True, "trips": 1, "seconds": 5.0, "error": "away"}}
@@ -170,7 +170,7 @@ def test_destinations_are_known_before_they_are_used_and_breakers_as_long_as_a_w
     assert value(box, "outbox_breaker_open", destination="h") == 0
 
 
-def test_processes_are_counted_while_they_are_heard_of(box: Outbox) -> None:
+def test_processes_are_counted_while_they_report(box: Outbox) -> None:
     for kind in (WORKER, WORKER, SCHEDULER):
         process = another(box)
         process.reporter.kind = kind
@@ -190,7 +190,7 @@ def test_capped_gauges_say_so(box: Outbox) -> None:
 # An application's own registry
 
 
-def test_a_collector_stands_beside_other_metrics(box: Outbox) -> None:
+def test_a_collector_works_beside_other_metrics(box: Outbox) -> None:
     with mock.patch.object(Dialect, "connection", side_effect=AssertionError("registering must not ask the database")):
         registry = CollectorRegistry()
         registry.register(Collector(box))
@@ -199,7 +199,7 @@ def test_a_collector_stands_beside_other_metrics(box: Outbox) -> None:
         registry.register(Collector(box))
 
 
-def test_a_collector_whose_database_is_away_says_that_and_no_more(box: Outbox) -> None:
+def test_a_collector_without_a_database_exposes_up_0_only(box: Outbox) -> None:
     registry = CollectorRegistry()
     registry.register(Collector(box))
     with mock.patch.object(box.database, "connect", side_effect=peewee.OperationalError("away")):
@@ -212,7 +212,9 @@ def test_a_collector_whose_database_is_away_says_that_and_no_more(box: Outbox) -
 # The command, and the extra
 
 
-def test_the_command_prints_what_can_be_parsed_and_writes_whole_files(box: Outbox, url: str, tmp_path: Path) -> None:
+def test_the_command_prints_metrics_that_can_be_parsed_and_replaces_files_atomically(
+    box: Outbox, url: str, tmp_path: Path
+) -> None:
     emit(3)
     box.reporter.report_now()
     printed = run(BIN / "outbox", "metrics", database_url=url)
@@ -254,7 +256,7 @@ def test_the_library_imports_no_prometheus() -> None:
     assert run_python("import sys, outbox, outbox.cli; print('prometheus_client' in sys.modules)") == "False\n"
 
 
-def test_real_workers_are_seen_from_elsewhere(make_stage: MakeStage) -> None:
+def test_another_process_exposes_the_metrics_of_real_workers(make_stage: MakeStage) -> None:
     stage = make_stage(publish_seconds=0.1)
     stage.worker(processes=2)
     stage.scheduler()
@@ -273,7 +275,7 @@ METRIC = re.compile(r"\boutbox_[a-z_]+\b")
 
 
 def sample_names(box: Outbox) -> set[str]:
-    """What can be asked for, of histograms each part."""
+    """Return the names of all series; a histogram has several."""
     names = set()
     for family in families(box).values():
         ends = {"counter": ["_total"], "histogram": ["_bucket", "_sum", "_count"]}.get(family.type, [""])
@@ -298,7 +300,7 @@ def expressions() -> Iterator[str]:
 
 
 @on_postgres
-def test_the_dashboard_and_the_alerts_ask_for_metrics_that_exist(box: Outbox) -> None:
+def test_the_dashboard_and_the_alerts_use_metrics_that_exist(box: Outbox) -> None:
     asked = {name for expression in expressions() for name in METRIC.findall(expression)}
     assert asked - sample_names(box) == set()
 

@@ -1,4 +1,4 @@
-"""How things stand: the numbers of the overview are those of the table and of the processes."""
+"""The overview: its numbers are those of the table and of the processes."""
 
 from datetime import timedelta
 from typing import Any
@@ -15,7 +15,7 @@ from outbox.telemetry.process_reports import WORKER
 from tests.table import another, change, claimed, emit, emit_one, expire_leases, let_pass
 
 
-def test_an_empty_outbox_has_nothing_to_tell(box: Outbox) -> None:
+def test_the_overview_of_an_empty_outbox_is_empty(box: Outbox) -> None:
     view = overview(box.dialect)
     assert {status: str(count) for status, count in view.counts.items()} == {
         "pending": "0",
@@ -50,7 +50,7 @@ def test_counts_events_by_their_state(box: Outbox) -> None:
 
 
 class TestTheBacklog:
-    def test_tells_what_is_due_in_flight_and_of_leases_that_ran_out(self, box: Outbox) -> None:
+    def test_counts_due_and_in_flight_events_and_expired_leases(self, box: Outbox) -> None:
         live, lost = emit_one(), None
         claimed(box)
         lost = emit_one()
@@ -67,7 +67,7 @@ class TestTheBacklog:
         )
         assert live is not None
 
-    def test_tells_how_old_the_oldest_is_and_how_late(self, box: Outbox) -> None:
+    def test_has_the_age_of_the_oldest_event_and_since_when_one_is_due(self, box: Outbox) -> None:
         emit_one()
         let_pass(hours=2)
         emit_one()
@@ -85,7 +85,7 @@ class TestTheBacklog:
 
 
 class TestFailures:
-    def test_are_told_by_destination_and_error_the_most_frequent_first(self, box: Outbox) -> None:
+    def test_are_grouped_by_destination_and_error_the_most_frequent_first(self, box: Outbox) -> None:
         @outbox.handler("a.*", name="one")
         def one(event: outbox.Event) -> None:
             raise outbox.Reject(f"no order {event.id} in 123456")
@@ -106,14 +106,14 @@ class TestFailures:
             Failure("one", "Reject: no order … in …", 3),
         ]
 
-    def test_without_a_destination_are_told_all_the_same(self, box: Outbox) -> None:
+    def test_without_a_destination_are_included(self, box: Outbox) -> None:
         event = emit_one()
         change(event, next_attempt_at=None, status="failed", error_message="failed by an operator")
         assert overview(box.dialect).failures == [Failure("", "failed by an operator", 1)]
 
 
 class TestActivity:
-    def test_is_what_the_processes_have_published_minute_by_minute(self, box: Outbox) -> None:
+    def test_is_what_the_processes_have_reported_for_each_minute(self, box: Outbox) -> None:
         outbox.handler("*", name="handler")(lambda event: None)
         emit(3)
         box.process_pending_events()
@@ -145,7 +145,7 @@ class TestActivity:
 
 
 class TestProcesses:
-    def test_are_alive_until_they_have_missed_their_turns(self, box: Outbox) -> None:
+    def test_are_alive_until_they_have_missed_several_reports(self, box: Outbox) -> None:
         box.reporter.kind = WORKER
         box.reporter.report_now()
         Process.update(details={"publish_seconds": 10}).execute(box.database)
@@ -156,7 +156,7 @@ class TestProcesses:
             assert len(overview(box.dialect).workers) == alive
         assert len(overview(box.dialect).processes) == 1
 
-    def test_breakers_are_what_the_latest_word_of_a_worker_says(self, box: Outbox) -> None:
+    def test_breakers_are_those_of_the_latest_report(self, box: Outbox) -> None:
         now = overview(box.dialect).now
 
         def tell(id: str, seconds_ago: float, **breakers: Any) -> None:

@@ -1,4 +1,4 @@
-"""What operators ask: every filter finds what it says, page by page, and no answer looks at the whole table."""
+"""The queries of operators: every filter finds its events, page by page, and no query reads the whole table."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -27,7 +27,7 @@ def found(box: Outbox, **filters: Any) -> list[UUID]:
 
 @pytest.fixture(params=["few", "many"])
 def size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Each filter by either way: as if its events were few, and as if they were too many to sort."""
+    """Run each test twice: as if an index found few events, and as if it found too many to sort."""
     if request.param == "many":
         monkeypatch.setattr(queries, "FEW", 0)
     return str(request.param)
@@ -35,7 +35,7 @@ def size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
 
 @pytest.fixture
 def mixed(box: Outbox) -> dict[str, OutboxEvent]:
-    """One event in each state, and some that differ in other ways."""
+    """Return one event in each state, and some that differ in other fields."""
     outbox.handler("order.placed", name="good")(lambda event: None)
 
     @outbox.handler("order.broken", name="bad")
@@ -84,7 +84,7 @@ class TestFilters:
         ],
         ids=repr,
     )
-    def test_together_narrow_it(
+    def test_several_filters_must_all_match(
         self, box: Outbox, mixed: dict[str, OutboxEvent], filters: dict[str, Any], names: list[str], size: str
     ) -> None:
         assert found(box, **filters) == [mixed[name].id for name in names]
@@ -95,7 +95,7 @@ class TestFilters:
         assert found(box, ids=wanted) == [mixed["pending"].id, mixed["failed"].id]
         assert found(box, ids=()) == []
 
-    def test_by_time_of_creation_the_beginning_included_and_the_end_not(self, box: Outbox, size: str) -> None:
+    def test_by_time_of_creation_since_is_inclusive_and_until_exclusive(self, box: Outbox, size: str) -> None:
         events = emit(3)
         moments = [event.created_at for event in OutboxEvent.select().order_by(OutboxEvent.id)]
         start = moments[0].replace(microsecond=0)
@@ -106,7 +106,7 @@ class TestFilters:
         assert found(box, since=start + DAY) == []
         assert found(box, until=start - DAY) == []
 
-    def test_a_destination_that_waits_counts_as_one_that_has_it_not(self, box: Outbox) -> None:
+    def test_a_waiting_destination_counts_as_not_delivered(self, box: Outbox) -> None:
         @outbox.handler("order.*", name='the "first"')
         def later(event: outbox.Event) -> None:
             raise outbox.RetryLater(3600)
@@ -123,7 +123,7 @@ class TestFilters:
         with pytest.raises(SettingsError, match="since needs a timezone"):
             Filter(since=datetime(2026, 1, 1))  # noqa: DTZ001
 
-    def test_what_was_asked_for_can_be_written_down(self) -> None:
+    def test_to_json_has_the_fields_that_are_set(self) -> None:
         id = uuid7()
         asked = Filter(ids=(id,), status="failed", since=datetime(2026, 1, 31, 12, tzinfo=UTC))
         assert asked.to_json() == {
@@ -136,7 +136,7 @@ class TestFilters:
 
 
 def pages(box: Outbox, which: Filter, size: int) -> Iterator[Page]:
-    """One after the other, to the end."""
+    """Yield all pages."""
     current = page(box.dialect, which, size=size)
     yield current
     while current.after is not None:
@@ -160,7 +160,7 @@ class TestPages:
         first = page(box.dialect, Filter(), size=size_)
         assert (len(first.events), first.after is not None) == (min(size_, 5), more)
 
-    def test_what_is_emitted_meanwhile_does_not_shift_them(self, box: Outbox) -> None:
+    def test_events_that_are_emitted_meanwhile_do_not_shift_them(self, box: Outbox) -> None:
         before = emit(4)
         first = page(box.dialect, Filter(), size=2)
         emit(3)
@@ -174,7 +174,7 @@ class TestWindows:
         monkeypatch.setattr(queries, "WINDOW", 10)
         monkeypatch.setattr(queries, "FEW", 0)
 
-    def test_end_and_say_where_and_go_on_from_there(self, box: Outbox, narrow: None) -> None:
+    def test_end_with_the_oldest_scanned_event_and_continue_from_there(self, box: Outbox, narrow: None) -> None:
         old = emit_one(tenant_id="acme")
         others = emit(15)
         first = page(box.dialect, Filter(tenant_id="acme"))
@@ -184,12 +184,12 @@ class TestWindows:
         second = page(box.dialect, Filter(tenant_id="acme"), after=first.after)
         assert (ids(second.events), second.after, second.looked_back_to) == ([old.id], None, None)
 
-    def test_a_page_that_is_full_before_has_nothing_to_say(self, box: Outbox, narrow: None) -> None:
+    def test_a_full_page_does_not_report_the_end_of_the_window(self, box: Outbox, narrow: None) -> None:
         emit(15, tenant_id="acme")
         first = page(box.dialect, Filter(tenant_id="acme"), size=3)
         assert (len(first.events), first.looked_back_to) == (3, None)
 
-    def test_counts_beyond_are_at_least(self, box: Outbox, narrow: None) -> None:
+    def test_counts_beyond_the_window_are_at_least(self, box: Outbox, narrow: None) -> None:
         emit(15, tenant_id="acme")
         assert count(box.dialect, Filter(tenant_id="acme")) == Count(10, at_least=True)
         assert str(count(box.dialect, Filter(tenant_id="acme"), cap=4)) == "4+"
@@ -227,7 +227,7 @@ class TestSearch:
         assert ids(search(box.dialect, "4711")) == sorted([event.id, other.id], reverse=True)
 
     @pytest.mark.parametrize("text", ["", "   ", "nothing like it", ":", "Order:", "%", "'", "\ud800", "\x00"])
-    def test_of_anything_else_finds_nothing(self, box: Outbox, text: str) -> None:
+    def test_finds_nothing_else(self, box: Outbox, text: str) -> None:
         emit_one()
         assert search(box.dialect, text) == []
 

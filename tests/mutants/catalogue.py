@@ -378,14 +378,14 @@ MUTANTS = [
         OPERATIONS_SQL,
         "WHERE id = ? AND {is_failed}",
         "WHERE id = ?",
-        ("tests/operations/test_action_states.py::test_retrying_touches_only_what_has_failed",),
+        ("tests/operations/test_action_states.py::test_retry_changes_only_failed_events",),
     ),
     Mutant(
         "retry-of-anything",
         OPERATIONS_SQL,
         "WHERE id = ? AND {is_failed}",
         "WHERE id = ?",
-        ("tests/operations/test_retry_failed_events.py::test_only_failed_ones_are_touched", MODEL),
+        ("tests/operations/test_retry_failed_events.py::test_only_failed_events_are_changed", MODEL),
         also=(("outbox/operations/actions.py", "conditions=is_failed", "conditions=list"),),
     ),
     Mutant(
@@ -393,35 +393,35 @@ MUTANTS = [
         "outbox/operations/actions.py",
         "conditions=is_failed",
         "conditions=list",
-        ("tests/operations/test_action_states.py::test_what_is_counted_beforehand_is_in_that_state",),
+        ("tests/operations/test_action_states.py::test_only_events_in_these_states_are_counted",),
     ),
     Mutant(
         "failing-of-what-is-being-delivered",
         OPERATIONS_SQL,
         "WHERE {ids} AND {is_unfinished} AND (lease_until IS NULL OR lease_until <= {now})",
         "WHERE {ids} AND {is_unfinished}",
-        (f"{ACTIONS}::TestFailing::test_leaves_alone_what_a_worker_is_delivering", MODEL),
+        (f"{ACTIONS}::TestFailing::test_events_that_a_worker_is_delivering_are_not_changed", MODEL),
     ),
     Mutant(
         "failing-of-what-has-ended",
         OPERATIONS_SQL,
         "WHERE {ids} AND {is_unfinished} AND (lease_until",
         "WHERE {ids} AND (lease_until",
-        ("tests/operations/test_action_states.py::test_failing_touches_only_what_waits",),
+        ("tests/operations/test_action_states.py::test_fail_changes_only_waiting_events",),
     ),
     Mutant(
         "deleting-of-what-has-not-ended",
         OPERATIONS_SQL,
         '"DELETE FROM {event_table} WHERE {ids} AND {has_ended}"',
         '"DELETE FROM {event_table} WHERE {ids}"',
-        ("tests/operations/test_action_states.py::test_deleting_touches_only_what_has_ended",),
+        ("tests/operations/test_action_states.py::test_delete_changes_only_ended_events",),
     ),
     Mutant(
         "replay-of-what-was-not-delivered",
         OPERATIONS_SQL,
         "WHERE {ids} AND {is_delivered}",
         "WHERE {ids}",
-        ("tests/operations/test_action_states.py::test_replaying_touches_only_what_was_delivered",),
+        ("tests/operations/test_action_states.py::test_replay_changes_only_delivered_events",),
     ),
     Mutant(
         "clean-up-of-what-has-not-ended",
@@ -445,7 +445,7 @@ MUTANTS = [
             entry.add(changed)
             done += changed
 """,
-        ("tests/operations/test_action_states.py::test_a_change_that_can_not_be_written_down_is_not_made",),
+        ("tests/operations/test_action_states.py::test_a_change_that_can_not_be_audited_is_not_made",),
     ),
     # Safety
     Mutant(
@@ -586,7 +586,7 @@ MUTANTS = [
         "outbox/admin/masking.py",
         "MASKED if self.hides(str(key)) else ",
         "",
-        ("tests/admin/web/test_masking.py",),
+        ("tests/admin/test_masking.py",),
     ),
     Mutant(
         "masking-of-the-page",

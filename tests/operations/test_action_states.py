@@ -42,19 +42,19 @@ def snapshot(event: OutboxEvent) -> dict[str, Any] | None:
     return None if row is None else dict(row.__data__)
 
 
-def test_retrying_touches_only_what_has_failed(box: Outbox, events: dict[str, OutboxEvent]) -> None:
+def test_retry_changes_only_failed_events(box: Outbox, events: dict[str, OutboxEvent]) -> None:
     assert touched(box, RETRY, events) == {FAILED}
 
 
-def test_failing_touches_only_what_waits(box: Outbox, events: dict[str, OutboxEvent]) -> None:
+def test_fail_changes_only_waiting_events(box: Outbox, events: dict[str, OutboxEvent]) -> None:
     assert touched(box, FAIL, events) == {PENDING}
 
 
-def test_deleting_touches_only_what_has_ended(box: Outbox, events: dict[str, OutboxEvent]) -> None:
+def test_delete_changes_only_ended_events(box: Outbox, events: dict[str, OutboxEvent]) -> None:
     assert touched(box, DELETE, events) == {DELIVERED, FAILED}
 
 
-def test_replaying_touches_only_what_was_delivered(box: Outbox, events: dict[str, OutboxEvent]) -> None:
+def test_replay_changes_only_delivered_events(box: Outbox, events: dict[str, OutboxEvent]) -> None:
     assert touched(box, REPLAY, events) == {DELIVERED}
 
 
@@ -63,13 +63,13 @@ def test_replaying_touches_only_what_was_delivered(box: Outbox, events: dict[str
     ("action", "meant"),
     [("retry", 1), ("fail", 2), ("delete", 2), ("replay", 1)],
 )
-def test_what_is_counted_beforehand_is_in_that_state(box: Outbox, action: str, meant: int) -> None:
+def test_only_events_in_these_states_are_counted(box: Outbox, action: str, meant: int) -> None:
     assert count_all(box, ACTIONS[action]) == meant
 
 
 @pytest.mark.usefixtures("events")
 @pytest.mark.parametrize("action", ["retry", "fail", "delete", "replay"])
-def test_a_change_that_can_not_be_written_down_is_not_made(
+def test_a_change_that_can_not_be_audited_is_not_made(
     box: Outbox, action: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = list(OutboxEvent.select().order_by(OutboxEvent.id).dicts())

@@ -1,4 +1,4 @@
-"""Failing, deleting and replaying by hand: only what is still in the state that was asked about, and written down."""
+"""Fail, delete and replay events: each changes only events that are still in its state, and writes the audit log."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -35,13 +35,13 @@ from tests.table import (
 
 @pytest.fixture
 def calls() -> list[tuple[str, str]]:
-    """Who was called, for which event."""
+    """Return the calls so far: the name of the handler, and the id of the event."""
     return []
 
 
 @pytest.fixture
 def delivered(box: Outbox, calls: list[tuple[str, str]]) -> OutboxEvent:
-    """An event that two handlers have."""
+    """Return an event that was delivered to two handlers."""
     for name in ("first", "second"):
         outbox.handler("order.*", name=name)(lambda event, name=name: calls.append((name, str(event.id))))
     event = emit_one()
@@ -52,7 +52,7 @@ def delivered(box: Outbox, calls: list[tuple[str, str]]) -> OutboxEvent:
 
 
 class TestFailing:
-    def test_gives_up_on_what_waits_and_keeps_the_reason_and_the_last_error(self, box: Outbox) -> None:
+    def test_waiting_events_fail_with_the_reason_and_their_last_error(self, box: Outbox) -> None:
         new, tried = emit(2)
         change(tried, error_message="handler: no", next_attempt_at=LONG_AGO + timedelta(days=100_000))
         assert change_all(box, fail_with("the customer is gone")) == 2
@@ -61,13 +61,13 @@ class TestFailing:
         assert stored(tried).error_message == "failed by an operator: the customer is gone; handler: no"
         assert stored(new).next_attempt_at is None
 
-    def test_leaves_alone_what_a_worker_is_delivering(self, box: Outbox) -> None:
+    def test_events_that_a_worker_is_delivering_are_not_changed(self, box: Outbox) -> None:
         event = emit_one()
         batch = claimed(box)
         assert change_all(box, fail_with("")) == 0
         assert (stored(event).status, stored(event).lease_id) == (SENDING, batch.lease_id)
 
-    def test_takes_what_a_worker_has_lost(self, box: Outbox) -> None:
+    def test_events_with_an_expired_lease_are_changed(self, box: Outbox) -> None:
         event = emit_one()
         claimed(box)
         expire_leases(event)
@@ -75,11 +75,11 @@ class TestFailing:
         row = stored(event)
         assert (row.status, row.lease_id, row.lease_until) == (FAILED, None, None)
 
-    def test_what_has_ended_stays_as_it_is(self, box: Outbox, delivered: OutboxEvent) -> None:
+    def test_ended_events_are_not_changed(self, box: Outbox, delivered: OutboxEvent) -> None:
         assert change_all(box, fail_with("")) == 0
         assert stored(delivered).status == DELIVERED
 
-    def test_can_be_taken_back(self, box: Outbox) -> None:
+    def test_a_failed_event_can_be_retried(self, box: Outbox) -> None:
         event = emit_one()
         change_all(box, fail_with("too early"))
         assert change_all(box, RETRY) == 1
@@ -87,21 +87,21 @@ class TestFailing:
         box.process_pending_events()
         assert stored(event).status == DELIVERED
 
-    def test_a_long_reason_is_cut_and_a_strange_one_is_cleaned(self, box: Outbox) -> None:
+    def test_the_reason_is_shortened_and_cleaned(self, box: Outbox) -> None:
         event = emit_one()
         change_all(box, fail_with("a\x00b\ud800" + "c" * 10_000))
         assert len(str(stored(event).error_message)) <= 2_000
 
 
 class TestDeleting:
-    def test_takes_what_has_ended_and_nothing_else(self, box: Outbox, delivered: OutboxEvent) -> None:
+    def test_only_ended_events_are_deleted(self, box: Outbox, delivered: OutboxEvent) -> None:
         waiting = emit_one("other")
         failed = emit_one("third")
         change_all(box, fail_with(""), Filter(ids=(failed.id,)))
         assert change_all(box, DELETE) == 2
         assert ids(list(OutboxEvent.select())) == [waiting.id]
 
-    def test_frees_the_key(self, box: Outbox, delivered: OutboxEvent) -> None:
+    def test_the_idempotency_key_is_free_again(self, box: Outbox, delivered: OutboxEvent) -> None:
         outbox.emit("Order", 1, "order.placed")
         change_all(box, fail_with(""))
         change_all(box, DELETE)
@@ -117,7 +117,7 @@ class TestReplaying:
         assert sorted(calls) == [("first", str(delivered.id)), ("second", str(delivered.id))]
         assert stored(delivered).status == DELIVERED
 
-    def test_delivers_again_to_one_alone(
+    def test_delivers_again_to_one_destination_only(
         self, box: Outbox, delivered: OutboxEvent, calls: list[tuple[str, str]]
     ) -> None:
         change_all(box, replay_to(box, "second"))
@@ -125,7 +125,9 @@ class TestReplaying:
         assert calls == [("second", str(delivered.id))]
         assert (stored(delivered).status, stored(delivered).progress) == (DELIVERED, None)
 
-    def test_to_one_alone_also_through_failure_and_retry(self, box: Outbox, calls: list[tuple[str, str]]) -> None:
+    def test_to_one_destination_only_after_failure_and_retry_too(
+        self, box: Outbox, calls: list[tuple[str, str]]
+    ) -> None:
         answers: Iterator[Exception | None] = iter([None, outbox.Reject("no"), None])
 
         @outbox.handler("order.*", name="moody")
@@ -147,7 +149,9 @@ class TestReplaying:
         assert calls == [("moody", str(event.id))] * 2
         assert stored(event).status == DELIVERED
 
-    def test_to_one_that_is_not_here_waits_for_a_worker_that_has_it(self, box: Outbox, delivered: OutboxEvent) -> None:
+    def test_to_a_destination_of_another_worker_waits_for_that_worker(
+        self, box: Outbox, delivered: OutboxEvent
+    ) -> None:
         other_worker(box, elsewhere="order.*")
         assert change_all(box, replay_to(box, "elsewhere")) == 1
         box.process_pending_events()
@@ -156,25 +160,27 @@ class TestReplaying:
             "elsewhere: waits for a worker that has this destination",
         )
 
-    def test_to_one_leaves_alone_what_it_does_not_want(self, box: Outbox, delivered: OutboxEvent) -> None:
+    def test_to_one_destination_changes_only_types_that_it_wants(self, box: Outbox, delivered: OutboxEvent) -> None:
         other_worker(box, elsewhere="order.cancelled")
         assert count_all(box, replay_to(box, "elsewhere"), Filter()) == 0
         assert change_all(box, replay_to(box, "elsewhere")) == 0
         assert stored(delivered).status == DELIVERED
 
-    def test_to_one_that_does_not_exist_is_refused_and_says_which_do(self, box: Outbox, delivered: OutboxEvent) -> None:
+    def test_to_an_unknown_destination_raises_an_error_that_lists_the_known_ones(
+        self, box: Outbox, delivered: OutboxEvent
+    ) -> None:
         other_worker(box, elsewhere="order.*")
         with pytest.raises(outbox.RegistrationError, match=r"no destination called 'typo'.*elsewhere, first, second"):
             replay_to(box, "typo")
         assert stored(delivered).status == DELIVERED
 
-    def test_to_one_adds_it_to_those_who_had_the_event(self, box: Outbox, delivered: OutboxEvent) -> None:
+    def test_to_one_destination_adds_it_to_those_that_have_the_event(self, box: Outbox, delivered: OutboxEvent) -> None:
         outbox.handler("order.*", name="third")(lambda _: None)
         change_all(box, replay_to(box, "third"))
         box.process_pending_events()
         assert queries.delivered_to(box.dialect, stored(delivered)) == ("first", "second", "third")
 
-    def test_leaves_alone_what_failed_or_waits(self, box: Outbox) -> None:
+    def test_failed_and_waiting_events_are_not_changed(self, box: Outbox) -> None:
         waiting = emit_one()
         assert change_all(box, REPLAY) == 0
         assert stored(waiting).status == PENDING
@@ -185,7 +191,7 @@ class TestInBatches:
     def _small(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(apply_action, "BATCH", 3)
 
-    def test_it_tells_how_far_it_is(self, box: Outbox) -> None:
+    def test_it_yields_the_number_so_far(self, box: Outbox) -> None:
         emit(7)
         assert count_all(box, fail_with(""), Filter()) == 7
         assert list(apply(box, fail_with(""), Filter())) == [3, 6, 7]
@@ -206,7 +212,7 @@ class TestInBatches:
         entries = audit.latest(box.dialect)
         assert [(entry.affected, entry.ended_at is None) for entry in entries] == [(4, False), (3, True)]
 
-    def test_what_is_emitted_meanwhile_is_not_meant(self, box: Outbox) -> None:
+    def test_events_that_are_emitted_meanwhile_are_not_changed(self, box: Outbox) -> None:
         emit(4)
         work = apply(box, fail_with(""), Filter())
         next(work)
@@ -214,7 +220,7 @@ class TestInBatches:
         assert list(work) == [4]
         assert stored(late).status == PENDING
 
-    def test_what_moves_on_meanwhile_is_left_alone(self, box: Outbox) -> None:
+    def test_events_that_change_state_meanwhile_are_not_changed(self, box: Outbox) -> None:
         emit(6)
         work = apply(box, fail_with(""), Filter())
         next(work)
@@ -231,7 +237,7 @@ class TestInBatches:
         assert all(0 < seconds <= 0.8 for seconds in slept)
 
     @on_postgres
-    def test_a_row_that_somebody_has_locked_is_passed_over(self, box: Outbox, postgres_url: str) -> None:
+    def test_locked_rows_are_skipped(self, box: Outbox, postgres_url: str) -> None:
         first, second = emit(2)
         with locking(postgres_url, first.id), impatient(box):
             assert change_all(box, fail_with("")) == 1
@@ -239,7 +245,7 @@ class TestInBatches:
 
 
 class TestTheAudit:
-    def test_says_who_did_what_to_which_and_how_many(self, box: Outbox) -> None:
+    def test_has_operator_action_filter_and_number(self, box: Outbox) -> None:
         emit(3, tenant_id="acme")
         emit(2)
         change_all(box, fail_with("x"), Filter(tenant_id="acme"), who="ada")
@@ -247,13 +253,13 @@ class TestTheAudit:
         assert (entry.who, entry.action, entry.filters, entry.affected) == ("ada", "fail", {"tenant_id": "acme"}, 3)
         assert entry.at <= entry.ended_at
 
-    def test_is_not_written_for_what_the_application_does_itself(self, box: Outbox) -> None:
+    def test_is_not_written_without_an_operator(self, box: Outbox) -> None:
         emit(1)
         change_all(box, fail_with(""))
         outbox.retry_failed_events()
         assert audit.latest(box.dialect) == []
 
-    def test_counts_what_was_undone_as_not_done(self, box: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_does_not_count_a_batch_that_was_rolled_back(self, box: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
         """The number is written in the same transaction as the change."""
         emit(2)
 
@@ -267,7 +273,7 @@ class TestTheAudit:
         (entry,) = audit.latest(box.dialect)
         assert (entry.affected, entry.ended_at, statuses()) == (0, None, Counter({FAILED: 2}))
 
-    def test_is_forgotten_after_a_while(self, box: Outbox) -> None:
+    def test_is_deleted_after_its_retention(self, box: Outbox) -> None:
         from outbox.storage.operator_models import Audit
 
         emit(1)
@@ -279,7 +285,7 @@ class TestTheAudit:
         assert audit.latest(box.dialect) == []
 
 
-def test_the_workers_are_woken_once_for_each_batch_that_is_due_again(
+def test_workers_are_notified_once_for_each_batch_that_is_due_again(
     box: Outbox, delivered: OutboxEvent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rung: list[object] = []

@@ -1,4 +1,4 @@
-"""What an operator does to events: putting failed ones back."""
+"""Retry failed events."""
 
 from threading import Event as Gate
 from typing import Any
@@ -33,13 +33,13 @@ def refuse(_: outbox.Event) -> None:
 
 @pytest.fixture
 def broken(box: Outbox) -> Outbox:
-    """An outbox whose only handler fails everything."""
+    """Return an Outbox whose only handler fails every event."""
     outbox.handler("*", name="handler")(refuse)
     return box
 
 
-def mend() -> list[str]:
-    """From now on the handler takes everything; answers whom it was called for."""
+def repair_handler() -> list[str]:
+    """Replace the handler by one that accepts every event; return the list of the events that it is called with."""
     called: list[str] = []
     current_outbox.registry.clear()
     outbox.handler("*", name="handler")(lambda event: called.append(event.aggregate_id))
@@ -59,13 +59,13 @@ def test_failed_events_are_due_at_once_with_their_attempts_from_zero(broken: Out
     assert (row.status, row.attempts, row.lease_id) == (PENDING, 0, None)
     assert row.progress == {"handler": {"state": "waiting"}}
     assert row.next_attempt_at == row.updated_at
-    assert mend() == []
+    assert repair_handler() == []
     assert broken.process_pending_events() == {"processed": 1, "remaining": 0}
     row = stored(event)
     assert (row.status, row.attempts, row.error_message) == (DELIVERED, 1, None)
 
 
-def test_every_attempt_is_theirs_again(box: Outbox) -> None:
+def test_a_retried_event_has_all_its_attempts_again(box: Outbox) -> None:
     attempts: list[int] = []
 
     @outbox.handler("*", name="handler")
@@ -92,13 +92,13 @@ def test_destinations_that_have_an_event_do_not_get_it_again(broken: Outbox) -> 
         "lucky": DELIVERED,
         "handler": "waiting",
     }
-    mended = mend()
+    mended = repair_handler()
     outbox.handler("*", name="lucky")(lambda _: called.append("lucky"))
     broken.process_pending_events()
     assert (called, mended, stored(event).status) == (["lucky"], ["0"], DELIVERED)
 
 
-def test_a_worker_that_lacks_the_one_that_failed_does_not_mark_it_delivered(broken: Outbox) -> None:
+def test_a_worker_without_the_failed_destination_does_not_mark_the_event_delivered(broken: Outbox) -> None:
     (event,) = failed(broken)
     broken.retry_failed_events()
     broken.registry.clear()
@@ -108,7 +108,7 @@ def test_a_worker_that_lacks_the_one_that_failed_does_not_mark_it_delivered(brok
     assert "'handler' is not registered in this worker" in str(stored(event).error_message)
 
 
-def test_only_failed_ones_are_touched(box: Outbox) -> None:
+def test_only_failed_events_are_changed(box: Outbox) -> None:
     outbox.handler("bad", name="bad")(refuse)
     outbox.handler("good", name="good")(lambda _: None)
     for event_type in ("bad", "good"):
@@ -139,7 +139,7 @@ class TestFilters:
             ({"ids": []}, 0),
         ],
     )
-    def test_they_narrow_down_what_is_retried(self, broken: Outbox, wanted: dict[str, Any], retried: int) -> None:
+    def test_only_matching_events_are_retried(self, broken: Outbox, wanted: dict[str, Any], retried: int) -> None:
         failed(broken, 2)
         failed(broken, 1, tenant_id="t-1")
         failed(broken, 1, "user.created", aggregate_type="User")
@@ -147,7 +147,7 @@ class TestFilters:
         assert statuses()[FAILED] == 4 - retried
 
     @pytest.mark.parametrize("kind", [str, UUID])
-    def test_events_can_be_named(self, broken: Outbox, kind: Any) -> None:
+    def test_events_are_selected_by_id(self, broken: Outbox, kind: Any) -> None:
         first, second, third = failed(broken, 3)
         assert outbox.retry_failed_events(ids=[kind(str(id)) for id in ids([first, third])]) == 2
         assert [stored(event).status for event in (first, second, third)] == [PENDING, FAILED, PENDING]
@@ -155,7 +155,7 @@ class TestFilters:
 
 class TestMany:
     @pytest.mark.parametrize(("limit", "retried"), [(None, 7), (5, 5), (6, 6)])
-    def test_they_are_put_back_a_batch_at_a_time(
+    def test_events_are_retried_in_batches(
         self, broken: Outbox, monkeypatch: pytest.MonkeyPatch, limit: int | None, retried: int
     ) -> None:
         monkeypatch.setattr(apply_action, "BATCH", 3)
@@ -163,14 +163,14 @@ class TestMany:
         assert broken.retry_failed_events(limit=limit) == retried
         assert statuses()[PENDING] == retried
 
-    def test_somebody_is_called_to_deliver_them(self, broken: Outbox) -> None:
+    def test_a_worker_is_notified(self, broken: Outbox) -> None:
         failed(broken)
         rung = Gate()
         replace_wake(broken, rung.set)
         broken.retry_failed_events()
         passes(rung)
 
-    def test_inside_a_transaction_they_come_back_with_it(self, broken: Outbox) -> None:
+    def test_inside_a_transaction_the_retry_commits_with_it(self, broken: Outbox) -> None:
         failed(broken, 2)
         with broken.database.atomic() as transaction:
             assert broken.retry_failed_events() == 2
@@ -179,7 +179,7 @@ class TestMany:
 
 
 @on_postgres
-def test_rows_that_somebody_else_has_are_left_to_them(broken: Outbox, postgres_url: str) -> None:
+def test_locked_rows_are_not_retried(broken: Outbox, postgres_url: str) -> None:
     taken, free = failed(broken, 2)
     with locking(postgres_url, taken.id), impatient(broken):
         assert broken.retry_failed_events() == 1

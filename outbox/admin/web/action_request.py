@@ -6,7 +6,7 @@ parsed here, into the same `ActionRequest`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from urllib.parse import parse_qsl
 
@@ -86,7 +86,7 @@ def _emitted_before(filter: Filter, confirmed_at: datetime | None) -> Filter:
     """Leave out events that were emitted after the confirmation page was shown: its count did not include them."""
     if confirmed_at is None or (filter.until is not None and filter.until <= confirmed_at):
         return filter
-    return filter.with_(until=confirmed_at)
+    return replace(filter, until=confirmed_at)
 
 
 async def read_form(request: Request) -> QueryParams:
