@@ -1,6 +1,8 @@
-"""The Outbox object: it builds its parts from settings and a database, and has the verbs that work on them.
+"""The Outbox object: it puts the parts together, and has the verbs of the public API.
 
-The functions of the package (`outbox.emit`, …) call the methods of the current Outbox; a program may make others.
+The functions of the package call the methods of one Outbox (`outbox.current()`); a program may make others. The parts
+below this module (emitting, delivery, notifying, throttling, retention) don't know the Outbox: each is given what it
+needs here.
 """
 
 from __future__ import annotations
@@ -111,12 +113,19 @@ class Outbox:
         max_attempts: int | None = None,
         deliver_after: datetime | timedelta | None = None,
     ) -> OutboxEvent:
-        """Store an event in the caller's transaction: it is delivered if and only if that commits.
+        """Store an event in the caller's transaction: it is delivered if and only if the transaction commits.
 
-        `idempotency_key` defaults to "{aggregate_type}:{aggregate_id}": the event can happen once for this thing.
-        Pass `outbox.UNIQUE` for one that may repeat, or a key of your own. A duplicate raises DuplicateEvent, and the
-        transaction goes on; `on_duplicate="ignore"` returns the event that exists instead. `deliver_after` is a
-        moment, or a time from now.
+        - `aggregate_type`, `aggregate_id`: what the event is about, such as "Order" and 42.
+        - `event_type`: what happened, such as "order.placed".
+        - `payload`: a JSON object; None becomes `{}`.
+        - `idempotency_key`: by default "{aggregate_type}:{aggregate_id}", so that an event of this type can be emitted
+          once for this aggregate. Pass `outbox.UNIQUE` for an event that may repeat, or a key of your own.
+        - `on_duplicate`: "raise" raises DuplicateEvent if an event with this type and key exists, and the transaction
+          can go on; "ignore" returns the existing event.
+        - `headers`: a JSON object for metadata; trace context is added.
+        - `correlation_id`, `tenant_id`: by default those of `outbox.context`.
+        - `max_attempts`: by default OUTBOX_MAX_ATTEMPTS.
+        - `deliver_after`: a datetime with a timezone, or a timedelta from now.
         """
         event = NewEvent(
             aggregate_type,
@@ -138,10 +147,10 @@ class Outbox:
         *,
         on_duplicate: OnDuplicate = "raise",
     ) -> list[OutboxEvent]:
-        """Store many events at once, all or none; return them in the caller's order."""
+        """Store many events at once, all or none; return them in the order given."""
         return self.emitter.emit_many(map(as_new_event, events), on_duplicate)
 
-    # Delivery
+    # For workers, and for calls by hand
 
     def process_pending_events(self, batch_size: int | None = None) -> dict[str, int]:
         """Deliver one batch in this thread; return {"processed": events claimed, "remaining": still due, capped}."""
@@ -151,21 +160,24 @@ class Outbox:
         return deliver.process_pending_events(self.delivery, size)
 
     def drain(self) -> int:
-        """Deliver batch after batch until one is not full; return how many events were claimed."""
+        """Deliver batches until one is not full, or for ten seconds; return how many events were claimed."""
         return deliver.drain(self.delivery)
 
     def become_worker(self, modules: Sequence[str] = ()) -> None:
-        """Declare that this process was started to deliver events.
+        """Declare that this process was started to deliver events, and record its destinations.
 
-        Called once all of the application's modules (`modules`, for the error) are imported, before the first claim.
-        Raises NothingRegistered if this process could deliver nothing: a worker never ends an event without sending it.
+        The worker program calls this before the first claim, after it has imported the application's modules;
+        `modules` names them for the error. Raise NothingRegistered if this process could deliver nothing: otherwise it
+        would end events without sending them.
         """
         self.check_registered(modules)
         self.is_worker = True
         try:
             self.recorder.keep_current()
         except CONNECTION_ERRORS as error:
-            logger.warning("The destinations will be recorded before the first claim: %s", str(error).strip())
+            logger.warning(
+                "Could not record the destinations: %s. They are recorded before the first claim.", str(error).strip()
+            )
 
     def check_registered(self, modules: Sequence[str] = ()) -> None:
         """Raise NothingRegistered unless a destination is registered here, or an event type is ignored."""
@@ -195,18 +207,18 @@ class Outbox:
             start_reporting=self.reporter.start,
         )
 
-    # Tables and events
+    # Maintenance of the tables
 
     def create_tables(self) -> None:
-        """Create the tables, or upgrade them; many processes may do so at the same time."""
+        """Create the tables, or upgrade them; many processes may call this at the same time."""
         self.upgrade_schema()
 
     def upgrade_schema(self) -> list[schema.Version]:
-        """Create or upgrade the tables; return the versions that were applied."""
+        """Create or upgrade the tables; return the schema versions that were applied."""
         return schema.upgrade(self.dialect, inbox_elsewhere=self.inbox.database is not self.database)
 
     def check_schema(self) -> None:
-        """Raise SchemaError unless the tables are there and new enough."""
+        """Raise SchemaError if the tables are missing, or older than this version needs."""
         schema.check(self.dialect)
 
     def cleanup_delivered_events(
@@ -231,7 +243,7 @@ class Outbox:
         tenant_id: str | None = None,
         limit: int | None = None,
     ) -> int:
-        """Make failed events pending again, all or those that match; return how many. Their attempts start from 0."""
+        """Make failed events pending again, all or those that match; return how many. Attempts start again from 0."""
         return apply_action.retry_failed_events(
             self.dialect,
             self.notifier.notify_after_commit,
@@ -244,12 +256,12 @@ class Outbox:
         )
 
     def close(self) -> None:
-        """Close the idle connections of the pool; the next call opens new ones."""
+        """Close the pooled connections that are not in use; the next call opens new ones."""
         if isinstance(self.database, PooledDatabase):
             self.database.close_idle()
 
     def warn_once(self, message: str) -> None:
-        """Log a warning, unless this Outbox has logged the same text before."""
+        """Log a warning, unless the same text was logged before."""
         if message not in self._warned:
             self._warned.add(message)
             logger.warning(message)
@@ -258,10 +270,13 @@ class Outbox:
         settings = self.settings
         return open_database(settings.database_url, prepared_statements=settings.prepared_statements)
 
-    # How a commit reaches a worker
+    # Notifying workers after a commit
 
     def _make_notifier(self) -> Notifier:
-        """Return the notifier for OUTBOX_DISPATCH. `dramatiq` is a plug-in, found by the name of its entry point."""
+        """Return the notifier that OUTBOX_DISPATCH asks for.
+
+        Dramatiq is found by its entry point in `outbox.dispatch`: this module does not import what is above it.
+        """
         name = self.settings.dispatch
         if name == OFF:
             return Notifier(None)
@@ -280,7 +295,7 @@ class Outbox:
             notify.prepare(self)
 
     def _deliver_inline(self) -> None:
-        """Deliver all events that are due, in the emitter's thread, with those that handlers emit meanwhile."""
+        """Deliver all that is due in the emitter's thread, including events that handlers emit meanwhile."""
         if _delivering_inline.get():
             return
         token = _delivering_inline.set(True)
@@ -289,7 +304,7 @@ class Outbox:
             while (batch := deliver.deliver_batch(self.delivery, self.settings.batch_size)) is not None:
                 ids = {event.id for event in batch.events}
                 if ids <= seen:
-                    break  # they are due again at once: the emitter must not wait for them
+                    break  # they are due again at once, and the emitter must not wait for them
                 seen |= ids
         finally:
             _delivering_inline.reset(token)

@@ -73,7 +73,7 @@ class TestAWorker:
         with monkeypatch.context() as patch:
             patch.setattr(box.recorder, "record", fail)
             box.become_worker()
-        assert "will be recorded before the first claim: away" in caplog.text
+        assert "Could not record the destinations: away." in caplog.text
         assert recorded(box) == {}
         box.drain()
         assert recorded(box)["mailer"].alive
