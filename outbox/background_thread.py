@@ -7,7 +7,7 @@ the application, so four rules hold for all of them:
 - A thread that has had no work for a while ends. The next work starts a new one.
 - Threads don't exist in a forked child, and a lock may have been held at the fork by a thread that is gone. So in the
   child the owner begins again: with a new lock, without a thread, and with the state that `after_fork` sets up.
-- Stopping a thread waits for it only for a limited time.
+- A thread that is told to stop finishes its work, and the owner waits for that only for a limited time.
 """
 
 from __future__ import annotations
@@ -70,17 +70,14 @@ class BackgroundThread:
             return found
 
     def tell_to_stop(self) -> threading.Thread | None:
-        """Set the stop event, and return the thread for the caller to join, or None if there is none."""
+        """Set the stop event; return the thread, or None if there is none.
+
+        The caller may join the thread, but only for a limited time: a process must be able to end.
+        """
         with self.changed:
             thread, self._thread = self._thread, None
             self._stopped.set()
             return thread
-
-    def stop(self, seconds: float) -> None:
-        """Tell the thread to stop, and wait for its end, but no longer than `seconds`."""
-        thread = self.tell_to_stop()
-        if thread is not None:
-            thread.join(seconds)
 
 
 _background_threads: weakref.WeakSet[BackgroundThread] = weakref.WeakSet()

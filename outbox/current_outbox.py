@@ -1,4 +1,4 @@
-"""The outbox that the functions of the package work on: `configure` makes it, `current` returns it.
+"""The current outbox, which the functions of the package use: `configure` makes it, `current` returns it.
 
 The module is not called `current`: as a submodule it would hide the function `outbox.current`.
 """
@@ -30,10 +30,10 @@ _lock = threading.RLock()
 def configure(
     *, database: peewee.Database | None = None, inbox_database: peewee.Database | None = None, **settings: Any
 ) -> Outbox:
-    """Bind the outbox to the application's database, and set what differs from the environment.
+    """Make the current outbox: on the application's database, with settings that override the environment.
 
-    `settings` are the names of the table in the README, in lower case and without `OUTBOX_`. `inbox_database` is for an
-    application whose own tables, and so its inbox, are in another database than the outbox.
+    `settings` have the names of the table in the README, in lower case and without `OUTBOX_`. Pass `inbox_database` if
+    the application's own tables, and so its inbox, are in another database than the outbox.
     """
     global _current
     with _lock:
@@ -41,7 +41,7 @@ def configure(
         _current = Outbox(
             Settings.load(**settings), database=database, registry=registry, inbox_database=inbox_database
         )
-        _current.is_worker = was_worker  # a handler's module may call this late, in a worker that is running
+        _current.is_worker = was_worker  # a module with handlers may call this after the worker has started
         OutboxEvent.bind(_current.database)
         InboxMessage.bind(_current.inbox.database)
         for model in (OutboxEvent, InboxMessage):
@@ -50,7 +50,7 @@ def configure(
 
 
 def current() -> Outbox:
-    """Return the outbox that the functions of this package work on; the first call makes it if needed."""
+    """Return the current outbox; without an earlier `configure`, the first call makes it from the environment."""
     if _current is None:
         with _lock:
             if _current is None:
@@ -71,7 +71,7 @@ def forget() -> None:
 
 
 def loaded_settings() -> Settings:
-    """Return the settings in force; unlike `current`, this opens no database."""
+    """Return the settings of the current outbox, or of the environment; unlike `current`, this opens no database."""
     return Settings.load() if _current is None else _current.settings
 
 
