@@ -78,8 +78,8 @@ class Outbox:
             inbox_dialect = dialect_of(behind_proxy(inbox_database), self.settings.tables)
         self.inbox = Inbox(inbox_dialect, self.counters, self.settings.inbox_hours)
         # The destinations that the workers of the deployment have recorded, and what records those of this process.
-        self.recorded = RecordedDestinations(self.dialect)
-        self.recorder = Recorder(self.dialect, self.registry, self.recorded, self.warn_once)
+        self.recorded_destinations = RecordedDestinations(self.dialect)
+        self.recorder = Recorder(self.dialect, self.registry, self.recorded_destinations, self.warn_once)
         self.throttles = Throttles(self.settings)
         self.drain_failures = DrainFailures(self.counters)
         self.notifier = self._make_notifier()
@@ -193,7 +193,7 @@ class Outbox:
             notifier=self.notifier,
             registry=self.registry,
             recorder=self.recorder,
-            audiences=Audiences(self.dialect, self.registry, self.recorded),
+            audiences=Audiences(self.dialect, self.registry, self.recorded_destinations),
             throttles=self.throttles,
             batch_size=AdaptiveBatchSize(settings.batch_size),
             scan_position=ScanPosition(),

@@ -124,7 +124,7 @@ class TestAChainOfRenames:
         box.database.execute_sql(
             "UPDATE outbox_destination SET retired_at = seen_at, replaced_by = 'a' WHERE name = 'b'"
         )
-        assert fleet.worker(log="*").recorded.read().successor_of("a") in ("a", "b")
+        assert fleet.worker(log="*").recorded_destinations.read().successor_of("a") in ("a", "b")
 
 
 class TestWhatWasWrittenBeforeTheTable:
@@ -231,7 +231,7 @@ def test_threads_that_read_the_table_meanwhile_change_no_plan(
     def interrupted(*arguments: Any) -> Any:
         monkeypatch.setattr(dispatch, "plan", plan)
         fleet.worker(v2=("order.*", "mailer")).recorder.keep_current()
-        reader = threading.Thread(target=old.recorded.read)
+        reader = threading.Thread(target=old.recorded_destinations.read)
         reader.start()
         reader.join()
         return plan(*arguments)

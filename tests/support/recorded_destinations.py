@@ -15,7 +15,7 @@ def recorded(box: Outbox) -> dict[str, RecordedDestination]:
 def refresh(worker: Outbox) -> None:
     """Record the destinations of a running worker again, as it does every minute, and read those of all workers."""
     worker.recorder.record(starting=False)
-    worker.recorded.read()
+    worker.recorded_destinations.read()
 
 
 def let_records_age(box: Outbox, **time: float) -> None:
