@@ -113,10 +113,10 @@ class Recorder:
         with change_recorded(self._dialect) as by_name:
             changed = False
             for name, patterns in sorted(destinations.items()):
-                there = by_name.get(name)
-                if there is not None and there.retired and not self._may_return(there, by_name, replaced, starting):
+                known = by_name.get(name)
+                if known is not None and known.retired and not self._may_return(known, by_name, replaced, starting):
                     continue
-                changed |= self._record_one(name, patterns, there)
+                changed |= self._record_one(name, patterns, known)
             for old, new in sorted(replaced.items()):
                 changed |= self._replace(by_name.get(old), old, new)
             for old in sorted(declared):
@@ -127,7 +127,7 @@ class Recorder:
                 self._dialect.run(self._dialect.statements.destinations_changed)
         return absent_names(by_name, {*destinations, *replaced, *declared})
 
-    def _record_one(self, name: str, patterns: tuple[str, ...], there: RecordedDestination | None) -> bool:
+    def _record_one(self, name: str, patterns: tuple[str, ...], known: RecordedDestination | None) -> bool:
         """Record one destination, and delete its patterns that no worker has any more; return whether either is news.
 
         A name that no running worker had is news too: events wait for it, so other workers should know at once.
@@ -135,13 +135,13 @@ class Recorder:
         dialect = self._dialect
         for pattern in sorted(patterns):
             dialect.run(dialect.statements.destination_record, (name, pattern))
-        changed = there is None or there.retired or not there.alive or not set(patterns) <= set(there.patterns)
+        changed = known is None or known.retired or not known.alive or not set(patterns) <= set(known.patterns)
         narrowed = dialect.run(dialect.statements.destination_narrow, (name, dialect.seconds(NARROW_SECONDS)))
         return bool(narrowed.rowcount) or changed
 
     def _may_return(
         self,
-        there: RecordedDestination,
+        known: RecordedDestination,
         by_name: Mapping[str, RecordedDestination],
         replaced: Mapping[str, str],
         starting: bool,
@@ -152,28 +152,28 @@ class Recorder:
         running worker has the successor, since both would deliver; unless this worker has a destination that replaces
         that successor in turn.
         """
-        if there.retired_by not in RETIRED_BY_SYSTEM:
+        if known.retired_by not in RETIRED_BY_SYSTEM:
             return starting
-        successor = None if there.replaced_by is None else by_name.get(there.replaced_by)
+        successor = None if known.replaced_by is None else by_name.get(known.replaced_by)
         if successor is None or successor.retired or not successor.alive or successor.name in replaced:
             return True
         self._warn_once(
-            f"The destination {there.name} was replaced by {successor.name}, which a running worker has: this worker "
-            f"does not deliver to {there.name}."
+            f"The destination {known.name} was replaced by {successor.name}, which a running worker has: this worker "
+            f"does not deliver to {known.name}."
         )
         return False
 
-    def _replace(self, there: RecordedDestination | None, old: str, new: str) -> bool:
+    def _replace(self, known: RecordedDestination | None, old: str, new: str) -> bool:
         """Record that one name replaces another; return whether that is news."""
         statements = self._dialect.statements
-        if there is None:
+        if known is None:
             # Events that are older than the table may have the old name in their progress.
             self._dialect.run(statements.destination_retire_unrecorded, (old, BY_SUCCESSOR, new))
             return True
-        if not there.retired:
+        if not known.retired:
             mark_retired(self._dialect, old, new, BY_SUCCESSOR)
             return True
-        if there.replaced_by is None:
+        if known.replaced_by is None:
             self._dialect.run(statements.destination_link, (new, old))
             return True
         return False

@@ -850,8 +850,8 @@ MUTANTS = [
     Mutant(
         "a-new-destination-is-no-new-version",
         "outbox/destinations/recorder.py",
-        "        changed = there is None or there.retired",
-        "        changed = there is not None and there.retired",
+        "        changed = known is None or known.retired",
+        "        changed = known is not None and known.retired",
         (f"{RECORD}::TestTheVersion", AUDIENCE),
     ),
     Mutant(
@@ -963,7 +963,7 @@ MUTANTS = [
     Mutant(
         "retired-once-retired-for-ever",
         "outbox/destinations/recorder.py",
-        "    if there.retired_by not in RETIRED_BY_SYSTEM:",
+        "    if known.retired_by not in RETIRED_BY_SYSTEM:",
         "    if True:",
         (f"{RENAMES}::TestARetiredName",),
     ),
