@@ -127,7 +127,7 @@ class World:
         while walkers := self.ready():
             walkers[0].step()
 
-    def ring(self, event: int) -> None:
+    def notify(self, event: int) -> None:
         """One more commit, all of whose steps are taken at once."""
         self.committed.add(event)
         send_wakeup_once(self.flag, self.send)
@@ -190,7 +190,7 @@ class TestInEveryOrder:
     @pytest.mark.parametrize("unsendable", [(1,), (1, 2)])
     def test_sending_that_fails_leaves_the_next_one_free_to_send(self, unsendable: tuple[int, ...]) -> None:
         for world in every_order(lambda: World(unsendable=unsendable)):
-            world.ring(3)
+            world.notify(3)
             world.finish()
             assert world.seen == {1, 2, 3}
 
@@ -203,7 +203,7 @@ class TestInEveryOrder:
     def test_whoever_dies_the_next_one_is_heard_once_the_flag_has_expired(self) -> None:
         for world in every_order(World, deaths=2):
             world.flag.clear()
-            world.ring(3)
+            world.notify(3)
             world.finish()
             assert world.seen == world.committed
 
@@ -240,41 +240,41 @@ class TestTheFlagInRedis:
 
     def test_lets_one_message_through_for_many_commits(self, broker: OutboxRedisBroker) -> None:
         for _ in range(5):
-            ring(broker)
+            wake(broker)
         assert waiting(broker) == 1
         clear_flag_then(flag_for(broker, "outbox"), lambda: None)
-        ring(broker)
+        wake(broker)
         assert waiting(broker) == 2
 
     def test_costs_one_round_trip_and_the_message_another(self, broker: OutboxRedisBroker) -> None:
-        ring(broker)  # from the first time on the server has the scripts
+        wake(broker)  # from the first time on the server has the scripts
         clear_flag_then(flag_for(broker, "outbox"), lambda: None)
         with commands(broker) as seen:
-            ring(broker)
+            wake(broker)
         assert seen == ["EVALSHA", "EVALSHA"]
         with commands(broker) as seen:
-            ring(broker)
+            wake(broker)
         assert seen == ["EVALSHA"]
 
     def test_survives_a_server_that_has_forgotten_its_scripts(self, broker: OutboxRedisBroker) -> None:
-        ring(broker)
+        wake(broker)
         clear_flag_then(flag_for(broker, "outbox"), lambda: None)
         broker.client.script_flush()
-        ring(broker)
+        wake(broker)
         assert waiting(broker) == 2
 
     def test_stays_down_while_plenty_are_waiting(self, broker: OutboxRedisBroker) -> None:
         for _ in range(ENOUGH_WAITING):
             wakeup.send(broker, "outbox", DELIVER)
-        ring(broker)
+        wake(broker)
         assert waiting(broker) == ENOUGH_WAITING
         broker.client.lpop(f"{broker.namespace}:outbox")
-        ring(broker)
+        wake(broker)
         assert waiting(broker) == ENOUGH_WAITING
 
     def test_goes_up_whatever_waits_in_the_queue_of_other_actors_messages(self, broker: OutboxRedisBroker) -> None:
         fill_with_others(broker)
-        ring(broker)
+        wake(broker)
         assert waiting(broker) == ENOUGH_WAITING + 1
 
 
@@ -284,7 +284,7 @@ class TestWithoutAFlag:
     def test_one_wake_up_after_the_other_is_sent_though_no_worker_of_this_process_answers(self) -> None:
         broker = PlainBroker()
         for number in range(1, 4):
-            ring(broker)
+            wake(broker)
             assert len(broker.sent) == number
 
     def test_wake_ups_of_a_process_keep_a_distance(self) -> None:
@@ -312,7 +312,7 @@ class TestMessages:
         broker.declare_queue("outbox")
         for _ in range(ENOUGH_WAITING):
             broker.enqueue(other_message())
-        ring(broker)
+        wake(broker)
         wakeup.send(broker, "outbox", DELIVER)
         assert broker.queues["outbox"].qsize() == ENOUGH_WAITING + 2
 
@@ -320,7 +320,7 @@ class TestMessages:
         fill_with_others(broker)
         for _ in range(2 * ENOUGH_WAITING):
             wakeup.send(broker, "outbox", DELIVER)
-            ring(broker)
+            wake(broker)
         assert waiting(broker) == 2 * ENOUGH_WAITING
 
     def test_that_were_lost_with_their_queue_keep_no_other_back(self, broker: OutboxRedisBroker) -> None:
@@ -355,7 +355,7 @@ class TestMessages:
         broker = stage.broker
         broker.client.set(f"{broker.namespace}:outbox.flag", 1)  # whoever put it up is dead, and it stays
         (event,) = stage.emit()
-        ring(broker)
+        wake(broker)
         assert waiting(broker) == 0
         assert stage.statuses() == {"delivered": 1, "pending": 1}
         stage.scheduler()
@@ -384,7 +384,7 @@ def fill_with_others(broker: OutboxRedisBroker) -> None:
         broker.enqueue(other_message())
 
 
-def ring(broker: Any) -> None:
+def wake(broker: Any) -> None:
     wakeup.send_wakeup(broker, "outbox")
 
 

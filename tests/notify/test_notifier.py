@@ -1,4 +1,4 @@
-"""The bell: whatever becomes of a wake-up, no commit waits for it and no caller hears of it."""
+"""The notifier: whatever happens to a notification, no commit waits for it and no caller gets its error."""
 
 import logging
 import threading
@@ -38,7 +38,7 @@ def stored() -> int:
 
 
 class Waker:
-    """A wake-up that can be held up, and that remembers by whom it was called."""
+    """A wake function that blocks until `go_on` is set, and records the threads that called it."""
 
     def __init__(self) -> None:
         self.threads: list[threading.Thread] = []
@@ -54,21 +54,21 @@ class Waker:
 # In the background
 
 
-def test_the_bell_is_rung_from_a_thread_of_its_own_and_the_commit_does_not_wait(box: Outbox) -> None:
+def test_a_background_thread_notifies_and_the_commit_does_not_wait(box: Outbox) -> None:
     waker = Waker()
     replace_wake(box, waker)
     emit_in_transactions(box, 1)
     assert waker.begun.wait(PATIENCE_SECONDS)
     emit_in_transactions(box, *range(2, 20))
-    # All are committed, and the first wake-up is still under way.
+    # All are committed while the first notification is still being sent.
     assert (stored(), len(waker.threads)) == (19, 1)
     waker.go_on.set()
     box.notifier.flush()
     assert threading.current_thread() not in waker.threads
-    assert len(waker.threads) == 2  # what was rung meanwhile is one more wake-up, and not forgotten
+    assert len(waker.threads) == 2  # all commits during the first notification are one more
 
 
-def test_while_commits_keep_coming_the_bell_rests_between_wake_ups_and_flushing_ends_the_rest(
+def test_while_commits_keep_coming_the_thread_pauses_between_notifications_and_flush_ends_the_pause(
     box: Outbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(notifier, "SHORTEST_PAUSE_SECONDS", PATIENCE_SECONDS)
@@ -76,35 +76,35 @@ def test_while_commits_keep_coming_the_bell_rests_between_wake_ups_and_flushing_
     waker.go_on.set()
     replace_wake(box, waker)
     emit_in_transactions(box, 1)
-    assert waker.begun.wait(PATIENCE_SECONDS)  # an idle bell rings at once
+    assert waker.begun.wait(PATIENCE_SECONDS)  # an idle thread notifies at once
     emit_in_transactions(box, *range(2, 20))
     assert len(waker.threads) == 1
     box.notifier.flush(PATIENCE_SECONDS / 2)
     assert len(waker.threads) == 2
 
 
-def test_a_rest_grows_while_commits_keep_coming_and_is_short_again_after_a_pause(
+def test_pauses_grow_while_commits_keep_coming_and_are_short_again_afterwards(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    rung = Notifier(lambda: None)
-    rests = Rests(rung, keep_ringing=5)
-    monkeypatch.setattr(rung, "_flushing", rests)
-    rung.notify()
-    assert wait_until(lambda: len(rests.seconds) == 6)
-    rung.flush()
-    rung.notify()
-    assert wait_until(lambda: len(rests.seconds) == 7)
+    busy = Notifier(lambda: None)
+    pauses = Pauses(busy, notifications=5)
+    monkeypatch.setattr(busy, "_flushing", pauses)
+    busy.notify()
+    assert wait_until(lambda: len(pauses.seconds) == 6)
+    busy.flush()
+    busy.notify()
+    assert wait_until(lambda: len(pauses.seconds) == 7)
     least, most = notifier.SHORTEST_PAUSE_SECONDS, notifier.LONGEST_PAUSE_SECONDS
-    assert rests.seconds == [least, 2 * least, 4 * least, most, most, most, least]
+    assert pauses.seconds == [least, 2 * least, 4 * least, most, most, most, least]
 
 
-class Rests(threading.Event):
-    """How long the bell would rest; meanwhile it is rung again, the first times."""
+class Pauses(threading.Event):
+    """Records how long the thread would pause; the first pauses each see another notification requested."""
 
-    def __init__(self, rung: Notifier, keep_ringing: int) -> None:
+    def __init__(self, notifier: Notifier, notifications: int) -> None:
         super().__init__()
-        self._notifier = rung
-        self._left = keep_ringing
+        self._notifier = notifier
+        self._left = notifications
         self.seconds: list[float] = []
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -116,11 +116,11 @@ class Rests(threading.Event):
         return True
 
 
-def test_flushing_an_idle_bell_returns_at_once() -> None:
+def test_flushing_an_idle_notifier_returns_at_once() -> None:
     Notifier(lambda: None).flush(seconds=float("inf"))
 
 
-def test_flushing_gives_up_on_a_wake_up_that_hangs() -> None:
+def test_flushing_gives_up_on_a_notification_that_hangs() -> None:
     waker = Waker()
     hung = Notifier(waker)
     hung.notify()
@@ -129,22 +129,22 @@ def test_flushing_gives_up_on_a_wake_up_that_hangs() -> None:
     hung.flush()
 
 
-def test_the_thread_ends_when_nobody_rings_and_another_is_started_when_somebody_does(
+def test_the_thread_ends_after_an_idle_while_and_the_next_notification_starts_another(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(notifier, "LINGER_SECONDS", 0.01)
     waker = Waker()
     waker.go_on.set()
-    rung = Notifier(waker)
+    busy = Notifier(waker)
     for _ in range(2):
-        rung.notify()
-        rung.flush()
+        busy.notify()
+        busy.flush()
         assert wait_until(lambda: not waker.threads[-1].is_alive())
     assert len(set(waker.threads)) == 2
 
 
 @pytest.mark.parametrize("silent", [Notifier(None), Notifier(None, inline=True)])
-def test_without_anybody_to_wake_ringing_does_nothing(silent: Notifier) -> None:
+def test_a_notifier_without_a_wake_function_does_nothing(silent: Notifier) -> None:
     silent.notify()
     silent.flush(seconds=float("inf"))
 
@@ -152,8 +152,8 @@ def test_without_anybody_to_wake_ringing_does_nothing(silent: Notifier) -> None:
 # Redis
 
 
-class Ringing:
-    """An outbox whose bell sends wake-ups through a Redis, and what the log said."""
+class Notifying:
+    """An outbox that notifies workers through a Redis server, and what it logged."""
 
     def __init__(self, box: Outbox, server: Redis, log: pytest.LogCaptureFixture) -> None:
         log.set_level(logging.INFO, logger="outbox")
@@ -169,7 +169,7 @@ class Ringing:
         emit_in_transactions(self.box, number)
         self.box.notifier.flush(PATIENCE_SECONDS)
 
-    def said(self, what: str) -> int:
+    def logged(self, what: str) -> int:
         return sum(what in message for message in self._log.messages)
 
     def queued(self) -> int:
@@ -184,47 +184,49 @@ def own_redis() -> Iterator[RedisServer]:
 
 
 @pytest.fixture
-def ringing(box: Outbox, own_redis: RedisServer, caplog: pytest.LogCaptureFixture) -> Iterator[Ringing]:
-    ringing = Ringing(box, own_redis, caplog)
-    yield ringing
+def notifying(box: Outbox, own_redis: RedisServer, caplog: pytest.LogCaptureFixture) -> Iterator[Notifying]:
+    notifying = Notifying(box, own_redis, caplog)
+    yield notifying
     box.notifier.flush(PATIENCE_SECONDS)
-    ringing.broker.client.close()
+    notifying.broker.client.close()
 
 
-def test_a_redis_that_refuses_is_said_once_and_harms_no_commit(ringing: Ringing, own_redis: RedisServer) -> None:
+def test_a_redis_that_refuses_connections_is_logged_once_and_fails_no_commit(
+    notifying: Notifying, own_redis: RedisServer
+) -> None:
     own_redis.stop()
     for number in range(5):
-        ringing.emit_and_flush(number)
-    assert (stored(), ringing.said(FAILED), ringing.said(WORKS)) == (5, 1, 0)
+        notifying.emit_and_flush(number)
+    assert (stored(), notifying.logged(FAILED), notifying.logged(WORKS)) == (5, 1, 0)
     own_redis.start()
     for number in range(5, 8):
-        ringing.emit_and_flush(number)
-    assert (stored(), ringing.said(FAILED), ringing.said(WORKS)) == (8, 1, 1)
-    assert ringing.queued() == 1
+        notifying.emit_and_flush(number)
+    assert (stored(), notifying.logged(FAILED), notifying.logged(WORKS)) == (8, 1, 1)
+    assert notifying.queued() == 1
 
 
-def test_a_redis_that_hangs_holds_up_no_commit(ringing: Ringing, own_redis: RedisServer) -> None:
-    ringing.emit_and_flush(0)
+def test_a_redis_that_hangs_blocks_no_commit(notifying: Notifying, own_redis: RedisServer) -> None:
+    notifying.emit_and_flush(0)
     own_redis.pause()
-    emit_in_transactions(ringing.box, *range(1, 20))
-    assert (stored(), ringing.box.notifier._idle.is_set()) == (20, False)
+    emit_in_transactions(notifying.box, *range(1, 20))
+    assert (stored(), notifying.box.notifier._idle.is_set()) == (20, False)
     own_redis.resume()
-    ringing.box.notifier.flush(PATIENCE_SECONDS)
-    assert ringing.box.notifier._idle.is_set()
+    notifying.box.notifier.flush(PATIENCE_SECONDS)
+    assert notifying.box.notifier._idle.is_set()
 
 
-def test_a_full_redis_is_said_once_and_harms_no_commit(ringing: Ringing) -> None:
-    client: Any = ringing.broker.client
+def test_a_full_redis_is_logged_once_and_fails_no_commit(notifying: Notifying) -> None:
+    client: Any = notifying.broker.client
     client.config_set("maxmemory", "1")
     for number in range(5):
-        ringing.emit_and_flush(number)
-    assert (stored(), ringing.said(FAILED), ringing.said("maxmemory")) == (5, 1, 1)
+        notifying.emit_and_flush(number)
+    assert (stored(), notifying.logged(FAILED), notifying.logged("maxmemory")) == (5, 1, 1)
     client.config_set("maxmemory", "0")
-    ringing.emit_and_flush(5)
-    assert (stored(), ringing.said(WORKS), ringing.queued()) == (6, 1, 1)
+    notifying.emit_and_flush(5)
+    assert (stored(), notifying.logged(WORKS), notifying.queued()) == (6, 1, 1)
 
 
-# Processes that begin and end
+# Forks and the end of a process
 
 FORKING = """
 import os, sys, threading
@@ -242,7 +244,7 @@ def wake():
 notifier = Notifier(wake)
 notifier.notify()
 begun.wait()
-# The child finds the parent's ring half way.
+# At the fork the parent's notification is being sent.
 child = os.fork()
 notifier.notify()
 if child == 0:
@@ -254,7 +256,7 @@ notifier.flush(60)
 """
 
 
-def test_the_bell_survives_a_fork() -> None:
+def test_the_notifier_survives_a_fork() -> None:
     assert run_python(FORKING).split() == ["child", "parent", "parent"]
 
 
@@ -265,7 +267,9 @@ with outbox.current().database.atomic():
 """
 
 
-def test_a_process_that_emits_and_ends_at_once_has_rung(database: Any, url: str, redis_server: Redis) -> None:
+def test_a_process_that_emits_and_ends_at_once_has_notified_a_worker(
+    database: Any, url: str, redis_server: Redis
+) -> None:
     namespace = f"test-{uuid4().hex}"
     said = run_python(EMITTING, database_url=url, redis_url=redis_server.url, namespace=namespace)
     assert said == ""
@@ -285,7 +289,7 @@ def test_a_process_that_emits_and_ends_does_not_wait_for_a_redis_that_hangs(
 
 
 @on_sqlite
-def test_a_process_that_emits_without_redis_ends_well_and_says_so_once(database: Any, url: str) -> None:
+def test_a_process_that_emits_without_redis_ends_normally_and_logs_that_once(database: Any, url: str) -> None:
     said = run_python(EMITTING, database_url=url, redis_url="redis://127.0.0.1:1/0")
     assert said.count(FAILED) == 1
     assert "Traceback" not in said
@@ -310,5 +314,5 @@ assert woken
 """
 
 
-def test_where_no_thread_can_be_started_ringing_says_so_once_and_raises_nothing() -> None:
+def test_if_no_thread_can_be_started_that_is_logged_once_and_nothing_is_raised() -> None:
     assert run_python(WITHOUT_THREADS).count(FAILED) == 1

@@ -1,4 +1,4 @@
-"""The alarm: it rings when a time has come, not before, and costs a thread only while one is set."""
+"""The timer: it calls its function when a time has come, not before, and has a thread only while a time is set."""
 
 import threading
 import time
@@ -13,7 +13,7 @@ from tests.table import PATIENCE_SECONDS, becomes_true
 
 
 class Listener:
-    """Hears an alarm, and when."""
+    """Has a timer call it, and records when, and in which thread."""
 
     def __init__(self) -> None:
         self.heard: SimpleQueue[float] = SimpleQueue()
@@ -28,11 +28,11 @@ class Listener:
         return self.heard.get(timeout=PATIENCE_SECONDS)
 
     @property
-    def is_quiet(self) -> bool:
+    def is_idle(self) -> bool:
         return not self.timer.is_running
 
 
-def test_it_rings_when_the_time_has_come_and_not_before() -> None:
+def test_it_calls_when_the_time_has_come_and_not_before() -> None:
     listener = Listener()
     for seconds in (0.0, 0.1, 0.2):
         set_at = time.monotonic()
@@ -70,18 +70,18 @@ def test_times_close_together_are_one() -> None:
     for _ in range(1_000):
         listener.timer.set(0.1)
     grains = (time.monotonic() - began_at) / GRAIN_SECONDS + 2
-    becomes_true(lambda: listener.is_quiet)
+    becomes_true(lambda: listener.is_idle)
     assert 1 <= listener.heard.qsize() <= grains
 
 
 def test_its_thread_ends_when_no_time_is_set_and_another_is_started_when_one_is() -> None:
     listener = Listener()
-    assert listener.is_quiet
+    assert listener.is_idle
     for _ in range(2):
         listener.timer.set(0.0)
         listener.next()
         becomes_true(lambda: not listener.threads[-1].is_alive())
-        assert listener.is_quiet
+        assert listener.is_idle
     assert len(set(listener.threads)) == 2
     with pytest.raises(Empty):
         listener.heard.get_nowait()
@@ -97,20 +97,20 @@ def test_one_thread_is_enough_for_many_times() -> None:
     assert listener.threads[0].daemon
 
 
-def test_whoever_is_rung_may_set_it_again() -> None:
-    rings: list[int] = []
+def test_the_called_function_may_set_it_again() -> None:
+    calls: list[int] = []
 
-    def ring() -> None:
-        rings.append(1)
-        if len(rings) < 3:
+    def call() -> None:
+        calls.append(1)
+        if len(calls) < 3:
             timer.set(0.0)
 
-    timer = Timer(ring)
+    timer = Timer(call)
     timer.set(0.0)
-    becomes_true(lambda: len(rings) == 3)
+    becomes_true(lambda: len(calls) == 3)
 
 
-def test_where_no_thread_can_be_started_nothing_is_raised_and_the_next_time_takes_it_along(
+def test_if_no_thread_can_be_started_nothing_is_raised_and_the_next_time_calls_for_both(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     listener = Listener()
@@ -121,25 +121,25 @@ def test_where_no_thread_can_be_started_nothing_is_raised_and_the_next_time_take
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", start)
         listener.timer.set(0.0)
-    assert listener.is_quiet
+    assert listener.is_idle
     listener.timer.set(0.2)
     listener.next()
     listener.next()
 
 
-# The bell's
+# The notifier's timer
 
 
-def test_the_bell_rings_after_so_long() -> None:
-    rung: SimpleQueue[float] = SimpleQueue()
-    notifier = Notifier(lambda: rung.put(time.monotonic()))
+def test_the_notifier_notifies_after_so_many_seconds() -> None:
+    notified: SimpleQueue[float] = SimpleQueue()
+    notifier = Notifier(lambda: notified.put(time.monotonic()))
     set_at = time.monotonic()
     notifier.notify_in(0.2)
-    assert rung.get(timeout=PATIENCE_SECONDS) >= set_at + 0.2
+    assert notified.get(timeout=PATIENCE_SECONDS) >= set_at + 0.2
 
 
 @pytest.mark.parametrize("silent", [Notifier(None), Notifier(lambda: None, inline=True)])
-def test_one_that_wakes_nobody_sets_no_alarm(silent: Notifier) -> None:
+def test_a_notifier_without_a_worker_elsewhere_starts_no_timer(silent: Notifier) -> None:
     silent.notify_in(0.0)
     assert not silent._timer.is_running
 
@@ -148,20 +148,20 @@ FORKING = """
 import os
 from outbox.notify.notifier import Notifier
 
-rung = []
-notifier = Notifier(lambda: rung.append(1))
+notified = []
+notifier = Notifier(lambda: notified.append(1))
 notifier.notify_in(3600)
 child = os.fork()
 if child == 0:
     notifier.notify_in(0.01)
-    while not rung:
+    while not notified:
         pass
     print("child", flush=True)
     os._exit(0)
 os.waitpid(child, 0)
-assert not rung
+assert not notified
 notifier.notify_in(0.01)
-while not rung:
+while not notified:
     pass
 print("parent")
 """

@@ -288,9 +288,9 @@ class TestTheAudit:
 def test_workers_are_notified_once_for_each_batch_that_is_due_again(
     box: Outbox, delivered: OutboxEvent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rung: list[object] = []
-    monkeypatch.setattr(box.notifier, "notify_after_commit", rung.append)
+    notified: list[object] = []
+    monkeypatch.setattr(box.notifier, "notify_after_commit", notified.append)
     change_all(box, DELETE, Filter(event_type="nothing"))
     change_all(box, REPLAY)
-    assert len(rung) == 1
+    assert len(notified) == 1
     let_pass(hours=1)

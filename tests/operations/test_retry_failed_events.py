@@ -165,10 +165,10 @@ class TestMany:
 
     def test_a_worker_is_notified(self, broken: Outbox) -> None:
         failed(broken)
-        rung = Gate()
-        replace_wake(broken, rung.set)
+        notified = Gate()
+        replace_wake(broken, notified.set)
         broken.retry_failed_events()
-        passes(rung)
+        passes(notified)
 
     def test_inside_a_transaction_the_retry_commits_with_it(self, broken: Outbox) -> None:
         failed(broken, 2)
