@@ -18,20 +18,22 @@ from uuid import UUID, uuid4
 import psycopg
 import redis
 
-from outbox.storage.statements import POSTGRES
+from outbox.storage import statements
+from outbox.table_names import Tables
 
+STATEMENTS = statements.postgres(Tables())
 LEASE_SECONDS = 30.0
 STREAM = "bare"
 AUDIENCE = 1  # a number like any other
 
 
 def claim(connection: psycopg.Connection[Any], size: int, lease_id: UUID) -> list[Any]:
-    return connection.execute(POSTGRES.claim.encode(), ("-infinity", True, size, lease_id, LEASE_SECONDS)).fetchall()
+    return connection.execute(STATEMENTS.claim.encode(), ("-infinity", True, size, lease_id, LEASE_SECONDS)).fetchall()
 
 
 def settle(connection: psycopg.Connection[Any], rows: list[Any], lease_id: UUID) -> None:
     ids = f"{{{','.join(row[0] for row in rows)}}}"
-    connection.execute(POSTGRES.delivered.encode(), (AUDIENCE, None, ids, lease_id))
+    connection.execute(STATEMENTS.delivered.encode(), (AUDIENCE, None, ids, lease_id))
 
 
 def drain(connection: psycopg.Connection[Any], size: int, client: redis.Redis | None) -> None:

@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable, Iterator
 
 import outbox
+from benchmarks.bare import AUDIENCE
 from benchmarks.ground import Ground
 from benchmarks.row import Row, Sample, at_most
 from benchmarks.site import EVENT_TYPE, PAYLOAD, Site
 from outbox.delivery.batch import Batch
 from outbox.delivery.claim import claim
-from outbox.storage.statements import POSTGRES
 
 BATCH = 100
 BLOCKS = 20
@@ -77,7 +77,7 @@ def block(site: Site) -> dict[str, float]:
     if batch is None or len(batch.events) != BATCH:
         raise RuntimeError("not as many were claimed as were emitted")
     ids = box.dialect.row_ids([event.row_id for event in batch.events])
-    settled = timed(lambda: box.dialect.run(POSTGRES.delivered, (ids, batch.lease_id)))
+    settled = timed(lambda: box.dialect.run(box.dialect.statements.delivered, (AUDIENCE, None, ids, batch.lease_id)))
     return {"emit": emitted, "claim": claimed, "settle": settled}
 
 

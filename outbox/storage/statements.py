@@ -181,6 +181,3 @@ def _template(name: str, database: str) -> str:
             if hasattr(subject, template):
                 return str(getattr(subject, template))
     return ""
-
-
-POSTGRES, SQLITE = postgres(Tables()), sqlite(Tables())

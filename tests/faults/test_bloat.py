@@ -11,8 +11,9 @@ import outbox
 from outbox.core import Outbox
 from outbox.events.new_event import NewEvent
 from outbox.settings import Settings
+from outbox.storage import statements
 from outbox.storage.connect import open_database
-from outbox.storage.statements import POSTGRES
+from outbox.table_names import Tables
 from tests.processes import close_all
 from tests.servers import PostgresServer, wait_until
 
@@ -67,7 +68,7 @@ class Churn:
     def cost_of_a_claim(self) -> int:
         """In pages that it looks at, wherever they are: not in time."""
         with psycopg.connect(self._url, cursor_factory=psycopg.ClientCursor) as connection:
-            explain: Any = f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {POSTGRES.claim}"
+            explain: Any = f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statements.postgres(Tables()).claim}"
             lease = "00000000-0000-0000-0000-000000000001"
             ((found,),) = connection.execute(explain, ("-infinity", True, 100, lease, 30.0)).fetchall()
             connection.rollback()

@@ -17,7 +17,7 @@ from outbox.storage.models import STATUSES
 from tests.conftest import is_postgres
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
-# The same moments in other clothes; texts of these would not sort like the moments.
+# The same times in other timezones: as texts they would not sort like the times.
 MOMENTS = [
     NOON - timedelta(microseconds=1),
     NOON.astimezone(timezone(timedelta(hours=14))),

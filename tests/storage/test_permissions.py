@@ -242,7 +242,7 @@ def test_a_viewer_sees_all_and_changes_nothing(owner: psycopg.Connection[Any], b
         assert refused(call)
 
 
-# Rows that nobody sees
+# Rows that are not stored, or hidden
 
 
 SKIPS = {

@@ -1,4 +1,4 @@
-"""Clean-up deletes what ended long ago, in small bites, and gets in nobody's way."""
+"""The clean-up deletes events that ended long ago, in small batches, and delays no other transaction."""
 
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
@@ -19,7 +19,7 @@ MINUTE = timedelta(minutes=1)
 
 
 def end(events: list[OutboxEvent], status: str, ago: timedelta) -> list[UUID]:
-    """As if the events had been emitted and had ended that long ago; answers their ids, which tell their age."""
+    """Make the events as if they had been emitted and had ended that long ago; return their new ids."""
     moment = datetime.now(UTC) - ago
     ids = [id_of(moment) for _ in events]
     for event, id in zip(events, ids, strict=True):
@@ -36,7 +36,7 @@ def end(events: list[OutboxEvent], status: str, ago: timedelta) -> list[UUID]:
 
 
 def id_of(moment: datetime) -> UUID:
-    """A UUIDv7 that was made at this moment."""
+    """Return a UUIDv7 as it would be made at this time."""
     random = uuid7().int & ((1 << 76) - 1)
     return UUID(int=first_uuid7_of(moment).int & ~((1 << 76) - 1) | random)
 
@@ -84,7 +84,7 @@ class TestWhatIsDeleted:
 
     def test_an_old_event_that_ended_only_now_is_kept(self, box: Outbox) -> None:
         change(emit_one(), id=id_of(datetime.now(UTC) - 10 * RETENTION))
-        box.process_pending_events()  # to nobody: it is delivered
+        box.process_pending_events()  # no destination is registered: it is delivered at once
         assert box.cleanup_delivered_events()["deleted"] == 0
         assert statuses() == {DELIVERED: 1}
 

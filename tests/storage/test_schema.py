@@ -1,4 +1,4 @@
-"""The tables: made once however many ask, upgraded in order, and shaped as the hot path needs them."""
+"""The tables: created once however many processes start, upgraded in order, and with the indexes that claims need."""
 
 import logging
 import re
@@ -345,7 +345,7 @@ def test_a_claim_is_a_hot_update(box: Outbox, postgres_url: str) -> None:
 
 
 def updates(connection: psycopg.Connection[Any]) -> tuple[int, int]:
-    """How many rows were updated, and how many of these without touching an index."""
+    """Return how many rows were updated, and how many of them without changing an index."""
     row = connection.execute(
         "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'outbox_event'"
     ).fetchone()

@@ -5,7 +5,10 @@ from dataclasses import asdict
 import pytest
 
 from outbox.storage import statements
-from outbox.storage.statements import POSTGRES, SQLITE, SUBJECTS
+from outbox.storage.statements import SUBJECTS
+from outbox.table_names import Tables
+
+POSTGRES, SQLITE = statements.postgres(Tables()), statements.sqlite(Tables())
 
 # They are parts of other templates.
 PARTS = {"INSERT_COLUMNS", "CLAIMED_COLUMNS", "DESTINATIONS_VERSION", "ENDED", "INBOX_OLD"}
@@ -23,4 +26,4 @@ def test_every_template_is_a_statement_or_a_part_of_one(subject: object) -> None
 
 def test_what_only_one_database_needs_is_empty_for_the_other() -> None:
     assert (POSTGRES.due, SQLITE.insert_many, SQLITE.draw_numbers) == ("", "", "")
-    assert statements.SQLITE.due
+    assert SQLITE.due

@@ -1,4 +1,4 @@
-"""The tables' names: other ones work everywhere, the default ones are what they always were, and SQL can be had."""
+"""The tables' names: other names work everywhere, the default names never change, and `init` can print the SQL."""
 
 import ast
 import re
@@ -69,7 +69,7 @@ def make(opened: Any) -> Callable[..., Outbox]:
 
 
 def catalog(url: str, name: str | None = "public") -> list[tuple[Any, ...]]:
-    """Everything that there is in a schema, or in an SQLite file, but for the times in the history."""
+    """Return everything in a schema, or in an SQLite file, except the times in the history."""
     if urlsplit(url).scheme == "sqlite":
         database: Any = open_database(url)
         found = database.execute_sql("SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY 1, 2").fetchall()
@@ -336,7 +336,7 @@ ON_A_DATABASE = re.compile(r"\.(?:execute|first|count|get|scalar)\([\w.]*databas
 def test_no_statement_names_a_table_by_itself(path: Path) -> None:
     text = path.read_text()
     assert NAMED.findall(text) == []
-    if path.name != "database.py":
+    if path.name != "dialect.py":
         assert ON_A_DATABASE.findall(text) == []  # Dialect.select and Dialect.count know the tables
 
 
