@@ -16,12 +16,9 @@ import httpcore
 
 from outbox.webhooks.transport.httpcore_threads.deadline import Deadline
 from outbox.webhooks.transport.httpcore_threads.response_meter import ResponseMeter
+from outbox.webhooks.transport.interruptible import LONGEST_BLOCK_SECONDS
 from outbox.webhooks.transport.public_address import check_public
 from outbox.webhooks.transport.resolver import Resolver, SocketAddress
-
-# An exception that another thread raises in this one, such as Dramatiq's time limit, takes effect only between two
-# bytecode instructions. So no socket operation blocks for longer than this.
-LONGEST_BLOCK_SECONDS = 0.5
 
 
 class DeadlineBackend(httpcore.NetworkBackend):
@@ -106,6 +103,7 @@ class DeadlineStream(httpcore.NetworkStream):
             return self._meter.admit(received)
 
     def _send(self) -> None:
+        """Send the bytes that were written since the last read: a whole request."""
         if not self._unsent:
             return
         self._meter.begin()

@@ -16,15 +16,13 @@ from typing import Generic, TypeVar
 
 from outbox.webhooks.transport.httpcore_threads.connection import Connection
 from outbox.webhooks.transport.httpcore_threads.response_times import ResponseTimes
+from outbox.webhooks.transport.interruptible import LONGEST_BLOCK_SECONDS
 from outbox.webhooks.transport.protocol import NoResponse, SendResult, WebhookRequest
 
 K = TypeVar("K")
 
 # How long no result may come before another thread is started.
 GROW_AFTER_SECONDS = 0.002
-# An exception that another thread raises in this one, such as Dramatiq's time limit, takes effect only between two
-# bytecode instructions. So no wait is longer than this.
-LONGEST_BLOCK_SECONDS = 0.5
 
 
 class ThreadPool(Generic[K]):

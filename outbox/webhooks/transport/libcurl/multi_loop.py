@@ -14,6 +14,7 @@ from typing import TypeVar
 import pycurl
 
 from outbox.webhooks.transport import response_limits
+from outbox.webhooks.transport.interruptible import LONGEST_BLOCK_SECONDS
 from outbox.webhooks.transport.libcurl.easy_handle import Route
 from outbox.webhooks.transport.libcurl.transfer import Transfer
 from outbox.webhooks.transport.protocol import NoResponse, NotSent, SendResult, WebhookRequest
@@ -22,9 +23,6 @@ from outbox.webhooks.transport.resolver import Lookup, Resolver
 
 K = TypeVar("K")
 
-# An exception that another thread raises in this one, such as Dramatiq's time limit, takes effect only between two
-# bytecode instructions. So no wait is longer than this.
-LONGEST_BLOCK_SECONDS = 0.5
 # The end of a lookup does not wake select(), nor does a descriptor that is too high for it: both are polled.
 POLL_SECONDS = 0.002
 # How many steps a request usually needs at most: to connect, to send a large body, to receive. A receiver that sends
