@@ -1,21 +1,14 @@
 """drain: deliver until a batch is not full; a backlog notifies more workers, and no drain goes on for ever."""
 
-from threading import Event as Gate
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import outbox
 from outbox.core import Outbox
 from outbox.delivery import deliver
-from outbox.delivery.batch_size import AdaptiveBatchSize
-from outbox.storage.models import DELIVERED, PENDING, SENDING
+from outbox.storage.models import DELIVERED, PENDING
 from tests.conftest import Configure
 from tests.support.notifications import replace_wake
-from tests.table import becomes_true, claimed, emit, expire_leases, passes, statuses
-
-SECONDS = st.just(0.0) | st.floats(1e-9, 1e6)  # as clocks have them
+from tests.table import claimed, emit, expire_leases, statuses
 
 
 @pytest.fixture
@@ -100,42 +93,3 @@ class TestTheTimeSlice:
         assert deliver.drain(small.delivery, seconds=0) == 1
         small.notifier.flush()
         assert heard == ["handled"]
-
-
-class TestBatchSize:
-    def test_it_begins_with_the_largest_size(self) -> None:
-        assert AdaptiveBatchSize(100).current == 100
-
-    @pytest.mark.parametrize(("seconds", "expected"), [(0, 100), (0.5, 100), (1, 100), (2, 50), (10, 10), (1_000, 1)])
-    def test_a_batch_is_about_a_seconds_work(self, seconds: float, expected: int) -> None:
-        size = AdaptiveBatchSize(100)
-        size.batch_took(100, seconds)
-        assert size.current == expected
-
-    def test_it_grows_again_by_doubling(self) -> None:
-        size = AdaptiveBatchSize(100)
-        size.batch_took(100, 50)
-        sizes = [size.current]
-        for _ in range(7):
-            size.batch_took(size.current, 0.001)
-            sizes.append(size.current)
-        assert sizes == [2, 4, 8, 16, 32, 64, 100, 100]
-
-    @given(st.integers(1, 10_000), st.lists(st.tuples(st.integers(0, 10_000), SECONDS)))
-    def test_it_stays_between_one_and_the_largest_size(self, most: int, batches: list[tuple[int, float]]) -> None:
-        size = AdaptiveBatchSize(most)
-        for events, seconds in batches:
-            size.batch_took(events, seconds)
-            assert 1 <= size.current <= most
-
-    def test_a_slow_destination_does_not_shrink_it(self, configure: Configure) -> None:
-        box, gate = configure(batch_size=10), Gate()
-        outbox.handler("order.slow", name="slow")(lambda _: passes(gate))
-        outbox.handler("order.placed", name="quick")(lambda _: None)
-        emit(1, "order.slow")
-        emit(9)
-        box.drain()
-        assert statuses() == {SENDING: 1, DELIVERED: 9}
-        assert box.delivery.batch_size.current == 10
-        gate.set()
-        becomes_true(lambda: statuses() == {DELIVERED: 10})
