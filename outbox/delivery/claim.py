@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import time
 from operator import attrgetter
-from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
 
 from outbox import crash_points
 from outbox.delivery.batch import Batch
 from outbox.delivery.context import DeliveryContext
 from outbox.events.event import Event
-
-if TYPE_CHECKING:
-    from outbox.storage.dialect import Row
+from outbox.storage.dialect import Row
 
 # The oldest due event first; events due at the same time in the order in which they were emitted.
 ORDER = attrgetter("due_at", "seq")

@@ -19,20 +19,17 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from outbox import crash_points
 from outbox.delivery import retry
 from outbox.delivery.batch import Batch, Delivery
 from outbox.delivery.context import DeliveryContext
-from outbox.delivery.settle_report import Settled, account, count, log_outcomes
+from outbox.delivery.settle_report import Settled, add_counts, count_outcomes, log_outcomes
 from outbox.storage import timestamp
 from outbox.storage.connection_errors import CONNECTION_ERRORS
+from outbox.storage.dialect import Row
 from outbox.storage.models import DELIVERED, FAILED, PENDING
 from outbox.storage.progress import PLACEHOLDERS, RETIRED, encode
-
-if TYPE_CHECKING:
-    from outbox.storage.dialect import Row
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +62,7 @@ def give_back(context: DeliveryContext, batch: Batch) -> int:
     dialect = context.dialect
     parameters = (dialect.row_ids([event.row_id for event in unbegun]), dialect.id(batch.lease_id))
     updated = persist(context, batch, lambda: int(dialect.run(dialect.statements.released, parameters).rowcount))
-    count(context, batch, released=updated, fenced=len(unbegun) - updated)
+    add_counts(context, batch, released=updated, fenced=len(unbegun) - updated)
     return updated
 
 
@@ -87,15 +84,16 @@ def _write(context: DeliveryContext, batch: Batch) -> None:
             others.append((delivery, verdict))
     if plain:
         updated = persist(context, batch, lambda: _write_delivered(context, batch, plain))
-        account(context, batch, len(plain), [delivery.event for delivery in plain[:updated]])
+        count_outcomes(context, batch, len(plain), [delivery.event for delivery in plain[:updated]])
     if others:
+        # Making the rows may read the database, too: the id of an audience.
         updated = persist(
             context, batch, lambda: context.dialect.settle_rows([_row(context, batch, *each) for each in others])
         )
         # If fewer rows were updated, it is not known which: the counts take the first ones.
         statuses = Counter(verdict.status for _, verdict in others[:updated])
         delivered = [delivery.event for delivery, verdict in others[:updated] if verdict.status == DELIVERED]
-        account(context, batch, len(others), delivered, retried=statuses[PENDING], failed=statuses[FAILED])
+        count_outcomes(context, batch, len(others), delivered, retried=statuses[PENDING], failed=statuses[FAILED])
         log_outcomes(others)
         _set_timers(context, batch, others)
     crash_points.point(crash_points.AFTER_SETTLE)

@@ -17,10 +17,12 @@ logger = logging.getLogger(__name__)
 Settled = tuple[Delivery, retry.Verdict]
 
 
-def account(context: DeliveryContext, batch: Batch, outcomes: int, delivered: list[Event], **others: int) -> None:
+def count_outcomes(
+    context: DeliveryContext, batch: Batch, outcomes: int, delivered: list[Event], **others: int
+) -> None:
     """Count what was written. Outcomes that were fenced are reported by the worker that took the events over."""
     fenced = outcomes - len(delivered) - sum(others.values())
-    count(context, batch, delivered=len(delivered), fenced=fenced, **others)
+    add_counts(context, batch, delivered=len(delivered), fenced=fenced, **others)
     since_claim = time.monotonic() - batch.started_at
     context.counters.observe("latency", [event.waited(since_claim) for event in delivered])
     if fenced:
@@ -33,7 +35,7 @@ def account(context: DeliveryContext, batch: Batch, outcomes: int, delivered: li
         )
 
 
-def count(context: DeliveryContext, batch: Batch, **counts: int) -> None:
+def add_counts(context: DeliveryContext, batch: Batch, **counts: int) -> None:
     context.counters.add(**counts)
     batch.count(**counts)
 
