@@ -18,12 +18,13 @@ from outbox.admin.queries import count
 from outbox.destinations.recorded_destinations import absent_names, read_recorded
 from outbox.operations.count import COUNT_CAP, Count
 from outbox.operations.filters import Filter
-from outbox.storage import progress, timestamp
+from outbox.storage import progress
 from outbox.storage.dialect import Dialect
 from outbox.storage.models import DELIVERED, FAILED, PENDING, SENDING, OutboxEvent
 from outbox.storage.operator_models import Minute, Process
 from outbox.storage.progress import ProgressEntry
 from outbox.storage.status import is_failed, is_unfinished
+from outbox.storage.timestamp import from_database
 from outbox.telemetry.counters import BOUNDS, BUCKETS
 from outbox.telemetry.labels import labels_from_text
 from outbox.telemetry.process_reports import MISSED_TURNS, SCHEDULER, UP, WORKER
@@ -119,6 +120,7 @@ class Overview:
 
     @property
     def workers(self) -> list[Process]:
+        """Return the running workers, `outbox up` included."""
         return [process for process in self.alive if process.kind in (WORKER, UP)]
 
     @property
@@ -128,10 +130,12 @@ class Overview:
 
     @property
     def schedulers(self) -> list[Process]:
+        """Return the running schedulers, `outbox up` included."""
         return [process for process in self.alive if process.kind in (SCHEDULER, UP)]
 
     @property
     def stuck(self) -> list[Stuck]:
+        """Return the calls of destinations that have not returned in time, as the processes report them."""
         return [
             Stuck(process, name, each["calls"], each["seconds"], each["all_places"])
             for process in self.alive
@@ -147,7 +151,7 @@ class Overview:
 def overview(dialect: Dialect) -> Overview:
     """Read the overview from the database."""
     with dialect.connection():
-        now = database_now(dialect)
+        now = dialect.now()
         waiting = backlog(dialect, now)
         failed = count(dialect, Filter(status=FAILED))
         looked_at, failures = failures_by_cause(dialect)
@@ -174,11 +178,6 @@ def overview(dialect: Dialect) -> Overview:
         )
 
 
-def database_now(dialect: Dialect) -> datetime:
-    """Return the time of the database's clock."""
-    return timestamp.from_database(dialect.run(dialect.statements.now).fetchone()[0])
-
-
 def backlog(dialect: Dialect, now: datetime) -> Backlog:
     """Count the events that have not ended: by the index of their due times, earliest first, up to a cap."""
     event = OutboxEvent
@@ -190,20 +189,19 @@ def backlog(dialect: Dialect, now: datetime) -> Backlog:
     )
     with dialect.connection():
         rows = [
-            tuple(None if moment is None else timestamp.from_database(moment) for moment in row)
-            for row in dialect.select(query.tuples())
+            (from_database(due_at), None if lease_until is None else from_database(lease_until), from_database(created))
+            for due_at, lease_until, created in dialect.select(query.tuples())
         ]
     more = len(rows) > COUNT_CAP
-    live = [row for row in rows if row[1] is not None and row[1] > now]
-    expired = [row for row in rows if row[1] is not None and row[1] <= now]
-    due = [row[0] for row in rows if row[0] is not None and row[0] <= now and (row[1] is None or row[1] <= now)]
-    created = [row[2] for row in rows if row[2] is not None]
+    leases = [lease_until for _, lease_until, _ in rows if lease_until is not None]
+    live = [lease_until for lease_until in leases if lease_until > now]
+    due = [due_at for due_at, lease_until, _ in rows if due_at <= now and (lease_until is None or lease_until <= now)]
     return Backlog(
-        unfinished=Count(min(len(rows), COUNT_CAP), more),
+        unfinished=Count.up_to(COUNT_CAP, len(rows)),
         due=Count(min(len(due), COUNT_CAP), more and len(due) == len(rows)),
         in_flight=Count(len(live), more and len(live) == len(rows)),
-        expired=Count(len(expired)),
-        oldest_created_at=min(created, default=None),
+        expired=Count(len(leases) - len(live)),
+        oldest_created_at=min((created_at for _, _, created_at in rows), default=None),
         oldest_due_at=min(due, default=None),
     )
 
@@ -223,7 +221,7 @@ def failures_by_cause(dialect: Dialect) -> tuple[Count, list[Failure]]:
     for row in rows[:FAILURES_LOOKED_AT]:
         causes.update(_causes(progress.failed(row.progress), row.error_message))
     failures = [Failure(destination, error, events) for (destination, error), events in causes.most_common(MOST_CAUSES)]
-    return Count(min(len(rows), FAILURES_LOOKED_AT), len(rows) > FAILURES_LOOKED_AT), failures
+    return Count.up_to(FAILURES_LOOKED_AT, len(rows)), failures
 
 
 def _causes(failed: Mapping[str, ProgressEntry], message: str | None) -> Iterable[tuple[str, str]]:
@@ -262,6 +260,7 @@ def breakers(seen: Iterable[Process]) -> dict[str, dict[str, Any]]:
 
 
 def _minutes(dialect: Dialect, now: datetime) -> Iterable[Minute]:
+    """Return the counters of the last hour, minute by minute."""
     query = Minute.select().where(Minute.minute > now - timedelta(minutes=MINUTES))
     return dialect.select(query)
 

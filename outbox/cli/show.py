@@ -10,7 +10,6 @@ from uuid import UUID
 import click
 
 from outbox.admin import event_state, queries
-from outbox.admin.overview import database_now
 from outbox.cli.options import event_id, json_option, modules_option
 from outbox.cli.output import echo_json, echo_table, event_as_json, one_line
 from outbox.current_outbox import current
@@ -32,7 +31,7 @@ def show(id: UUID, as_json: bool) -> None:
         click.echo(f"There is no event {id}. It may have been deleted after its retention.", err=True)
         sys.exit(NOT_FOUND)
     with box.dialect.connection():
-        next_step = event_state.next_step(event, database_now(box.dialect), box.settings)
+        next_step = event_state.next_step(event, box.dialect.now(), box.settings)
         delivered_to = queries.delivered_to(box.dialect, event)
     if as_json:
         audience = None if event.audience is None else list(delivered_to)

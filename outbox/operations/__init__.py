@@ -1,5 +1,4 @@
-"""Changes that operators make to events: which events (filters), which change (actions, apply_action), and
-the audit log.
+"""Changes that operators make to events: a filter selects events, an action changes them, the audit log records it.
 
-The command line and the dashboard use it, and `Outbox.retry_failed_events`.
+The command line, the dashboard and `Outbox.retry_failed_events` use it.
 """

@@ -32,7 +32,7 @@ Rows = Sequence[OutboxEvent]
 class Action:
     """One kind of change: how it is described, which events it applies to, and what it does to a batch of them."""
 
-    # As commands, addresses and the audit log have it: "retry".
+    # In commands, in addresses of pages and in the audit log: "retry".
     name: str
     # On buttons and in headings: "Retry".
     label: str
@@ -45,7 +45,7 @@ class Action:
     # Events with one of these statuses can be changed; `conditions` says the same in SQL, and may narrow it.
     statuses: tuple[str, ...]
     conditions: Callable[[], list[Condition]]
-    # Change the events of a batch that are still in that state; return how many those are.
+    # Changes the events of a batch that are still in that state, and returns how many it has changed.
     run: Callable[[Dialect, Rows], int]
     # Whether the events are due afterwards, so that a worker should be notified.
     makes_due: bool = False
@@ -118,8 +118,8 @@ def replay_to(dialect: Dialect, registry: Registry, destination: str) -> Action:
 def _replay_to(dialect: Dialect, rows: Rows, destination: str) -> int:
     """Replay to one destination; in `progress` all others count as delivered.
 
-    Those that the event was delivered to stand there by name. An entry for all others covers destinations that are
-    registered by the time of the replay.
+    Each destination that the event was delivered to has an entry of its own. One more entry, for all others, covers
+    destinations that are registered later.
     """
     audiences = names_of(dialect, [row.audience for row in rows if row.audience is not None])
     groups: dict[int | None, list[OutboxEvent]] = {}
@@ -146,6 +146,7 @@ def _wanted_by(dialect: Dialect, registry: Registry, destination: str) -> Condit
 
 
 def _matches(pattern: Pattern) -> Condition:
+    """Return the condition for the event types that a pattern matches."""
     column = OutboxEvent.event_type
     if pattern.prefix is None:
         return column == pattern.text

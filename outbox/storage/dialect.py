@@ -10,6 +10,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -74,6 +75,10 @@ class Dialect(ABC):
         """Return how many rows a Peewee query on this outbox's tables has."""
         with tables_in_use(self.tables):
             return int(query.count(self.database))
+
+    def now(self) -> datetime:
+        """Return the time of the database's clock."""
+        return timestamp.from_database(self.run(self.statements.now).fetchone()[0])
 
     def is_missing_table(self, error: peewee.PeeweeException) -> bool:
         """Return whether the error says that one of the outbox's tables does not exist.

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import threading
 import time
-from datetime import datetime, timedelta
+from datetime import timedelta
 from uuid import UUID
 
 from outbox.errors import SettingsError
-from outbox.storage import timestamp
 from outbox.storage.dialect import Dialect
 from outbox.storage.ids import as_uuid, first_uuid7_of
 from outbox.storage.schema import explaining_missing_inbox
@@ -107,8 +106,4 @@ def _count(dialect: Dialect, age: object, below: object) -> int:
 
 def _id_limit(dialect: Dialect, hours: float) -> object:
     """Return the id below which all events are that were emitted more than `hours` ago, as a parameter."""
-    return dialect.id(first_uuid7_of(_now(dialect) - timedelta(hours=hours) + CLOCK_LEEWAY))
-
-
-def _now(dialect: Dialect) -> datetime:
-    return timestamp.from_database(dialect.run(dialect.statements.now).fetchone()[0])
+    return dialect.id(first_uuid7_of(dialect.now() - timedelta(hours=hours) + CLOCK_LEEWAY))

@@ -37,7 +37,6 @@ from outbox.delivery.settle import close, give_back
 from outbox.destinations.outcome import Delivered, Failed, Outcome, Retry
 from outbox.operations.actions import DELETE, REPLAY, RETRY, Action, fail_with
 from outbox.operations.filters import Filter
-from outbox.storage import timestamp
 from outbox.storage.models import DELIVERED, FAILED, OutboxEvent
 from tests.model.life import BACKOFF, LEASE, MAX_AGE, RETENTION, Life, Place
 from tests.operations.changing import change_all, replay_to
@@ -393,4 +392,4 @@ class Machine(RuleBasedStateMachine):
         return None if moment is None else max(0, round((moment - self._clock()) / timedelta(minutes=1)))
 
     def _clock(self) -> Any:
-        return timestamp.from_database(self.box.dialect.run(self.box.dialect.statements.now).fetchone()[0])
+        return self.box.dialect.now()

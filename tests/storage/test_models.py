@@ -85,9 +85,9 @@ def numbers(condition: Any) -> list[int]:
 def test_the_sessions_time_zone_changes_nothing(box: Outbox, url: str, zone: str) -> None:
     if is_postgres(url):
         box.database.execute_sql(f"SET TIME ZONE '{zone}'")
-    before = timestamp.from_database(box.dialect.run(box.dialect.statements.now).fetchone()[0])
+    before = box.dialect.now()
     emitted = outbox.emit("Note", 1, "note.written", deliver_after=NOON)
-    after = timestamp.from_database(box.dialect.run(box.dialect.statements.now).fetchone()[0])
+    after = box.dialect.now()
     assert before <= emitted.created_at <= after
     assert abs(before - datetime.now(UTC)) < timedelta(minutes=5)
     assert (emitted.next_attempt_at, OutboxEvent.get().next_attempt_at) == (NOON, NOON)

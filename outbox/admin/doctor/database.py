@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 import peewee
 
 from outbox.admin.doctor.check import Context, Finding, ok, problem, warning
-from outbox.admin.overview import database_now
 from outbox.errors import SchemaError, describe
 from outbox.storage.peewee_database import is_missing_file, place_of
 from outbox.text import one_line
@@ -53,7 +52,7 @@ def reachable(context: Context) -> Iterator[Finding]:
 def clock(context: Context) -> Iterator[Finding]:
     """Check that the clocks of the database and of this host show the same time."""
     before = datetime.now(UTC)
-    theirs = database_now(context.box.dialect)
+    theirs = context.box.dialect.now()
     after = datetime.now(UTC)
     # The database read its clock between `before` and `after`; only a time outside of that is a difference.
     ahead = max(0.0, (theirs - after).total_seconds())

@@ -9,7 +9,6 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from outbox.admin import queries
-from outbox.admin.overview import database_now
 from outbox.admin.web import csrf
 from outbox.admin.web.action_request import ActionRequest, parse_action_request, read_form
 from outbox.admin.web.authentication import WHO
@@ -34,7 +33,7 @@ async def confirm(request: Request) -> Response:
     def query() -> dict[str, Any]:
         with box.dialect.connection():
             return {
-                "now": database_now(box.dialect),
+                "now": box.dialect.now(),
                 "count": apply_action.count(box.dialect, requested.complete_action(box), requested.filter),
                 "sample": queries.page(box.dialect, requested.filter, size=SAMPLE_SIZE).events if requested.ids else [],
                 "targets": queries.destination_names(box.dialect, box.registry),

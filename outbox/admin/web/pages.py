@@ -14,7 +14,7 @@ from starlette.responses import RedirectResponse, Response
 
 from outbox.admin import queries
 from outbox.admin.event_state import DestinationState, destination_states, next_step
-from outbox.admin.overview import Overview, database_now
+from outbox.admin.overview import Overview
 from outbox.admin.overview import overview as read_overview
 from outbox.admin.queries import Page
 from outbox.admin.web import parameters
@@ -96,7 +96,7 @@ async def events(request: Request) -> Response:
 
     def query() -> Listing:
         with box.dialect.connection():
-            now = database_now(box.dialect)
+            now = box.dialect.now()
             types = queries.event_types(box.dialect)
             if search:
                 return Listing(now, Page(queries.search(box.dialect, search)), None, types)
@@ -139,7 +139,7 @@ def _read_event(box: Outbox, id: UUID) -> EventDetails | None:
             return None
         return EventDetails(
             event,
-            database_now(box.dialect),
+            box.dialect.now(),
             destination_states(event, queries.delivered_to(box.dialect, event)),
             _audits_of(box, id),
             queries.destination_names(box.dialect, box.registry),
@@ -177,7 +177,7 @@ async def audit(request: Request) -> Response:
 
     def query() -> tuple[datetime, list[Audit]]:
         with box.dialect.connection():
-            return database_now(box.dialect), latest(box.dialect)
+            return box.dialect.now(), latest(box.dialect)
 
     now, entries = await run_in_threadpool(query)
     return render(request, "audit.html", now=now, entries=entries, notice=notice(request))

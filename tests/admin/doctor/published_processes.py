@@ -4,7 +4,6 @@ from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
-from outbox.admin.overview import database_now
 from outbox.core import Outbox
 from outbox.storage.operator_models import Process
 from outbox.telemetry.process_reports import WORKER
@@ -25,7 +24,7 @@ def publish_process(
 ) -> None:
     """Insert a process that last reported `seen` seconds ago, and started `started` seconds ago, with these details."""
     with box.dialect.connection():
-        now = database_now(box.dialect)
+        now = box.dialect.now()
         Process.insert(
             id=str(uuid4()),
             kind=kind,

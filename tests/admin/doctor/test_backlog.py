@@ -7,7 +7,6 @@ import pytest
 
 import outbox
 from outbox.admin.doctor.check import OK, PROBLEM, WARNING
-from outbox.admin.overview import database_now
 from outbox.core import Outbox
 from outbox.storage.operator_models import Minute
 from outbox.telemetry.process_reports import WORKER
@@ -53,7 +52,7 @@ def test_a_long_lease_may_have_expired_for_longer(configure: Configure, seconds:
 
 def count(box: Outbox, minutes_ago: int, **counts: int) -> None:
     with box.dialect.connection():
-        minute = database_now(box.dialect).replace(second=0, microsecond=0) - timedelta(minutes=minutes_ago)
+        minute = box.dialect.now().replace(second=0, microsecond=0) - timedelta(minutes=minutes_ago)
         for name, value in counts.items():
             Minute.insert(minute=minute, name=name, labels="", value=value).execute(box.database)
 
