@@ -85,7 +85,7 @@ class Handler:
         with context(correlation_id=event.correlation_id, tenant_id=event.tenant_id):
             if event.span is None:
                 return self.function(event)
-            with tracing.inside(event.span):
+            with tracing.inside(event):
                 return self.function(event)
 
     def outcome_of(self, event: Event, error: BaseException) -> Outcome:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from outbox.version import __version__
 
@@ -55,15 +55,24 @@ def _get_current_span() -> Callable[[], Span]:
     return get_current_span
 
 
+class HasSpan(Protocol):
+    """An event: `span` is the span of its delivery, or None."""
+
+    span: Any
+
+
 @contextmanager
-def inside(span: Span | None) -> Iterator[None]:
-    """Make `span` the current span inside the block; do nothing without one."""
-    if span is None:
+def inside(event: HasSpan) -> Iterator[None]:
+    """Make the span of the event's delivery the current span inside the block; do nothing without one.
+
+    Destinations that an application has written itself may use it, too.
+    """
+    if event.span is None:
         yield
         return
     from opentelemetry import trace
 
-    with trace.use_span(span, end_on_exit=False, record_exception=False, set_status_on_exception=False):
+    with trace.use_span(event.span, end_on_exit=False, record_exception=False, set_status_on_exception=False):
         yield
 
 

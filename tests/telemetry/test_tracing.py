@@ -212,7 +212,7 @@ class TestADelivery:
 
             def deliver(self, events: Iterable[Event], lease: Lease) -> Iterator[tuple[Event, Outcome]]:
                 for event in events:
-                    with tracing.inside(event.span):
+                    with tracing.inside(event):
                         seen.append(trace.get_current_span().get_span_context().span_id)
                     yield event, outbox.Delivered()
 
