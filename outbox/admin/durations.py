@@ -24,3 +24,8 @@ def format_duration(span: timedelta) -> str:
 def format_seconds(seconds: float) -> str:
     """Return the same for a number of seconds: `5 min 20 s`."""
     return format_duration(timedelta(seconds=seconds))
+
+
+def format_latency(seconds: float) -> str:
+    """Return `250 ms` or `1.5 s`: a measured time, with one decimal from a second on."""
+    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"

@@ -43,11 +43,11 @@ def delete(**selection: Any) -> None:
     bulk.run(actions.DELETE, **selection)
 
 
-@click.command(short_help="Deliver delivered events once more.")
+@click.command(short_help="Redeliver events that were delivered.")
 @click.option("--to", metavar="NAME", help="Deliver only to this destination.  [default: all that want the event]")
 @bulk_options
 def replay(to: str | None, **selection: Any) -> None:
-    """Deliver events that were delivered once more, with the same ids.
+    """Redeliver events that were delivered, with the same ids.
 
     Consumers that remember ids, as the inbox does, skip them. With --to, only events of types that this destination
     wants are replayed. For failed events, use outbox retry.

@@ -49,7 +49,7 @@ def run(
     action: Action,
     *,
     ids: tuple[UUID, ...],
-    which: Filter,
+    filter: Filter,
     everything: bool,
     dry_run: bool,
     yes: bool,
@@ -58,12 +58,12 @@ def run(
 ) -> None:
     """Count the events, ask for a confirmation, run the action, and print how many events it has changed."""
     if ids:
-        which = replace(which, ids=ids)
-    if which.is_empty and not everything:
+        filter = replace(filter, ids=ids)
+    if filter.is_empty and not everything:
         raise click.UsageError("Give the ids of events, or filters, or --all.")
     box = current()
     box.check_schema()
-    matching = apply_action.count_all(box.dialect, action, which)
+    matching = apply_action.count_all(box.dialect, action, filter)
     matching = matching if limit is None else min(limit, matching)
     if dry_run:
         click.echo(f"{_events(matching)} would be {action.done}.")
@@ -77,7 +77,7 @@ def run(
         box.dialect,
         box.notifier.notify_after_commit,
         action,
-        which,
+        filter,
         who=operator(),
         limit=limit,
         per_second=per_second,

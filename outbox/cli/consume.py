@@ -49,12 +49,12 @@ logger = logging.getLogger(__name__)
 )
 @click.option("--dead-letter", help="Move entries that keep failing to this stream.  [default: STREAM.dead]")
 def consume(stream: str, modules: tuple[str, ...], **options: Any) -> None:
-    """Call the handlers of MODULE for each entry of STREAM, exactly once, in one transaction with the inbox.
+    """Call the handlers of MODULE for each entry of STREAM, once, in one transaction with the inbox.
 
     STREAM is the name of a RedisStream that MODULE registers, or the key of the stream in Redis. You can run several
     consumers: they share the entries. Stop it with Ctrl-C or SIGTERM; it finishes the entries that it has fetched.
     """
-    logs.set_up(loaded_settings().log_format, "%(asctime)s %(levelname)s %(message)s")
+    logs.set_up(loaded_settings().log_format)
     import_modules(modules)
     consumer = Consumer(stream, **options)
     current().reporter.start(CONSUMER)

@@ -47,7 +47,7 @@ def dashboard(host: str | None, port: int | None, read_only: bool) -> None:
     from outbox.admin.web.login_link import LoginLink
 
     settings = loaded_settings()
-    logs.set_up(settings.log_format, "%(asctime)s %(levelname)s %(message)s")
+    logs.set_up(settings.log_format)
     host = settings.dashboard_host if host is None else host
     authenticate = choose_authentication(host, settings)
     app = make_app(authenticate=authenticate, read_only=True if read_only else None)

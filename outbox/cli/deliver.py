@@ -22,7 +22,7 @@ def deliver(modules: tuple[str, ...], batch_size: int | None) -> None:
     They go to the handlers of MODULE and to the destinations that the settings declare. Workers may run at the same
     time: no event is delivered twice. The exit code is 1 if an event failed.
     """
-    logs.set_up(loaded_settings().log_format, "%(asctime)s %(levelname)s %(message)s")
+    logs.set_up(loaded_settings().log_format)
     import_modules(modules)
     box = current()
     box.check_registered(modules)

@@ -20,7 +20,7 @@ from outbox.events.new_event import UNIQUE
 @click.argument("event_type")
 @click.argument("payload", default="{}")
 @click.option("--key", help="Set the idempotency key.  [default: AGGREGATE_TYPE:AGGREGATE_ID]")
-@click.option("--unique", is_flag=True, help="Use a random idempotency key, so that the event may be emitted again.")
+@click.option("--unique", is_flag=True, help="Use the event's id as its idempotency key: it may be emitted again.")
 @click.option(
     "--header", "headers", multiple=True, metavar="NAME=VALUE", help="Add a header; can be given several times."
 )

@@ -22,11 +22,11 @@ from outbox.operations.filters import Filter
 )
 @json_option
 @modules_option
-def list_(which: Filter, after: UUID | None, limit: int, as_json: bool) -> None:
+def list_(filter: Filter, after: UUID | None, limit: int, as_json: bool) -> None:
     """List events, newest first: all, or those that match all filters."""
     box = current()
     box.check_schema()
-    page = queries.page(box.dialect, which, after=after, size=limit)
+    page = queries.page(box.dialect, filter, after=after, size=limit)
     if as_json:
         fields = [field.name for field in queries.LISTED]
         echo_json(

@@ -76,12 +76,12 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON i
 
 
 def filter_options(command: F) -> F:
-    """Add the options that select events; the command gets a Filter as its argument `which`."""
+    """Add the options that select events; the command gets a Filter as its argument `filter`."""
 
     @functools.wraps(command)
     def call(*args: Any, **kwargs: Any) -> Any:
         values = {name: kwargs.pop(name) for name in NAMES}
-        return command(*args, which=_filter(**values), **kwargs)
+        return command(*args, filter=_filter(**values), **kwargs)
 
     decorated: Any = call
     for option in reversed(FILTERS):

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from outbox.admin.durations import format_duration
+from outbox.admin.durations import format_duration, format_latency
 from outbox.admin.overview import Overview, overview
 from outbox.cli.options import json_option, modules_option
 from outbox.cli.output import echo_json, echo_table, one_line
@@ -90,7 +90,7 @@ def _echo_activity(view: Overview) -> None:
     counts = ", ".join(f"{count:,} {name}" for name, count in sums.items())
     click.echo(f"last {RECENT_MINUTES} minutes: {counts}")
     if view.latency:
-        latencies = ", ".join(f"p{quantile * 100:g} {_time(seconds)}" for quantile, seconds in view.latency.items())
+        latencies = ", ".join(f"p{each * 100:g} {format_latency(seconds)}" for each, seconds in view.latency.items())
         click.echo(f"commit to delivery, last hour: {latencies}")
 
 
@@ -151,10 +151,6 @@ def _echo_brokers(view: Overview) -> None:
                 f"itself: {process.details['broker_error']}"
             )
         )
-
-
-def _time(seconds: float) -> str:
-    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
 
 
 def _echo_absent(view: Overview) -> None:

@@ -29,7 +29,7 @@ def up(modules: tuple[str, ...], threads: int) -> None:
     """
     from outbox.dramatiq.worker import load_application
 
-    logs.set_up(loaded_settings().log_format, "%(asctime)s %(levelname)s %(message)s")
+    logs.set_up(loaded_settings().log_format)
     for noisy in ("apscheduler", "dramatiq", "pika"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     load_application(modules, embedded=True)

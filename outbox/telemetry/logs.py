@@ -19,6 +19,9 @@ JSON = "json"
 # The names of our fields begin with this in a record, so that none collides with the record's own; in JSON they don't.
 PREFIX = "outbox_"
 
+# How the commands write a log line, unless as JSON.
+TEXT_FORMAT = "%(asctime)s %(levelname)s %(message)s"
+
 
 def fields(**values: object) -> dict[str, object]:
     """Return the fields for the argument `extra` of a logging call; a field that is None is left out."""
@@ -47,7 +50,7 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(line, default=str)
 
 
-def set_up(log_format: str, text_format: str) -> None:
+def set_up(log_format: str, text_format: str = TEXT_FORMAT) -> None:
     """Set up logging, from INFO on, in a process of our own: as text in this format, or as JSON."""
     logging.basicConfig(level=logging.INFO, format=text_format)
     hide_statement_parameters()

@@ -16,7 +16,7 @@ from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
-from outbox.admin.durations import format_duration
+from outbox.admin.durations import format_duration, format_latency
 from outbox.admin.web import csrf
 from outbox.admin.web.authentication import WHO
 from outbox.admin.web.dashboard import dashboard_of
@@ -45,16 +45,13 @@ def _largest_unit(span: timedelta) -> str:
 
 
 def utc(moment: datetime) -> str:
+    """Return `2026-01-31 12:00:00 UTC`."""
     return f"{moment:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def short_id(id: UUID) -> str:
     """Return the end of the id: ids of the same minute begin alike."""
     return f"…{str(id)[-8:]}"
-
-
-def seconds(value: float) -> str:
-    return f"{value * 1000:.0f} ms" if value < 1 else f"{value:.1f} s"
 
 
 def in_code(text: str) -> Markup:
@@ -80,7 +77,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for each in (ago, utc, in_code, short_id, seconds, pretty, format_duration):
+    for each in (ago, utc, in_code, short_id, format_latency, pretty, format_duration):
         made.filters[each.__name__] = each
     made.globals |= {
         "query": query_string,
