@@ -14,7 +14,10 @@ from outbox.storage.status import is_unfinished
 
 
 def expired_leases(context: Context) -> Iterator[Finding]:
-    """Check that no lease expired long ago: the next claim takes such an event over, so no worker claims."""
+    """Check that no lease expired long ago.
+
+    The next claim takes over an event whose lease has expired. If an expired lease is old, no worker claims.
+    """
     now, settings = context.overview.now, context.box.settings
     allowed_seconds = max(context.thresholds.expired_seconds, settings.lease_seconds + 3 * settings.sweep_seconds)
     event = OutboxEvent
@@ -41,7 +44,7 @@ def due_events(context: Context) -> Iterator[Finding]:
     ended = sum(minute.delivered + minute.failed for minute in minutes)
     oldest = overview.backlog.oldest_due_at
     overdue_seconds = 0.0 if oldest is None else (overview.now - oldest).total_seconds()
-    due = f"{overview.backlog.due.number:,}{'+' if overview.backlog.due.at_least else ''}"
+    due = overview.backlog.due
     since = format_seconds(overdue_seconds)
     if overdue_seconds < context.thresholds.late_seconds:
         yield ok(f"{due} events are due, the oldest for {since}." if oldest is not None else "No event is due.")
@@ -79,7 +82,7 @@ def failed_events(context: Context) -> Iterator[Finding]:
     causes = context.overview.failures
     most = f"; most often at {causes[0].destination or 'no destination'}: {causes[0].error}" if causes else ""
     yield warning(
-        f"{count.number:,}{'+' if count.at_least else ''} events have failed and are not tried again{most}",
+        f"{count} events have failed and are not tried again{most}",
         "Run `outbox list --status failed` to see why, fix the cause, and run `outbox retry`. They are deleted "
         f"OUTBOX_RETENTION_HOURS ({context.box.settings.retention_hours:g}) after they failed.",
     )

@@ -48,7 +48,7 @@ def _without_destination(context: Context, waiting: Counter[str]) -> Iterator[Fi
 
 
 def _waiting_for_missing(missing: Mapping[str, Counter[str]]) -> Iterator[Finding]:
-    """Yield a problem for each destination that workers lacked, as they have written into the events."""
+    """Yield a problem for each destination that a worker lacked; the worker has noted that in `progress`."""
     for name, types in missing.items():
         counts = ", ".join(
             f"{events:,} of the type {event_type!r}" for event_type, events in types.most_common(MOST_REPORTED)
@@ -88,7 +88,7 @@ def _pending(context: Context) -> tuple[Counter[str], dict[str, Counter[str]]]:
 
 
 def _wanted_types(context: Context) -> Iterator[Wants]:
-    """Yield a predicate of event types for each known destination, and for what workers ignore."""
+    """Yield predicates that hold for the event types that are wanted or ignored, here or in a running worker."""
     registry = context.box.registry
     if not registry.is_empty:
         yield lambda event_type: bool(registry.wanting(event_type)) or registry.ignores(event_type)
@@ -98,7 +98,7 @@ def _wanted_types(context: Context) -> Iterator[Wants]:
 
 
 def _wants(reported: Mapping[str, Any]) -> Wants:
-    """Return whether a destination wants a type; one that reports no types may want any."""
+    """Return a predicate that holds for the types that a destination wants; without reported types, for any."""
     events = reported.get("events")
     if events is None:
         return lambda _: True

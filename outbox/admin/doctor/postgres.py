@@ -53,7 +53,12 @@ _SWITCHES = "SELECT current_setting('autovacuum'), current_setting('track_counts
 
 def transactions(context: Context) -> Iterator[Finding]:
     """Check for old snapshots: while one is open, vacuum can't remove any row that was changed since."""
-    findings = [*_open(context), *_prepared(context), *_slots(context), *_standbys(context)]
+    findings = [
+        *_open_transactions(context),
+        *_prepared_transactions(context),
+        *_replication_slots(context),
+        *_standbys(context),
+    ]
     yield from findings
     ((hidden, role),) = context.rows(_HIDDEN)
     if hidden:
@@ -70,13 +75,13 @@ def vacuum(context: Context) -> Iterator[Finding]:
     findings = [*_switched_off(context)]
     tables = context.box.dialect.tables
     for table, options, live, dead in context.rows(_TABLES, [tables.event, tables.total, tables.minute]):
-        findings += _table(context, tables.in_schema(table), options, live, dead)
+        findings += _table_settings(context, tables.in_schema(table), options, live, dead)
     yield from findings
     if not findings:
         yield ok("Autovacuum is on, and keeps up with the dead rows.")
 
 
-def _open(context: Context) -> Iterator[Finding]:
+def _open_transactions(context: Context) -> Iterator[Finding]:
     thresholds = context.thresholds
     for pid, application, state, seconds, holds in context.rows(_OPEN, thresholds.open_seconds, MOST_REPORTED):
         session = f"process {pid} ({application or 'no application_name'}, {state})"
@@ -89,7 +94,7 @@ def _open(context: Context) -> Iterator[Finding]:
         )
 
 
-def _prepared(context: Context) -> Iterator[Finding]:
+def _prepared_transactions(context: Context) -> Iterator[Finding]:
     for gid, seconds in context.rows(_PREPARED, context.thresholds.open_seconds, MOST_REPORTED):
         yield problem(
             f"The prepared transaction {gid!r} has been left open for {format_seconds(seconds)}: vacuum can't "
@@ -98,7 +103,7 @@ def _prepared(context: Context) -> Iterator[Finding]:
         )
 
 
-def _slots(context: Context) -> Iterator[Finding]:
+def _replication_slots(context: Context) -> Iterator[Finding]:
     for name, active, age in context.rows(_SLOTS, context.thresholds.snapshot_age, MOST_REPORTED):
         yield warning(
             f"The replication slot {name!r}, which is {'in use' if active else 'not in use'}, keeps the rows that "
@@ -125,7 +130,7 @@ def _switched_off(context: Context) -> Iterator[Finding]:
             )
 
 
-def _table(context: Context, table: str, options: list[str], live: int, dead: int) -> Iterator[Finding]:
+def _table_settings(context: Context, table: str, options: list[str], live: int, dead: int) -> Iterator[Finding]:
     if any(option.lower() in ("autovacuum_enabled=false", "autovacuum_enabled=off") for option in options):
         yield problem(
             f"Autovacuum is off for {table}: dead rows are not removed, and the table grows with every delivery.",

@@ -63,7 +63,7 @@ def broker_connections(context: Context) -> Iterator[Finding]:
             "unless the application has set a broker of its own.",
         )
     if not unconnected:
-        yield ok("All workers reach their broker.")
+        yield ok("No worker reports that it can't reach its broker.")
 
 
 def silent_processes(context: Context) -> Iterator[Finding]:
@@ -89,14 +89,10 @@ def silent_processes(context: Context) -> Iterator[Finding]:
 
 def stuck_calls(context: Context) -> Iterator[Finding]:
     """Check for calls of destinations that were interrupted after OUTBOX_MAX_RUN_SECONDS and have not returned."""
+    effect = {True: "that process delivers nothing more to it", False: "each of them occupies a thread"}
     findings = [
         (problem if stuck.all_places else warning)(
-            f"{stuck.sentence}"
-            + (
-                "; that process delivers nothing more to it."
-                if stuck.all_places
-                else "; each of them occupies a thread."
-            ),
+            f"{stuck.sentence}; {effect[stuck.all_places]}.",
             f"Restart {name_of(stuck.process)}, and give the calls of {stuck.destination} a timeout shorter than "
             "OUTBOX_MAX_RUN_SECONDS. With OUTBOX_EXIT_ON_STUCK=true such a process exits by itself.",
         )
@@ -104,7 +100,7 @@ def stuck_calls(context: Context) -> Iterator[Finding]:
     ]
     yield from findings[:MOST_REPORTED]
     if not findings:
-        yield ok("All calls of destinations returned in time.")
+        yield ok("No process reports a call that has not returned in time.")
 
 
 def failing_drains(context: Context) -> Iterator[Finding]:
@@ -120,7 +116,7 @@ def failing_drains(context: Context) -> Iterator[Finding]:
     ]
     yield from findings[:MOST_REPORTED]
     if not findings:
-        yield ok("No process has failing drains.")
+        yield ok("No process reports failing drains.")
 
 
 def connection_pools(context: Context) -> Iterator[Finding]:

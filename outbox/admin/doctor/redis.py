@@ -28,8 +28,8 @@ def reachable(context: Context) -> Iterator[Finding]:
         info = _info(context)
     except OutboxError as error:
         yield problem(
-            f"Redis can't be used: {error}. Until then no wake-up and no sweep reaches a worker; the workers poll for "
-            f"due events every {settings.sweep_seconds:g} s.",
+            f"Redis can't be used: {error}. While it can't, no wake-up and no sweep reaches a worker, and workers poll "
+            f"for due events every {settings.sweep_seconds:g} s.",
             "Start Redis, or set OUTBOX_REDIS_URL to its address.",
         )
         return
