@@ -26,7 +26,7 @@ def fleet(make_stage: MakeStage, reply: Reply, **options: Any) -> Iterator[tuple
 
 def test_no_more_calls_are_under_way_than_all_of_them_together_may_make(make_stage: MakeStage) -> None:
     def take_a_moment(exchange: Exchange) -> None:
-        exchange.line.pause(0.02)
+        exchange.connection.pause(0.02)
         answers()(exchange)
 
     with fleet(make_stage, take_a_moment, concurrency=2) as (stage, receiver):

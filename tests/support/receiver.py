@@ -45,7 +45,7 @@ class Gone(Exception):
     """The client has closed the connection, or the test is over."""
 
 
-class Line:
+class ClientConnection:
     """The receiver's side of one connection."""
 
     def __init__(self, receiver: "Receiver", connection: socket.socket, number: int) -> None:
@@ -105,11 +105,11 @@ class Exchange:
     """A request, and the connection to reply on."""
 
     request: Received
-    line: Line
+    connection: ClientConnection
 
     def send(self, data: bytes) -> None:
-        self.line.receiver.answered(self)
-        self.line.send(data)
+        self.connection.receiver.answered(self)
+        self.connection.send(data)
 
 
 Reply = Callable[[Exchange], None]
@@ -143,26 +143,26 @@ def hangs_up(exchange: Exchange) -> None:
 
 
 def resets(exchange: Exchange) -> None:
-    exchange.line.reset()
+    exchange.connection.reset()
 
 
 def resets_in_mid_body(exchange: Exchange) -> None:
     exchange.send(b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\nonly this")
-    exchange.line.reset()
+    exchange.connection.reset()
 
 
 def never_answers(exchange: Exchange) -> None:
-    exchange.line.wait_for_the_end()
+    exchange.connection.wait_for_the_end()
 
 
 def drips_its_headers(exchange: Exchange) -> None:
     exchange.send(b"HTTP/1.1 200 OK\r\n")
-    exchange.line.drip(b"x-padding: padding\r\n")
+    exchange.connection.drip(b"x-padding: padding\r\n")
 
 
 def drips_its_body(exchange: Exchange) -> None:
     exchange.send(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000000\r\n\r\n")
-    exchange.line.drip(b"drop")
+    exchange.connection.drip(b"drop")
 
 
 def sends_a_gigabyte(exchange: Exchange) -> None:
@@ -173,7 +173,7 @@ def sends_a_gigabyte(exchange: Exchange) -> None:
 
 def hints_for_ever(exchange: Exchange) -> None:
     while True:
-        exchange.line.send(b"HTTP/1.1 103 Early Hints\r\n\r\n" * 100)
+        exchange.connection.send(b"HTTP/1.1 103 Early Hints\r\n\r\n" * 100)
 
 
 class Receiver:
@@ -182,7 +182,7 @@ class Receiver:
     def __init__(
         self,
         *replies: Reply,
-        on_connect: Callable[[Line], None] | None = None,
+        on_connect: Callable[[ClientConnection], None] | None = None,
         ssl_context: ssl.SSLContext | None = None,
         name: str = LOOPBACK,
         port: int = 0,
@@ -260,20 +260,20 @@ class Receiver:
                     connection = self._ssl_context.wrap_socket(connection, server_side=True)
                     ending.callback(connection.close)
                     self._sockets.append(connection)
-                self._talk(Line(self, connection, number))
+                self._talk(ClientConnection(self, connection, number))
             except (Gone, OSError):
                 with self.lock:
                     self.hung_up += 1
 
-    def _talk(self, line: Line) -> None:
+    def _talk(self, connection: ClientConnection) -> None:
         if self._on_connect is not None:
-            self._on_connect(line)
+            self._on_connect(connection)
         while True:
-            request = line.read_request()
+            request = connection.read_request()
             with self.lock:
                 self.requests.append(request)
                 reply = self._replies[0] if len(self._replies) == 1 else self._replies.pop(0)
-            exchange = Exchange(request, line)
+            exchange = Exchange(request, connection)
             with self._counted(exchange):
                 reply(exchange)
 
@@ -303,8 +303,8 @@ def tunnels(exchange: Exchange) -> None:
     host, _, port = exchange.request.target.rpartition(":")
     with socket.create_connection((host, int(port))) as beyond:
         exchange.send(b"HTTP/1.1 200 Connected\r\n\r\n")
-        ends = {exchange.line.socket: beyond, beyond: exchange.line.socket}
-        while not exchange.line.receiver.stopping.is_set():
+        ends = {exchange.connection.socket: beyond, beyond: exchange.connection.socket}
+        while not exchange.connection.receiver.stopping.is_set():
             for end in select.select(list(ends), [], [], DRIP_SECONDS)[0]:
                 data = end.recv(65536)
                 if not data:

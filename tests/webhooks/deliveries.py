@@ -26,7 +26,7 @@ K = TypeVar("K")
 MakeWebhook = Callable[..., Webhook]
 
 
-def sample(payload: Any = None, *, id: UUID | None = None, **fields: Any) -> Event:
+def make_event(payload: Any = None, *, id: UUID | None = None, **fields: Any) -> Event:
     """Return an event as a claim reads it from the table."""
     values = {
         "id": str(uuid7() if id is None else id),
@@ -64,7 +64,7 @@ def deliver(webhook: Webhook, events: Iterable[Event], *, at_once: int = 1, seco
 
 
 def deliver_one(webhook: Webhook, event: Event | None = None, *, seconds: float = 60) -> Outcome:
-    (outcome,) = deliver(webhook, [sample() if event is None else event], seconds=seconds)
+    (outcome,) = deliver(webhook, [make_event() if event is None else event], seconds=seconds)
     return outcome
 
 
@@ -94,7 +94,7 @@ def failed(outcome: Outcome) -> str:
     return outcome.error
 
 
-class Backwards:
+class ReversingTransport:
     """A transport of the user's own: it takes all requests, and yields the results in reverse order."""
 
     def exchange(

@@ -11,14 +11,14 @@ from outbox.destinations.outcome import DELIVERED_OUTCOME
 from outbox.events import cloudevents
 from outbox.events.event import Event
 from tests.support.receiver import Received, Receiver
-from tests.webhooks.deliveries import NOW, MakeWebhook, deliver_one, sample
+from tests.webhooks.deliveries import NOW, MakeWebhook, deliver_one, make_event
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 PAYLOAD = '{"b": 1.50,\n "a": "Grüße"}'
 
 
 def full() -> Event:
-    return sample(
+    return make_event(
         PAYLOAD,
         aggregate_type="Bücher",
         aggregate_id='7 % "x" \N{SNOWMAN}\n',
@@ -81,7 +81,7 @@ def test_in_headers_everything_but_visible_ascii_is_encoded_and_so_are_quotes_an
 
 @pytest.mark.parametrize("form", ["cloudevents", "cloudevents-binary"])
 def test_what_an_event_does_not_have_is_left_out(make_webhook: MakeWebhook, form: str) -> None:
-    request = arrived(make_webhook, sample(headers={"traceparent": 7, "tracestate": ""}), form)
+    request = arrived(make_webhook, make_event(headers={"traceparent": 7, "tracestate": ""}), form)
     understood = from_http_event(HTTPMessage(request.headers, request.body))
     known = {"specversion", "id", "source", "type", "subject", "time", "datacontenttype"}
     assert understood.get_attributes().keys() == known

@@ -16,7 +16,7 @@ from outbox.destinations.limits import Limits
 from outbox.errors import RegistrationError
 from outbox.webhooks.transport.libcurl.ca_certificates import CaCertificates
 from outbox.webhooks.webhook import Webhook
-from tests.webhooks.deliveries import SECRET, Backwards
+from tests.webhooks.deliveries import SECRET, ReversingTransport
 
 URL = "https://receiver.example/hook"
 
@@ -217,13 +217,16 @@ class TestOtherOptions:
             ({"proxy": 7}, "proxy must be text"),
             ({"proxy": "http://proxy.example", "allow_private": False}, "can't be enforced through a proxy"),
             ({"proxy": "environment", "allow_private": False}, "can't be enforced through a proxy"),
-            ({"transport": Backwards(), "allow_private": False}, "with a transport of your own"),
-            ({"transport": Backwards(), "proxy": "http://proxy.example"}, "with a transport of your own"),
-            ({"transport": Backwards(), "client": "curl"}, "with a transport of your own"),
+            ({"transport": ReversingTransport(), "allow_private": False}, "with a transport of your own"),
+            ({"transport": ReversingTransport(), "proxy": "http://proxy.example"}, "with a transport of your own"),
+            ({"transport": ReversingTransport(), "client": "curl"}, "with a transport of your own"),
             ({"client": "requests"}, "client must be 'httpx' or 'curl', not 'requests'"),
             ({"client": None}, "client must be 'httpx' or 'curl'"),
             ({"client": "curl", "ssl_context": ssl.create_default_context()}, "SSL_CERT_FILE"),
-            ({"transport": Backwards(), "ssl_context": ssl.create_default_context()}, "with a transport of your own"),
+            (
+                {"transport": ReversingTransport(), "ssl_context": ssl.create_default_context()},
+                "with a transport of your own",
+            ),
         ],
     )
     def test_an_invalid_option_is_refused(self, options: dict[str, Any], said: str) -> None:
@@ -257,7 +260,7 @@ class TestHttpx:
 
     def test_it_is_not_needed_with_another_transport(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(importlib.util, "find_spec", {}.get)
-        Webhook("hook", URL, transport=Backwards())
+        Webhook("hook", URL, transport=ReversingTransport())
 
     def test_it_is_imported_with_the_first_delivery_only(self) -> None:
         program = (

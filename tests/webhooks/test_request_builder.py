@@ -17,7 +17,7 @@ from outbox.events.event import Event
 from outbox.storage.timestamp import DatabaseClock
 from outbox.webhooks.webhook import Webhook
 from tests.support.receiver import Received, Receiver, answers
-from tests.webhooks.deliveries import OTHER_SECRET, SECRET, MakeWebhook, deliver, deliver_one, sample
+from tests.webhooks.deliveries import OTHER_SECRET, SECRET, MakeWebhook, deliver, deliver_one, make_event
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
@@ -36,7 +36,7 @@ def at(webhook: Webhook, event: Event, moment: datetime) -> None:
 
 class TestBody:
     def test_it_is_the_envelope(self, make_webhook: MakeWebhook) -> None:
-        event = sample('{"b": 1,\n "a": 2.50}', tenant_id="t", correlation_id="c", headers={"x": [1]})
+        event = make_event('{"b": 1,\n "a": 2.50}', tenant_id="t", correlation_id="c", headers={"x": [1]})
         request = arrived(make_webhook, event)
         assert request.body == envelope.as_json(event)
         assert event.body in request.body, "the payload's own bytes"
@@ -44,7 +44,7 @@ class TestBody:
         assert request.headers["content-type"] == "application/json"
 
     def test_it_is_the_same_at_every_attempt(self, make_webhook: MakeWebhook) -> None:
-        event = sample(headers={"traceparent": PARENT})
+        event = make_event(headers={"traceparent": PARENT})
         for form in ("json", "cloudevents", "cloudevents-binary"):
             with Receiver(answers(500), answers()) as receiver:
                 webhook = make_webhook(receiver.url, format=form, secret=SECRET)
@@ -59,7 +59,7 @@ class TestBody:
 
 class TestHeaders:
     def test_every_request_has_these(self, make_webhook: MakeWebhook) -> None:
-        event = sample()
+        event = make_event()
         with Receiver() as receiver:
             deliver_one(make_webhook(receiver.url), event)
             request = receiver.only
@@ -104,7 +104,7 @@ class TestHeaders:
 
 class TestTrace:
     def test_it_continues_at_the_receiver(self, make_webhook: MakeWebhook) -> None:
-        headers = arrived(make_webhook, sample(headers={"traceparent": PARENT, "tracestate": "a=1, b=2"})).headers
+        headers = arrived(make_webhook, make_event(headers={"traceparent": PARENT, "tracestate": "a=1, b=2"})).headers
         assert (headers["traceparent"], headers["tracestate"]) == (PARENT, "a=1, b=2")
 
     @pytest.mark.parametrize(
@@ -120,25 +120,26 @@ class TestTrace:
     )
     def test_an_invalid_traceparent_is_left_out(self, make_webhook: MakeWebhook, told: dict[str, Any]) -> None:
         assert (
-            not {"traceparent", "tracestate", "x-injected"} & arrived(make_webhook, sample(headers=told)).headers.keys()
+            not {"traceparent", "tracestate", "x-injected"}
+            & arrived(make_webhook, make_event(headers=told)).headers.keys()
         )
 
     @pytest.mark.parametrize("state", ["a=1\r\nx-injected: 1", "ä=1", "", " ", "x" * 513, ["a"], None])
     def test_an_invalid_tracestate_is_left_out(self, make_webhook: MakeWebhook, state: Any) -> None:
-        headers = arrived(make_webhook, sample(headers={"traceparent": PARENT, "tracestate": state})).headers
+        headers = arrived(make_webhook, make_event(headers={"traceparent": PARENT, "tracestate": state})).headers
         assert headers["traceparent"] == PARENT
         assert not {"tracestate", "x-injected"} & headers.keys()
 
 
 class TestSignature:
     def test_the_reference_implementation_accepts_it(self, make_webhook: MakeWebhook) -> None:
-        event = sample({"text": "Grüße, 世界"})
+        event = make_event({"text": "Grüße, 世界"})
         request = arrived(make_webhook, event, secret=SECRET)
         assert Reference(SECRET).verify(request.body, request.headers)["data"] == event.payload
 
     @pytest.mark.parametrize("form", ["json", "cloudevents", "cloudevents-binary"])
     def test_our_own_verify_accepts_it(self, make_webhook: MakeWebhook, form: str) -> None:
-        event = sample()
+        event = make_event()
         request = arrived(make_webhook, event, secret=SECRET, format=form)
         assert webhooks.verify(request.pairs, request.body, SECRET) == str(event.id)
 
@@ -159,7 +160,7 @@ class TestSignature:
     ) -> None:
         moment = datetime(2030, 5, 6, 7, 8, 9, 999_000, tzinfo=UTC)
         with Receiver() as receiver:
-            at(make_webhook(receiver.url, secret=SECRET), sample(), moment)
+            at(make_webhook(receiver.url, secret=SECRET), make_event(), moment)
             request = receiver.only
         assert int(request.headers["webhook-timestamp"]) - int(moment.timestamp()) in (0, 1)
         webhooks.verify(request.headers, request.body, SECRET, now=moment, tolerance=timedelta(seconds=2))
@@ -167,7 +168,7 @@ class TestSignature:
     def test_each_event_has_its_own_signature(self, make_webhook: MakeWebhook) -> None:
         with Receiver() as receiver:
             webhook = make_webhook(receiver.url, secret=SECRET)
-            events = [sample({"number": number}) for number in range(20)]
+            events = [make_event({"number": number}) for number in range(20)]
             deliver(webhook, events, at_once=4)
             ids = {webhooks.verify(request.headers, request.body, SECRET) for request in receiver.requests}
         assert ids == {str(event.id) for event in events}

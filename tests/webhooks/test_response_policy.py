@@ -13,9 +13,9 @@ from outbox.webhooks.redaction import Redaction
 from outbox.webhooks.transport import response_limits as limits
 from tests.servers import free_port
 from tests.support.receiver import (
+    ClientConnection,
     Exchange,
     Gone,
-    Line,
     Receiver,
     Reply,
     answers,
@@ -32,8 +32,8 @@ from tests.webhooks.deliveries import (
     deliver,
     deliver_one,
     failed,
+    make_event,
     retried,
-    sample,
     unavailable,
 )
 
@@ -65,7 +65,7 @@ class TestStatuses:
     def test_the_user_can_choose_which_are_final_or_cost_nothing(self, make_webhook: MakeWebhook) -> None:
         with Receiver(answers(404), answers(500), answers(410), answers(503), answers(302)) as receiver:
             webhook = make_webhook(receiver.url, fail_on=[404, 302], unavailable_on=[500])
-            outcomes = deliver(webhook, [sample() for _ in range(5)])
+            outcomes = deliver(webhook, [make_event() for _ in range(5)])
         assert [type(outcome) for outcome in outcomes] == [Failed, Unavailable, Retry, Retry, Failed]
 
     def test_early_hints_are_not_the_final_response(self, make_webhook: MakeWebhook) -> None:
@@ -153,13 +153,13 @@ class TestNoResponse:
     def test_a_response_counts_even_if_the_receiver_hung_up_before_it_had_read_everything(
         self, make_webhook: MakeWebhook
     ) -> None:
-        def refuse_unread(line: Line) -> None:
-            line.read(1)
-            line.send(b"HTTP/1.1 413 Too Large\r\ncontent-length: 0\r\n\r\n")
+        def refuse_unread(connection: ClientConnection) -> None:
+            connection.read(1)
+            connection.send(b"HTTP/1.1 413 Too Large\r\ncontent-length: 0\r\n\r\n")
             raise Gone
 
         with Receiver(on_connect=refuse_unread) as receiver:
-            outcome = deliver_one(make_webhook(receiver.url), sample({"text": "x" * 20_000_000}))
+            outcome = deliver_one(make_webhook(receiver.url), make_event({"text": "x" * 20_000_000}))
             assert retried(outcome) == "HTTP 413 Too Large"
 
 
@@ -259,7 +259,7 @@ def test_a_retry_after_date_is_compared_with_the_databases_clock(make_webhook: M
     with Receiver(answers(503, retry_after="Sat, 31 Jan 2026 12:01:00 GMT")) as receiver:
         webhook = make_webhook(receiver.url)
         lease = Lease(Lease.lasting(60).ends_at, 1, DatabaseClock(NOW))
-        ((_, outcome),) = webhook.deliver([sample()], lease)
+        ((_, outcome),) = webhook.deliver([make_event()], lease)
     assert isinstance(outcome, Unavailable)
     assert isinstance(outcome.not_before, timedelta)
     assert timedelta(seconds=50) < outcome.not_before < timedelta(seconds=60)

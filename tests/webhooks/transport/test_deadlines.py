@@ -14,7 +14,7 @@ from outbox.webhooks.transport import resolver
 from outbox.webhooks.transport.resolver import SocketAddress
 from tests.support.receiver import (
     LOOPBACK,
-    Line,
+    ClientConnection,
     Receiver,
     answers,
     drips_its_body,
@@ -22,7 +22,7 @@ from tests.support.receiver import (
     never_answers,
 )
 from tests.table import PATIENCE_SECONDS
-from tests.webhooks.deliveries import MakeWebhook, deliver, deliver_one, resolving_to, sample, unavailable
+from tests.webhooks.deliveries import MakeWebhook, deliver, deliver_one, make_event, resolving_to, unavailable
 
 SHORT = 1.0
 MOST_WAITING = 200
@@ -62,11 +62,11 @@ def test_a_receiver_that_drips_its_headers(make_webhook: MakeWebhook) -> None:
 
 
 def test_a_receiver_that_sends_a_hint_now_and_then(make_webhook: MakeWebhook) -> None:
-    def hint(line: Line) -> None:
-        line.read()
+    def hint(connection: ClientConnection) -> None:
+        connection.read()
         while True:
-            line.send(b"HTTP/1.1 100 Continue\r\n\r\n")
-            line.pause(SHORT / 10)
+            connection.send(b"HTTP/1.1 100 Continue\r\n\r\n")
+            connection.pause(SHORT / 10)
 
     with Receiver(on_connect=hint) as receiver:
         assert unavailable(deliver_one(make_webhook(receiver.url, timeout=SHORT))) == WAITING
@@ -80,13 +80,13 @@ def test_a_body_that_drips_after_2xx_is_not_read_to_its_end(make_webhook: MakeWe
 
 
 def test_a_receiver_that_reads_byte_by_byte(make_webhook: MakeWebhook) -> None:
-    def sip(line: Line) -> None:
+    def sip(connection: ClientConnection) -> None:
         while True:
-            line.read(1)
-            line.pause(0.005)
+            connection.read(1)
+            connection.pause(0.005)
 
     with Receiver(on_connect=sip) as receiver:
-        outcome = deliver_one(make_webhook(receiver.url, timeout=SHORT), sample({"text": "x" * 20_000_000}))
+        outcome = deliver_one(make_webhook(receiver.url, timeout=SHORT), make_event({"text": "x" * 20_000_000}))
         assert unavailable(outcome) == "timed out while sending"
         assert receiver.requests == []
 
@@ -94,14 +94,14 @@ def test_a_receiver_that_reads_byte_by_byte(make_webhook: MakeWebhook) -> None:
 def test_a_receiver_that_reads_in_spurts(make_webhook: MakeWebhook) -> None:
     """Each read makes room for another write: a timeout for each write would never be reached."""
 
-    def gulp(line: Line) -> None:
+    def gulp(connection: ClientConnection) -> None:
         while True:
-            line.read(10_000)
-            line.pause(0.005)
+            connection.read(10_000)
+            connection.pause(0.005)
 
     with Receiver(on_connect=gulp) as receiver:
         # Ten seconds' worth: two are enough to begin with, also where much else goes on.
-        outcome = deliver_one(make_webhook(receiver.url, timeout=2), sample({"text": "x" * 20_000_000}))
+        outcome = deliver_one(make_webhook(receiver.url, timeout=2), make_event({"text": "x" * 20_000_000}))
         assert unavailable(outcome) == "timed out while sending"
         assert receiver.requests == []
 
@@ -113,15 +113,15 @@ def test_a_port_that_swallows_connections(make_webhook: MakeWebhook) -> None:
 
 
 def test_a_handshake_that_gets_nowhere(make_webhook: MakeWebhook) -> None:
-    with Receiver(on_connect=Line.wait_for_the_end) as receiver:
+    with Receiver(on_connect=ClientConnection.wait_for_the_end) as receiver:
         url = receiver.url.replace("http:", "https:")
         assert unavailable(deliver_one(make_webhook(url, timeout=SHORT))) == "timed out while negotiating TLS"
         receiver.notices_the_end()
 
 
 def test_a_handshake_that_drips(make_webhook: MakeWebhook) -> None:
-    def drip(line: Line) -> None:
-        line.drip(b"\x16\x03\x03\x3f\xff\x02\x00\x3f\xfb" + b"\x03" * 1000)  # a hello of 16 kB
+    def drip(connection: ClientConnection) -> None:
+        connection.drip(b"\x16\x03\x03\x3f\xff\x02\x00\x3f\xfb" + b"\x03" * 1000)  # a hello of 16 kB
 
     with Receiver(on_connect=drip) as receiver:
         url = receiver.url.replace("http:", "https:")
@@ -154,7 +154,7 @@ class TestResolving:
         monkeypatch.setattr(resolver, "lookup", hang)
         try:
             webhook = make_webhook("http://receiver.example", timeout=SHORT)
-            outcomes = deliver(webhook, [sample() for _ in range(4)], at_once=4)
+            outcomes = deliver(webhook, [make_event() for _ in range(4)], at_once=4)
             assert {unavailable(outcome) for outcome in outcomes} == {"timed out while resolving receiver.example"}
             assert lookups == ["receiver.example"], "all wait for the same one"
         finally:
@@ -211,5 +211,5 @@ def test_a_slow_body_does_not_take_the_whole_timeout(make_webhook: MakeWebhook) 
     with Receiver(drips_its_body, answers()) as receiver:
         webhook = make_webhook(receiver.url, timeout=3600)
         started = time.monotonic()
-        assert deliver(webhook, [sample(), sample()]) == [DELIVERED_OUTCOME, DELIVERED_OUTCOME]
+        assert deliver(webhook, [make_event(), make_event()]) == [DELIVERED_OUTCOME, DELIVERED_OUTCOME]
         assert time.monotonic() - started < PATIENCE_SECONDS

@@ -4,7 +4,7 @@ import pytest
 
 from outbox.destinations.outcome import DELIVERED_OUTCOME
 from tests.support.receiver import Receiver
-from tests.webhooks.deliveries import MakeWebhook, deliver, deliver_one, sample, unavailable
+from tests.webhooks.deliveries import MakeWebhook, deliver, deliver_one, make_event, unavailable
 
 VARIABLES = ["http_proxy", "https_proxy", "all_proxy", "no_proxy"]
 
@@ -58,7 +58,7 @@ def test_a_given_proxy_is_used_with_its_credentials(make_webhook: MakeWebhook) -
     with Receiver() as proxy:
         address = f"http://me:hush%20hush@127.0.0.1:{proxy.port}"
         webhook = make_webhook("http://you:secret@receiver.example:8080/", proxy=address)
-        assert deliver(webhook, [sample(), sample()]) == [DELIVERED_OUTCOME] * 2
+        assert deliver(webhook, [make_event(), make_event()]) == [DELIVERED_OUTCOME] * 2
         assert proxy.connections == 1
         first, _ = proxy.requests
         assert first.target == "http://receiver.example:8080/", "whose password is for the receiver"

@@ -11,7 +11,7 @@ from outbox.webhooks.transport.libcurl import transfer
 from outbox.webhooks.transport.public_address import is_public
 from outbox.webhooks.transport.resolver import SocketAddress
 from tests.support.receiver import LOOPBACK, Receiver, answers
-from tests.webhooks.deliveries import MakeWebhook, deliver, deliver_one, retried, sample
+from tests.webhooks.deliveries import MakeWebhook, deliver, deliver_one, make_event, retried
 
 PUBLIC = [
     "1.1.1.1",
@@ -211,7 +211,7 @@ def test_a_kept_connection_is_not_resolved_again(make_webhook: MakeWebhook, monk
     with Receiver() as receiver:
         Routes(monkeypatch, receiver)
         webhook = make_webhook("http://receiver.example/", allow_private=False)
-        assert deliver(webhook, [sample(), sample()]) == [DELIVERED_OUTCOME] * 2
+        assert deliver(webhook, [make_event(), make_event()]) == [DELIVERED_OUTCOME] * 2
         assert len(names.asked) == 1
 
 

@@ -21,10 +21,10 @@ from outbox.webhooks.transport.response_limits import (
     MOST_LINES,
     LimitExceeded,
 )
-from tests.support.receiver import Exchange, Line, Receiver, Reply, answers, says
+from tests.support.receiver import ClientConnection, Exchange, Receiver, Reply, answers, says
 from tests.table import PATIENCE_SECONDS
 from tests.thoroughness import thorough
-from tests.webhooks.deliveries import MakeWebhook, deliver, deliver_one, retried, sample, unavailable
+from tests.webhooks.deliveries import MakeWebhook, deliver, deliver_one, make_event, retried, unavailable
 
 HINT = b"HTTP/1.1 103 Early Hints\r\n\r\n"
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
@@ -36,7 +36,7 @@ def for_ever(begins: bytes, goes_on: bytes) -> Reply:
     def reply(exchange: Exchange) -> None:
         exchange.send(begins)
         while True:
-            exchange.line.send(goes_on)
+            exchange.connection.send(goes_on)
 
     return reply
 
@@ -72,8 +72,8 @@ class TestBeforeTheFinalResponse:
         def drip(exchange: Exchange) -> None:
             while True:
                 for line in (b"HTTP/1.1 103 E\r\n", b"\r\n"):
-                    exchange.line.send(line)
-                    exchange.line.pause(0.001)
+                    exchange.connection.send(line)
+                    exchange.connection.pause(0.001)
 
         assert unavailable(outcome(make_webhook, drip)) == TOO_MANY
 
@@ -83,7 +83,7 @@ class TestBeforeTheFinalResponse:
 
         with Receiver(hints) as receiver:
             webhook = make_webhook(receiver.url, timeout=PATIENCE_SECONDS)
-            assert deliver(webhook, [sample() for _ in range(5)]) == [DELIVERED_OUTCOME] * 5
+            assert deliver(webhook, [make_event() for _ in range(5)]) == [DELIVERED_OUTCOME] * 5
             assert receiver.connections == 1
             receiver.then(says(HINT * (MOST_INTERIM + 1) + OK))
             assert unavailable(deliver_one(webhook)) == TOO_MANY
@@ -170,7 +170,7 @@ class TestAfterTheHead:
         body = b"HTTP/1.1 103 E\r\n\r\n" * (MOST_INTERIM + 10)
         with Receiver(answers(200, body)) as receiver:
             webhook = make_webhook(receiver.url)
-            assert deliver(webhook, [sample(), sample()]) == [DELIVERED_OUTCOME] * 2
+            assert deliver(webhook, [make_event(), make_event()]) == [DELIVERED_OUTCOME] * 2
             assert receiver.connections == 1
 
 
@@ -192,11 +192,11 @@ class TestByteByByte:
         count(monkeypatch, ResponseMeter, "admit", steps)
         count(monkeypatch, loop.MultiLoop, "_step", steps)
 
-        def drip(line: Line) -> None:
-            line.read()
-            line.send(b"HTTP/1.1 200 OK\r\nx: ")
+        def drip(connection: ClientConnection) -> None:
+            connection.read()
+            connection.send(b"HTTP/1.1 200 OK\r\nx: ")
             while True:
-                line.send(b"y")
+                connection.send(b"y")
 
         began_at = time.monotonic()
         with Receiver(on_connect=drip) as receiver:

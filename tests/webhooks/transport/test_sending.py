@@ -20,9 +20,17 @@ from outbox.webhooks.transport.httpcore_threads import response_times
 from outbox.webhooks.transport.httpcore_threads.response_times import ResponseTimes
 from outbox.webhooks.transport.protocol import NotSent, WebhookRequest
 from outbox.webhooks.webhook import Webhook
-from tests.support.receiver import Exchange, Line, Receiver, Reply, answers, hangs_up, never_answers, resets
+from tests.support.receiver import ClientConnection, Exchange, Receiver, Reply, answers, hangs_up, never_answers, resets
 from tests.table import PATIENCE_SECONDS, becomes_true, passes
-from tests.webhooks.deliveries import Backwards, MakeWebhook, deliver, deliver_one, retried, sample, unavailable
+from tests.webhooks.deliveries import (
+    MakeWebhook,
+    ReversingTransport,
+    deliver,
+    deliver_one,
+    make_event,
+    retried,
+    unavailable,
+)
 
 
 def senders() -> list[threading.Thread]:
@@ -55,7 +63,7 @@ class Supply:
     """Events that count how many of them have been taken."""
 
     def __init__(self, size: int) -> None:
-        self.events = [sample(seq=number) for number in range(size)]
+        self.events = [make_event(seq=number) for number in range(size)]
         self.taken = 0
         self.threads: set[threading.Thread] = set()
 
@@ -71,7 +79,7 @@ class TestThreads:
         gate = Gate()
         with Receiver(waits_for(gate)) as receiver:
             with opening(gate, receiver, 4):
-                outcomes = deliver(make_webhook(receiver.url), [sample() for _ in range(20)], at_once=4)
+                outcomes = deliver(make_webhook(receiver.url), [make_event() for _ in range(20)], at_once=4)
             assert outcomes == [DELIVERED_OUTCOME] * 20
             assert receiver.connections == 4  # each of them with one request at a time
 
@@ -83,18 +91,18 @@ class TestThreads:
         with Receiver(waits_for(gate)) as receiver:
             with opening(gate, receiver, 2):
                 webhook = make_webhook(receiver.url, concurrency=concurrency)
-                deliver(webhook, [sample() for _ in range(20)], at_once=allowed)
+                deliver(webhook, [make_event() for _ in range(20)], at_once=allowed)
             assert receiver.connections == 2
 
     def test_one_at_once_is_sent_by_the_calling_thread(self, make_webhook: MakeWebhook) -> None:
         with Receiver() as receiver:
-            answers_ = make_webhook(receiver.url).deliver([sample(), sample()], Lease.lasting(60))
+            answers_ = make_webhook(receiver.url).deliver([make_event(), make_event()], Lease.lasting(60))
             next(iter(answers_))
             assert senders() == []
 
     def test_they_end_with_the_batch(self, make_webhook: MakeWebhook) -> None:
         with Receiver() as receiver:
-            deliver(make_webhook(receiver.url), [sample() for _ in range(20)], at_once=4)
+            deliver(make_webhook(receiver.url), [make_event() for _ in range(20)], at_once=4)
             assert senders() == []
 
     def test_no_event_is_taken_before_it_can_be_sent(self, make_webhook: MakeWebhook) -> None:
@@ -147,7 +155,7 @@ class TestThreads:
             assert len(receiver.requests) <= supply.taken == 3
             receiver.then(answers())
             answered_on = receiver.requests[0].connection
-            assert deliver(webhook, [sample() for _ in range(5)]) == [DELIVERED_OUTCOME] * 5
+            assert deliver(webhook, [make_event() for _ in range(5)]) == [DELIVERED_OUTCOME] * 5
             assert [request.connection for request in receiver.requests[-5:]] == [answered_on] * 5
 
     def test_nothing_to_send_starts_nothing(self, make_webhook: MakeWebhook) -> None:
@@ -171,12 +179,12 @@ class TestThreads:
             start(thread)
 
         def take_a_moment(exchange: Exchange) -> None:
-            exchange.line.pause(0.02)
+            exchange.connection.pause(0.02)
             answers()(exchange)
 
         with Receiver(take_a_moment) as receiver:
             monkeypatch.setattr(threading.Thread, "start", limited)
-            outcomes = deliver(make_webhook(receiver.url), [sample() for _ in range(6)], at_once=4)
+            outcomes = deliver(make_webhook(receiver.url), [make_event() for _ in range(6)], at_once=4)
         if room:
             assert outcomes == [DELIVERED_OUTCOME] * 6
             assert receiver.most_at_once == room
@@ -189,7 +197,7 @@ class TestThreads:
             done: list[list[object]] = []
 
             def run() -> None:
-                done.append(list(deliver(webhook, [sample() for _ in range(30)], at_once=2)))
+                done.append(list(deliver(webhook, [make_event() for _ in range(30)], at_once=2)))
 
             threads = [threading.Thread(target=run) for _ in range(3)]
             for thread in threads:
@@ -203,7 +211,7 @@ class Recording:
     """Events that note how many threads existed when each of them was taken."""
 
     def __init__(self, size: int) -> None:
-        self.events = [sample() for _ in range(size)]
+        self.events = [make_event() for _ in range(size)]
         self.crew = 0
 
     def __iter__(self) -> Iterator[Event]:
@@ -224,7 +232,7 @@ class TestAFastReceiver:
 
     def known_as_quick(self, make_webhook: MakeWebhook, receiver: Receiver) -> Webhook:
         webhook = make_webhook(receiver.url)
-        deliver(webhook, [sample() for _ in range(response_times.FEWEST_IN_A_ROW)], at_once=4)
+        deliver(webhook, [make_event() for _ in range(response_times.FEWEST_IN_A_ROW)], at_once=4)
         return webhook
 
     def test_is_served_by_the_calling_thread_once_it_is_known_to_be_fast(self, make_webhook: MakeWebhook) -> None:
@@ -237,7 +245,7 @@ class TestAFastReceiver:
     def test_is_served_by_threads_before_that(self, make_webhook: MakeWebhook) -> None:
         with Receiver() as receiver:
             webhook = make_webhook(receiver.url)
-            deliver(webhook, [sample() for _ in range(response_times.FEWEST_IN_A_ROW - 1)], at_once=4)
+            deliver(webhook, [make_event() for _ in range(response_times.FEWEST_IN_A_ROW - 1)], at_once=4)
             events = Recording(10)
             assert len(list(webhook.deliver(events, Lease.lasting(60, at_once=4)))) == 10
             assert events.crew > 0
@@ -246,14 +254,14 @@ class TestAFastReceiver:
         gate = Gate()
 
         def take_a_while(exchange: Exchange) -> None:
-            exchange.line.pause(0.4)
+            exchange.connection.pause(0.4)
             answers()(exchange)
 
         with Receiver() as receiver:
             webhook = self.known_as_quick(make_webhook, receiver)
             receiver.then(take_a_while, waits_for(gate))
             with opening(gate, receiver, 4):
-                assert deliver(webhook, [sample() for _ in range(9)], at_once=4) == [DELIVERED_OUTCOME] * 9
+                assert deliver(webhook, [make_event() for _ in range(9)], at_once=4) == [DELIVERED_OUTCOME] * 9
 
     def test_whose_connection_is_closed_is_served_by_threads(self, make_webhook: MakeWebhook) -> None:
         """To make a new connection may take long."""
@@ -312,7 +320,7 @@ class TestInterrupts:
 
         def run() -> None:
             try:
-                deliver(webhook, [sample()], at_once=at_once, seconds=3600)
+                deliver(webhook, [make_event()], at_once=at_once, seconds=3600)
             except self.Interrupt as error:
                 ended.append(type(error))
 
@@ -324,7 +332,7 @@ class TestInterrupts:
             raise_in(thread, self.Interrupt)
             thread.join(PATIENCE_SECONDS)
             assert ended == [self.Interrupt]
-            assert deliver(webhook, [sample(), sample()], at_once=at_once) == [DELIVERED_OUTCOME] * 2
+            assert deliver(webhook, [make_event(), make_event()], at_once=at_once) == [DELIVERED_OUTCOME] * 2
 
 
 def raise_in(thread: threading.Thread, error: type[BaseException]) -> None:
@@ -338,7 +346,7 @@ class TestConnections:
         with Receiver() as receiver:
             webhook = make_webhook(receiver.url)
             for at_once in (1, 1, 2):
-                deliver(webhook, [sample(), sample()], at_once=at_once)
+                deliver(webhook, [make_event(), make_event()], at_once=at_once)
             assert len(receiver.requests) == 6
             assert receiver.connections <= 2
 
@@ -346,17 +354,17 @@ class TestConnections:
         with Receiver() as receiver:
             webhook = make_webhook(receiver.url)
             for _ in range(3):
-                deliver(webhook, [sample() for _ in range(5)])
+                deliver(webhook, [make_event() for _ in range(5)])
             assert receiver.connections == 1
 
     def test_a_body_that_is_not_read_to_its_end_costs_the_connection(self, make_webhook: MakeWebhook) -> None:
         with Receiver(answers(200, b"x" * 200_000)) as receiver:
-            assert deliver(make_webhook(receiver.url), [sample(), sample()]) == [DELIVERED_OUTCOME] * 2
+            assert deliver(make_webhook(receiver.url), [make_event(), make_event()]) == [DELIVERED_OUTCOME] * 2
             assert receiver.connections == 2
 
     def test_a_receiver_that_asks_for_it_gets_a_new_one_each_time(self, make_webhook: MakeWebhook) -> None:
         with Receiver(answers(connection="close")) as receiver:
-            assert deliver(make_webhook(receiver.url), [sample(), sample()]) == [DELIVERED_OUTCOME] * 2
+            assert deliver(make_webhook(receiver.url), [make_event(), make_event()]) == [DELIVERED_OUTCOME] * 2
             assert receiver.connections == 2
 
     def test_one_that_the_receiver_has_closed_meanwhile_is_not_used(self, make_webhook: MakeWebhook) -> None:
@@ -377,7 +385,7 @@ class TestConnections:
     ) -> None:
         with Receiver(answers(), fate, answers()) as receiver:
             webhook = make_webhook(receiver.url)
-            assert deliver(webhook, [sample(), sample()]) == [DELIVERED_OUTCOME, DELIVERED_OUTCOME]
+            assert deliver(webhook, [make_event(), make_event()]) == [DELIVERED_OUTCOME, DELIVERED_OUTCOME]
             first, second, again = receiver.requests
             assert [request.connection for request in receiver.requests] == [1, 1, 2]
             assert again.body == second.body != first.body
@@ -385,7 +393,7 @@ class TestConnections:
 
     def test_it_is_replaced_only_once(self, make_webhook: MakeWebhook) -> None:
         with Receiver(answers(), hangs_up) as receiver:
-            _, outcome = deliver(make_webhook(receiver.url), [sample(), sample()])
+            _, outcome = deliver(make_webhook(receiver.url), [make_event(), make_event()])
             unavailable(outcome)
             assert len(receiver.requests) == 3
 
@@ -403,7 +411,7 @@ class TestConnections:
             gate = Gate()
             receiver.then(waits_for(gate))
             with opening(gate, receiver, 8):
-                deliver(webhook, [sample() for _ in range(8)], at_once=8)
+                deliver(webhook, [make_event() for _ in range(8)], at_once=8)
             assert receiver.connections == 8
 
     def test_they_are_kept_also_while_fewer_and_fewer_are_needed(self, make_webhook: MakeWebhook) -> None:
@@ -420,12 +428,12 @@ class TestConnections:
         with Receiver(wait) as receiver, ThreadPoolExecutor(1) as executor:
             webhook = make_webhook(receiver.url)
             beginning = executor.submit(begin)
-            for _ in webhook.deliver([sample() for _ in range(8)], Lease.lasting(60, at_once=8)):
+            for _ in webhook.deliver([make_event() for _ in range(8)], Lease.lasting(60, at_once=8)):
                 turn.release()
             beginning.result()
             assert (receiver.connections, receiver.hung_up) == (8, 0)
             turn.release(8)
-            deliver(webhook, [sample()])
+            deliver(webhook, [make_event()])
             assert (receiver.connections, receiver.hung_up) == (8, 0)
 
     def with_kept(self, number: int, make_webhook: MakeWebhook, receiver: Receiver) -> Webhook:
@@ -434,7 +442,7 @@ class TestConnections:
         webhook = make_webhook(receiver.url)
         receiver.then(waits_for(gate))
         with opening(gate, receiver, number):
-            deliver(webhook, [sample() for _ in range(number)], at_once=number)
+            deliver(webhook, [make_event() for _ in range(number)], at_once=number)
         assert receiver.connections == number
         return webhook
 
@@ -451,16 +459,16 @@ class TestConnections:
     ) -> None:
         def begin(exchange: Exchange) -> None:
             exchange.send(beginning)
-            exchange.line.reset()
+            exchange.connection.reset()
 
         with Receiver(answers(), begin) as receiver:
-            _, outcome = deliver(make_webhook(receiver.url), [sample(), sample()])
+            _, outcome = deliver(make_webhook(receiver.url), [make_event(), make_event()])
             unavailable(outcome)
             assert len(receiver.requests) == 2
 
     def test_one_that_timed_out_is_not_replaced(self, make_webhook: MakeWebhook) -> None:
         with Receiver(answers(), never_answers) as receiver:
-            _, outcome = deliver(make_webhook(receiver.url, timeout=0.3), [sample(), sample()])
+            _, outcome = deliver(make_webhook(receiver.url, timeout=0.3), [make_event(), make_event()])
             assert unavailable(outcome) == "timed out while waiting for the response"
             assert len(receiver.requests) == 2
 
@@ -470,7 +478,7 @@ class TestConnections:
             b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n",
         )
         with Receiver(lambda exchange: exchange.send(refuses + delivered)) as receiver:
-            outcomes = deliver(make_webhook(receiver.url), [sample(), sample()])
+            outcomes = deliver(make_webhook(receiver.url), [make_event(), make_event()])
             assert [retried(outcome) for outcome in outcomes] == ["HTTP 500 No"] * 2
             assert len(receiver.requests) == 2
 
@@ -478,7 +486,7 @@ class TestConnections:
         self, make_webhook: MakeWebhook
     ) -> None:
         with Receiver(answers(204, b"thank you")) as receiver:
-            assert deliver(make_webhook(receiver.url), [sample(), sample()]) == [DELIVERED_OUTCOME] * 2
+            assert deliver(make_webhook(receiver.url), [make_event(), make_event()]) == [DELIVERED_OUTCOME] * 2
             assert len(receiver.requests) == 2
 
     def test_those_that_are_not_needed_any_more_are_closed(self, make_webhook: MakeWebhook) -> None:
@@ -486,7 +494,7 @@ class TestConnections:
         with Receiver(waits_for(gate)) as receiver:
             webhook = make_webhook(receiver.url)
             with opening(gate, receiver, 3):
-                deliver(webhook, [sample() for _ in range(3)], at_once=3)
+                deliver(webhook, [make_event() for _ in range(3)], at_once=3)
             assert receiver.connections == 3
             webhook.close()
             receiver.notices_the_end(of=3)
@@ -507,7 +515,7 @@ class TestConnections:
 
 class TestEventsThatCanNotBeSent:
     def test_one_does_not_stop_the_others(self, make_webhook: MakeWebhook) -> None:
-        events = [unwritable(), sample(), unwritable(), sample(), unwritable()]
+        events = [unwritable(), make_event(), unwritable(), make_event(), unwritable()]
         with Receiver() as receiver:
             for at_once in (1, 3):
                 outcomes = deliver(make_webhook(receiver.url), events, at_once=at_once)
@@ -523,7 +531,7 @@ class TestEventsThatCanNotBeSent:
 
 
 def unwritable() -> Event:
-    event = sample()
+    event = make_event()
     event._headers_text = "{"
     return event
 
@@ -531,20 +539,20 @@ def unwritable() -> Event:
 def test_head_and_body_arrive_in_one_piece(make_webhook: MakeWebhook) -> None:
     pieces: list[bytes] = []
 
-    def listen(line: Line) -> None:
-        pieces.append(line.read())
-        line.send(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
-        line.wait_for_the_end()
+    def listen(connection: ClientConnection) -> None:
+        pieces.append(connection.read())
+        connection.send(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+        connection.wait_for_the_end()
 
     with Receiver(on_connect=listen) as receiver:
-        event = sample()
+        event = make_event()
         assert deliver_one(make_webhook(receiver.url), event) == DELIVERED_OUTCOME
         assert event.body in pieces[0]
 
 
 def test_a_large_body_is_sent_without_asking_first(make_webhook: MakeWebhook) -> None:
     with Receiver() as receiver:
-        event = sample({"text": "x" * 5_000_000})
+        event = make_event({"text": "x" * 5_000_000})
         assert deliver_one(make_webhook(receiver.url), event) == DELIVERED_OUTCOME
         assert "expect" not in receiver.only.headers
         assert event.body in receiver.only.body
@@ -572,11 +580,16 @@ def test_a_process_with_very_many_descriptors_can_send(make_webhook: MakeWebhook
         ending.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
         for _ in range(1100):
             ending.callback(os.close, os.open(os.devnull, os.O_RDONLY))
-        assert deliver(make_webhook(receiver.url), [sample() for _ in range(20)], at_once=4) == [DELIVERED_OUTCOME] * 20
+        assert (
+            deliver(make_webhook(receiver.url), [make_event() for _ in range(20)], at_once=4)
+            == [DELIVERED_OUTCOME] * 20
+        )
 
 
 def test_a_transport_of_the_users_own_can_be_passed(make_webhook: MakeWebhook) -> None:
-    outcomes = deliver(make_webhook("https://receiver.example/", transport=Backwards()), [sample(), sample()])
+    outcomes = deliver(
+        make_webhook("https://receiver.example/", transport=ReversingTransport()), [make_event(), make_event()]
+    )
     assert unavailable(outcomes[0]) == "nobody there"
     assert outcomes[1] == DELIVERED_OUTCOME
 

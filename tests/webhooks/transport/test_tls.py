@@ -13,8 +13,8 @@ from outbox.webhooks.transport import public_address as address
 from outbox.webhooks.transport.httpcore_threads import connection as sender
 from outbox.webhooks.transport.libcurl import transfer
 from outbox.webhooks.transport.resolver import SocketAddress
-from tests.support.receiver import LOOPBACK, Line, Receiver, answers, drips_its_body, tunnels
-from tests.webhooks.deliveries import MakeWebhook, deliver, deliver_one, resolving_to, sample, unavailable
+from tests.support.receiver import LOOPBACK, ClientConnection, Receiver, answers, drips_its_body, tunnels
+from tests.webhooks.deliveries import MakeWebhook, deliver, deliver_one, make_event, resolving_to, unavailable
 
 Trust = dict[str, ssl.SSLContext]
 
@@ -47,7 +47,7 @@ def certified(authority: trustme.CA, *names: str) -> ssl.SSLContext:
 def test_a_valid_certificate_is_accepted(make_webhook: MakeWebhook, authority: trustme.CA, trusting: Trust) -> None:
     with Receiver(ssl_context=certified(authority, "localhost"), name="localhost") as receiver:
         webhook = make_webhook(receiver.url, **trusting)
-        assert deliver(webhook, [sample(), sample()]) == [DELIVERED_OUTCOME, DELIVERED_OUTCOME]
+        assert deliver(webhook, [make_event(), make_event()]) == [DELIVERED_OUTCOME, DELIVERED_OUTCOME]
         assert receiver.connections == 1
 
 
@@ -89,7 +89,7 @@ def test_a_certificate_of_an_unknown_authority_is_refused(make_webhook: MakeWebh
 
 
 def test_a_receiver_without_tls_is_refused(make_webhook: MakeWebhook) -> None:
-    with Receiver(on_connect=lambda line: line.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")) as receiver:
+    with Receiver(on_connect=lambda connection: connection.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")) as receiver:
         error = unavailable(deliver_one(make_webhook(receiver.url.replace("http:", "https:"))))
     assert error.endswith("while negotiating TLS")
 
@@ -103,14 +103,14 @@ def test_a_body_that_comes_byte_by_byte_is_cut(
 
 
 def test_a_receiver_that_reads_in_spurts(make_webhook: MakeWebhook, authority: trustme.CA, trusting: Trust) -> None:
-    def gulp(line: Line) -> None:
+    def gulp(connection: ClientConnection) -> None:
         while True:
-            line.read(10_000)
-            line.pause(0.005)
+            connection.read(10_000)
+            connection.pause(0.005)
 
     with Receiver(on_connect=gulp, ssl_context=certified(authority, LOOPBACK)) as receiver:
         webhook = make_webhook(receiver.url, **trusting, timeout=2)
-        outcome = deliver_one(webhook, sample({"text": "x" * 20_000_000}))  # ten seconds' worth
+        outcome = deliver_one(webhook, make_event({"text": "x" * 20_000_000}))  # ten seconds' worth
         assert unavailable(outcome) == "timed out while sending"
         assert receiver.requests == []
 
@@ -136,7 +136,7 @@ def test_through_a_proxy_it_is_the_receivers_certificate_that_counts(
     with Receiver(tunnels) as proxy, Receiver(ssl_context=context, name="localhost") as receiver:
         options: dict[str, Any] = {**trusting, "proxy": f"http://me:hush@127.0.0.1:{proxy.port}", "token": "hush"}
         webhook = make_webhook(receiver.url, **options)
-        assert deliver(webhook, [sample(), sample()]) == [DELIVERED_OUTCOME, DELIVERED_OUTCOME]
+        assert deliver(webhook, [make_event(), make_event()]) == [DELIVERED_OUTCOME, DELIVERED_OUTCOME]
         assert len(receiver.requests) == 2
         asked = proxy.only
         assert (asked.method, asked.target) == ("CONNECT", f"localhost:{receiver.port}")
