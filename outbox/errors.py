@@ -7,7 +7,7 @@ OutboxError
 ├── DuplicateEvent         an event with this key exists (also a peewee.IntegrityError)
 ├── EventNotStored         the database stored no row, and shows no duplicate
 ├── NotPermitted           the database role lacks a right (also a peewee.ProgrammingError)
-├── TransactionRequired    emit needs a transaction here (OUTBOX_REQUIRE_TRANSACTION)
+├── TransactionRequired    the call needs an open transaction, and there is none
 ├── TransactionOpen        deliveries can't run inside the caller's transaction
 ├── SchemaError            the tables are missing or too old, or the database can't store every text
 ├── RegistrationError      a handler or destination can't be registered as asked
@@ -77,7 +77,7 @@ class NotPermitted(OutboxError, peewee.ProgrammingError):
 
 
 class TransactionRequired(OutboxError, RuntimeError):
-    """emit was called outside a transaction, and OUTBOX_REQUIRE_TRANSACTION is set."""
+    """The call needs an open transaction, and there is none (see OUTBOX_REQUIRE_TRANSACTION for emit)."""
 
 
 class TransactionOpen(OutboxError, RuntimeError):
@@ -111,7 +111,7 @@ class NothingRegistered(RegistrationError):
 
 
 class VerificationError(OutboxError, ValueError):
-    """A received webhook has no valid signature, or its timestamp is too far from now."""
+    """A received webhook is not authentic: no valid signature, or a timestamp that is too far from now."""
 
 
 def describe(error: BaseException) -> str:

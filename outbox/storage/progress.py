@@ -70,11 +70,11 @@ class ProgressEntry:
         return self.is_open and (self.not_before is None or self.not_before <= now)
 
     def still_due(self, now: datetime) -> Self:
-        """Return the entry of a destination that was due and not tried: it stays due, at no cost."""
+        """Return the entry of a destination that was due and not tried: it stays due, and that costs no attempt."""
         return self if self.not_before is not None else replace(self, not_before=now)
 
     def postponed(self, until: datetime) -> Self:
-        """Return the entry of a destination that was not tried because other events come first, at no cost."""
+        """Return the entry of a destination that was not tried, at no cost: other events come first."""
         return replace(self, not_before=until)
 
     def retired(self) -> Self:
@@ -152,7 +152,7 @@ def encode(entries: Mapping[str, ProgressEntry], scheduled_at: datetime | None =
 
 
 def first_due_at(progress: Mapping[str, Json]) -> datetime | None:
-    """Return when the event was first due, if the entries say so; an entry that is no object is passed over."""
+    """Return when the event was first due, if the entries say so. An entry that is null is skipped."""
     for entry in progress.values():
         if entry and "first_due" in entry:
             return timestamp.from_database(entry["first_due"])
