@@ -6,8 +6,8 @@
         user = User.create(email=email)
         outbox.emit("User", user.id, "user.created", {"email": email})
 
-The functions here work on one `Outbox`, which `configure` sets up. Without it the environment decides, and without
-that an SQLite file in the working directory.
+The functions here use the current `Outbox`, which `configure` makes. Without `configure` it is made from the
+environment; without OUTBOX_DATABASE_URL it uses an SQLite file in the working directory.
 
 This module is a façade: it imports the module that a name comes from when the name is first used. No module of the
 package imports a name from here; each imports it from where it is defined.

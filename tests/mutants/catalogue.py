@@ -778,16 +778,14 @@ MUTANTS = [
         "outbox/telemetry/process_reports.py",
         "        if self._unconfirmed is not None:\n            self._write",
         "        if False:\n            self._write",
-        (
-            "tests/telemetry/test_process_reports.py::TestCounts::test_that_could_not_be_written_come_along_the_next_time",
-        ),
+        ("tests/telemetry/test_process_reports.py::TestCounts::test_that_could_not_be_written_are_in_the_next_report",),
     ),
     Mutant(
         "counts-doubled-by-a-commit-unheard-of",
         "outbox/storage/sql/telemetry.py",
         "WHERE COALESCE({parcel}, 0) < ?",
         "WHERE COALESCE({parcel}, 0) < 1000000 OR ? IS NOT NULL",
-        ("tests/telemetry/test_process_reports.py::TestCounts::test_whose_commit_nobody_heard_of_are_counted_once",),
+        ("tests/telemetry/test_process_reports.py::TestCounts::test_whose_commit_was_not_confirmed_are_counted_once",),
     ),
     Mutant(
         "give-back-costs-an-attempt",

@@ -1,4 +1,4 @@
-"""Counting: exact under threads, and each count is handed out once."""
+"""Counters: exact when many threads add, and each count is taken once."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -12,7 +12,7 @@ THREADS = 8
 TIMES = 2_000
 
 
-def crowd(do: Callable[[int], None]) -> None:
+def in_threads(do: Callable[[int], None]) -> None:
     with ThreadPoolExecutor(THREADS) as threads:
         list(threads.map(do, range(THREADS)))
 
@@ -26,7 +26,7 @@ def test_what_many_threads_add_adds_up() -> None:
             counters.add_labelled("outcomes", {(("destination", "a"),): 3})
             counters.observe("send", [0.5], destination="a")
 
-    crowd(add)
+    in_threads(add)
     assert counters.take() == {
         Series("delivered"): THREADS * TIMES,
         Series("failed"): 2 * THREADS * TIMES,
@@ -47,7 +47,7 @@ def test_every_count_is_taken_exactly_once_while_others_add() -> None:
             else:
                 counters.add(delivered=1)
 
-    crowd(add_or_take)
+    in_threads(add_or_take)
     taken.update(counters.take())
     assert taken == {Series("delivered"): (THREADS - 1) * TIMES}
     assert counters.take() == {}

@@ -40,14 +40,14 @@ def lines(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 
 
 def told(lines: pytest.LogCaptureFixture, start: str) -> list[dict[str, Any]]:
-    """The records that begin so, as JSON has them."""
+    """Return the records whose messages begin with `start`, as the JSON formatter writes them."""
     return [
         json.loads(JsonFormatter().format(record)) for record in lines.records if record.getMessage().startswith(start)
     ]
 
 
 class TestABatch:
-    def test_is_one_line_that_says_what_became_of_it(self, box: Outbox, lines: pytest.LogCaptureFixture) -> None:
+    def test_is_one_line_with_its_outcomes(self, box: Outbox, lines: pytest.LogCaptureFixture) -> None:
         @outbox.handler("order.*", name="h")
         def handle(event: outbox.Event) -> None:
             match event.event_type:
@@ -67,11 +67,11 @@ class TestABatch:
         assert line["level"] == "INFO"
         assert (line["seconds"] > 0, line["suspect"]) == (True, False)
 
-    def test_that_is_empty_is_told_to_the_curious_alone(self, box: Outbox, lines: pytest.LogCaptureFixture) -> None:
+    def test_that_is_empty_is_logged_at_debug_only(self, box: Outbox, lines: pytest.LogCaptureFixture) -> None:
         box.process_pending_events()
         assert [(record.levelname, record.getMessage()) for record in lines.records] == [("DEBUG", "nothing is due")]
 
-    def test_that_is_given_back_says_so(self, box: Outbox, lines: pytest.LogCaptureFixture) -> None:
+    def test_that_is_given_back_is_logged_so(self, box: Outbox, lines: pytest.LogCaptureFixture) -> None:
         outbox.handler("order.*", name="h")(lambda event: box.stopping.set())
         emit(3)
         box.process_pending_events()
@@ -130,7 +130,7 @@ class TestJson:
         assert lines.messages == ["fine"]
 
     @pytest.mark.parametrize(("form", "expected"), [("json", JsonFormatter), ("text", logging.Formatter)])
-    def test_replaces_the_formatters_that_are_there_only_if_it_is_asked_for(
+    def test_replaces_the_handlers_formatters_only_if_it_is_asked_for(
         self, monkeypatch: pytest.MonkeyPatch, form: str, expected: type
     ) -> None:
         handler = logging.StreamHandler()
@@ -140,9 +140,7 @@ class TestJson:
         assert type(handler.formatter) is expected
 
 
-def test_what_peewee_tells_at_debug_is_not_told_where_we_set_up_logging(
-    box: Outbox, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_peewee_logs_no_parameters_once_they_are_hidden(box: Outbox, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     emit_one(payload={"card": NEVER})
     assert NEVER in caplog.text
@@ -156,7 +154,7 @@ def test_what_peewee_tells_at_debug_is_not_told_where_we_set_up_logging(
 
 
 def parsed(program: Program) -> list[dict[str, Any]]:
-    """Its lines, but for those of Dramatiq's main process, which loads none of our code."""
+    """Return the program's lines without those of Dramatiq's main process, which loads none of our code."""
     ours = [line for line in program.said().splitlines() if "dramatiq.MainProcess" not in line]
     return [json.loads(line) for line in ours]
 
@@ -191,7 +189,7 @@ def test_text_is_the_default_and_a_wrong_format_is_one_line(make_stage: MakeStag
 
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_neither_payloads_nor_secrets_are_in_anything_that_a_worker_prints(make_stage: MakeStage, form: str) -> None:
-    """At its most talkative, with a webhook that refuses, a handler that raises, and a broker that it loses."""
+    """The worker logs at DEBUG, with a webhook that refuses, a handler that raises, and a broker that goes away."""
     secret, token = new_secret(), "token-0af7651916cd43dd"
     with Receiver(answers(500)) as receiver:
         place = receiver.url.removeprefix("http://")

@@ -1,4 +1,4 @@
-"""What processes publish: every count once, whatever happens to them, and nobody else comes to harm by it."""
+"""Process reports: every count is reported once, whatever happens, and nothing else is disturbed by it."""
 
 import contextlib
 import gc
@@ -41,7 +41,7 @@ TABLES = ("outbox_process", "outbox_total", "outbox_minute")
 
 
 def totals(box: Outbox) -> dict[str, float]:
-    """What all processes together have counted, without labels."""
+    """Return what all processes together have counted, without labels."""
     with box.dialect.connection():
         return {row.name: row.value for row in Total.select().where(Total.labels == "").execute(box.database)}
 
@@ -52,8 +52,8 @@ def processes(box: Outbox) -> list[Process]:
 
 
 @contextlib.contextmanager
-def publishing(box: Outbox, kind: str = WORKER) -> Iterator[None]:
-    """The thread is there, and is stopped at the end."""
+def reporting(box: Outbox, kind: str = WORKER) -> Iterator[None]:
+    """Run the reporter's thread inside the block."""
     box.reporter.start(kind)
     try:
         yield
@@ -72,17 +72,17 @@ class TestCounts:
         (row,) = Total.select().where(Total.name == "outcomes").execute(box.database)
         assert (labels_from_text(row.labels), row.value) == ((("destination", "a"), ("outcome", "retry")), 9)
 
-    def test_that_many_processes_publish_at_once_add_up(self, box: Outbox) -> None:
+    def test_that_many_processes_report_at_once_add_up(self, box: Outbox) -> None:
         boxes = [another(box) for _ in range(6)]
 
-        def publish_often(each: Outbox, number: int) -> None:
+        def report_often(each: Outbox, number: int) -> None:
             names = ["delivered", "failed", "emitted", "retried"]
             for _ in range(10):
                 each.counters.add(**dict.fromkeys(names[number % 4 :] + names[: number % 4], 1))
                 each.counters.observe("latency", [0.1, 7.0, 100.0])
                 each.reporter.report_now()
 
-        calls = [lambda each=each, number=number: publish_often(each, number) for number, each in enumerate(boxes)]
+        calls = [lambda each=each, number=number: report_often(each, number) for number, each in enumerate(boxes)]
         assert at_once(box.database, calls) == [None] * 6
         assert totals(box) | {"latency_sum": 0} == {
             "delivered": 60,
@@ -92,24 +92,24 @@ class TestCounts:
             "latency_sum": 0,
         }
 
-    def test_whose_commit_nobody_heard_of_are_counted_once(self, box: Outbox) -> None:
+    def test_whose_commit_was_not_confirmed_are_counted_once(self, box: Outbox) -> None:
         whole = box.dialect.atomic
 
         @contextlib.contextmanager
-        def unheard() -> Iterator[None]:
+        def unconfirmed() -> Iterator[None]:
             with whole():
                 yield
             raise peewee.OperationalError("server closed the connection unexpectedly")
 
         box.counters.add(delivered=1)
-        with mock.patch.object(box.dialect, "atomic", unheard), pytest.raises(peewee.OperationalError):
+        with mock.patch.object(box.dialect, "atomic", unconfirmed), pytest.raises(peewee.OperationalError):
             box.reporter.report_now()
         assert totals(box) == {"delivered": 1}
         box.counters.add(delivered=10)
         box.reporter.report_now()
         assert totals(box) == {"delivered": 11}
 
-    def test_that_could_not_be_written_come_along_the_next_time(self, box: Outbox) -> None:
+    def test_that_could_not_be_written_are_in_the_next_report(self, box: Outbox) -> None:
         whole = box.dialect.atomic
 
         @contextlib.contextmanager
@@ -135,7 +135,7 @@ class TestCounts:
             box.dialect.run(f"ALTER TABLE {table} RENAME TO {table}_gone")
         outbox.handler("*", name="h")(lambda event: None)
         event = emit_one()
-        with publishing(box):
+        with reporting(box):
             becomes_true(lambda: "Could not write this process's report" in caplog.text)
             box.process_pending_events()
             assert stored(event).status == "delivered"
@@ -150,14 +150,14 @@ class TestCounts:
         ["a\0b", "\ud800", "ä" * 1000, '"\\' * 500, "\x01" * 500],
         ids=["nul", "surrogate", "long", "escaped", "longer escaped"],
     )
-    def test_of_a_destination_with_any_name_are_published(self, box: Outbox, name: str) -> None:
+    def test_of_a_destination_with_any_name_are_stored(self, box: Outbox, name: str) -> None:
         box.counters.observe("send", [1.0], destination=name)
         box.counters.add_labelled("outcomes", {(("destination", name), ("outcome", "unavailable")): 1})
         box.reporter.report_now()
         assert Total.select().count(box.database) == 3
 
     @pytest.mark.parametrize("count", [math.nan, math.inf])
-    def test_that_are_no_numbers_are_left_out(self, box: Outbox, count: Any) -> None:
+    def test_that_are_not_finite_are_left_out(self, box: Outbox, count: Any) -> None:
         box.counters.add_labelled("outcomes", {(("destination", "a"),): count, (("destination", "b"),): 1})
         box.reporter.report_now()
         assert [row.value for row in Total.select().execute(box.database)] == [1]
@@ -168,7 +168,7 @@ class TestCounts:
         box.reporter.report_now()
         assert [row.value for row in Total.select().execute(box.database)] == [2]
 
-    def test_of_what_is_rolled_back_are_none(self, box: Outbox) -> None:
+    def test_do_not_include_events_that_are_rolled_back(self, box: Outbox) -> None:
         with contextlib.suppress(ZeroDivisionError), box.database.atomic():
             emit(3)
             raise ZeroDivisionError
@@ -178,29 +178,29 @@ class TestCounts:
             assert box.counters["emitted"] == 0
         assert box.counters["emitted"] == 3
 
-    def test_of_what_was_emitted_inside_manual_commit_are_there_at_once(self, box: Outbox) -> None:
+    def test_of_events_emitted_inside_manual_commit_are_added_at_once(self, box: Outbox) -> None:
         with box.dialect.connection(), box.database.manual_commit():
             box.database.begin()
             emit_one()
             box.database.commit()
         assert box.counters["emitted"] == 1
 
-    def test_labels_survive_being_kept(self) -> None:
+    def test_labels_are_read_as_they_were_written(self) -> None:
         labels = (("a", "1"), ("b", 'x"y'))
         assert labels_from_text(labels_as_text(labels)) == labels
         assert labels_from_text(labels_as_text(())) == ()
 
 
 class TestAProcess:
-    def test_is_there_while_it_publishes_and_gone_when_it_has_stopped(self, configure: Configure) -> None:
+    def test_is_in_the_table_while_it_reports_and_removed_when_it_stops(self, configure: Configure) -> None:
         box = configure(publish_seconds=3600)
-        with publishing(box, SCHEDULER):
+        with reporting(box, SCHEDULER):
             becomes_true(lambda: [process.kind for process in processes(box)] == [SCHEDULER])
             box.counters.add(delivered=7)
         assert processes(box) == []
         assert totals(box) == {"delivered": 7}
 
-    def test_that_emits_begins_with_the_first_event_and_writes_nothing_before_its_time(
+    def test_that_emits_starts_reporting_with_the_first_event_and_writes_after_the_interval(
         self, configure: Configure
     ) -> None:
         box = configure(publish_seconds=3600, dispatch="dramatiq")
@@ -210,14 +210,14 @@ class TestAProcess:
         box.reporter.stop()
         assert totals(box)["emitted"] == 1
 
-    def test_that_stops_and_starts_again_publishes_again(self, configure: Configure) -> None:
+    def test_that_stops_and_starts_again_reports_again(self, configure: Configure) -> None:
         box = configure(publish_seconds=3600)
         for number in (1, 2):
-            with publishing(box):
+            with reporting(box):
                 box.counters.add(delivered=1)
             assert totals(box) == {"delivered": number}
 
-    def test_whose_outbox_is_dropped_publishes_the_rest(self, database: peewee.Database, url: str) -> None:
+    def test_whose_outbox_is_garbage_collected_writes_a_last_report(self, database: peewee.Database, url: str) -> None:
         box = Outbox(Settings(dispatch="off", publish_seconds=3600), database=open_database(url))
         watching = Outbox(Settings(dispatch="off"), database=database)
         box.reporter.start(WORKER)
@@ -229,7 +229,9 @@ class TestAProcess:
         becomes_true(lambda: processes(watching) == [])
 
     @on_postgres
-    def test_that_is_frozen_while_it_publishes_holds_up_nobody_for_long(self, configure: Configure, url: str) -> None:
+    def test_that_is_frozen_while_it_reports_blocks_others_only_for_the_lock_timeout(
+        self, configure: Configure, url: str
+    ) -> None:
         box = configure()
         box.counters.add(delivered=1)
         box.reporter.report_now()
@@ -243,18 +245,18 @@ class TestAProcess:
 
 @contextlib.contextmanager
 def frozen(url: str, box: Outbox) -> Iterator[None]:
-    """Another process is in the middle of publishing."""
+    """Hold the locks of another process that is frozen in the middle of its report."""
     with psycopg.connect(url) as connection:
         connection.execute("SELECT FROM outbox_total FOR UPDATE")
         yield
 
 
 class TestTheApplication:
-    def test_keeps_its_pool_to_itself(self, configure: Configure) -> None:
+    def test_loses_no_connection_of_its_pool_to_the_reporter(self, configure: Configure) -> None:
         box = configure(publish_seconds=0.01)
         assert isinstance(box.database, PooledDatabase)
         box.database._max_connections = 1
-        with box.dialect.connection(), publishing(box):
+        with box.dialect.connection(), reporting(box):
             before = (box.database._connections.copy(), dict(box.database._in_use))
             assert len(before[1]) == 1
             for number in (1, 2, 3):
@@ -263,9 +265,9 @@ class TestTheApplication:
             assert (box.database._connections, box.database._in_use) == before
 
     @on_postgres
-    def test_has_no_connection_open_on_our_account(self, configure: Configure, url: str) -> None:
+    def test_has_no_connection_left_open_by_the_reporter(self, configure: Configure, url: str) -> None:
         box = configure(publish_seconds=0.01)
-        with publishing(box):
+        with reporting(box):
             becomes_true(lambda: len(processes(box)) == 1)
         box.database.close()
         box.close()
@@ -275,18 +277,18 @@ class TestTheApplication:
             )
             becomes_true(lambda: watching.execute(others).fetchone() == (0,))
 
-    def test_has_its_transaction_to_itself(self, configure: Configure) -> None:
+    def test_has_no_report_in_its_transaction(self, configure: Configure) -> None:
         box = configure(publish_seconds=0.01)
         with box.database.atomic() as transaction:
             Note.create(text="rolled back")
-            with publishing(box) if box.dialect.name == "postgres" else contextlib.nullcontext():
+            with reporting(box) if box.dialect.name == "postgres" else contextlib.nullcontext():
                 box.counters.add(delivered=1)
             assert box.database.in_transaction()
             transaction.rollback()
         assert Note.select().count() == 0
         assert totals(box) == ({"delivered": 1} if box.dialect.name == "postgres" else {})
 
-    def test_may_share_one_connection_among_its_threads_which_is_then_left_alone(self, url: str) -> None:
+    def test_whose_threads_share_one_connection_is_not_reported(self, url: str) -> None:
         class Shared(peewee.SqliteDatabase):
             pass
 
@@ -298,12 +300,12 @@ class TestTheApplication:
         box.reporter.start(WORKER)
         assert not box.reporter._thread.is_running
 
-    def test_may_remove_its_file_which_is_not_made_again(self, sqlite_url: str) -> None:
+    def test_may_remove_its_database_file_and_no_report_creates_it_again(self, sqlite_url: str) -> None:
         box = Outbox(Settings(dispatch="off", publish_seconds=3600), database=open_database(sqlite_url))
         box.create_tables()
         box.close()
         file = Path(box.database.database)
-        with publishing(box):
+        with reporting(box):
             becomes_true(lambda: len(processes(box)) == 1)
             box.database.close()
             box.close()
@@ -311,7 +313,7 @@ class TestTheApplication:
                 path.unlink()
         assert not file.exists()
 
-    def test_waits_for_no_hanging_redis(self, configure: Configure) -> None:
+    def test_has_no_transaction_open_while_a_report_waits_for_redis(self, configure: Configure) -> None:
         with silent_server() as address:
             box = configure(redis_url=f"redis://{address}/0")
             box.throttles.of(Handler(lambda event: None, ["*"], "h"))
@@ -330,7 +332,7 @@ class TestTheApplication:
 
 @contextlib.contextmanager
 def silent_server() -> Iterator[str]:
-    """It takes connections and never answers."""
+    """Run a server that accepts connections and never responds."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         host, port = server.getsockname()
         yield f"{host}:{port}"
@@ -357,7 +359,7 @@ def watching(url: str) -> Iterator[Outbox]:
 
 
 class Odd:
-    """A destination whose every detail is one that JSON or PostgreSQL does not take."""
+    """A destination whose details JSON or PostgreSQL would refuse as they are."""
 
     name = "odd"
     hold_seconds = timedelta(seconds=5)
@@ -369,7 +371,7 @@ class Odd:
 
 
 @pytest.mark.parametrize(
-    ("error", "published"),
+    ("error", "stored_error"),
     [
         ("refused\0by a proxy", "refused\ufffdby a proxy"),
         ("half \ud800", "half ?"),
@@ -377,7 +379,7 @@ class Odd:
     ],
     ids=["nul", "surrogate", "very long"],
 )
-def test_a_breakers_error_can_be_any_text(box: Outbox, error: str, published: str) -> None:
+def test_a_breakers_error_can_be_any_text(box: Outbox, error: str, stored_error: str) -> None:
     odd: Any = Odd()
     box.registry.add(odd)
     admission = box.throttles.of(odd).admit(1, mode=DeliveryMode.ONE_BATCH)
@@ -386,18 +388,18 @@ def test_a_breakers_error_can_be_any_text(box: Outbox, error: str, published: st
     (process,) = processes(box)
     ((name, breaker),) = process.details["breakers"].items()
     assert (name, list(process.details["destinations"])) == ("odd", ["odd"])
-    assert (breaker["open"], breaker["error"]) == (True, published)
+    assert (breaker["open"], breaker["error"]) == (True, stored_error)
     box.reporter.report_now()  # the second time the row is updated, not inserted
     assert len(processes(box)) == 1
 
 
-def test_a_process_that_is_soon_over_publishes_at_its_end(watching: Outbox, url: str) -> None:
+def test_a_short_process_reports_at_its_end(watching: Outbox, url: str) -> None:
     run_python(EMIT + "emit(3)", database_url=url)
     assert totals(watching) == {"emitted": 3}
     assert processes(watching) == []
 
 
-def test_a_fork_publishes_its_own_counts_and_none_of_its_parent(watching: Outbox, url: str) -> None:
+def test_a_forked_child_reports_its_own_counts_and_none_of_its_parent(watching: Outbox, url: str) -> None:
     code = """
 emit(3)
 outbox.current().database.close_all()
@@ -417,7 +419,7 @@ emit(1)
     assert processes(watching) == []
 
 
-def test_forks_while_the_parent_publishes_all_the_time_lose_and_double_nothing(watching: Outbox, url: str) -> None:
+def test_forks_while_the_parent_reports_all_the_time_lose_and_double_no_count(watching: Outbox, url: str) -> None:
     code = """
 emit(1)
 for _ in range(10):
@@ -435,7 +437,7 @@ for _ in range(10):
 
 
 @pytest.mark.parametrize("how", ["fork", "spawn"])
-def test_a_child_of_multiprocessing_publishes_at_its_end(watching: Outbox, url: str, how: str, tmp_path: Path) -> None:
+def test_a_child_of_multiprocessing_reports_at_its_end(watching: Outbox, url: str, how: str, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     code = f"""
 if __name__ == "__main__":
@@ -476,7 +478,7 @@ def test_counts_of_workers_add_up_exactly_when_they_have_stopped(make_stage: Mak
 
 
 def helpers(workers: list[Any]) -> set[int]:
-    """Processes that multiprocessing starts for itself."""
+    """Return the processes that multiprocessing starts for itself."""
     return {pid for worker in workers for pid in worker.children() if b"resource_tracker" in _command(pid)}
 
 
@@ -495,18 +497,18 @@ def buckets(stage: Stage, name: str) -> float:
         return sum(float(row.value) for row in Total.select().where(Total.name == name).execute(stage.box.database))
 
 
-def test_a_worker_that_is_killed_loses_no_more_than_it_had_not_published(make_stage: MakeStage) -> None:
+def test_a_worker_that_is_killed_loses_only_the_counts_since_its_last_report(make_stage: MakeStage) -> None:
     stage = make_stage(publish_seconds=0.05)
     worker = stage.worker()
     stage.emit(200)
     stage.wake()
-    stage.wait_for(lambda: totals(stage.box).get("delivered") == 200, "200 are published")
+    stage.wait_for(lambda: totals(stage.box).get("delivered") == 200, "200 are reported")
     worker.kill()
     assert totals(stage.box)["delivered"] == 200
     assert outcomes(stage) == {"delivered": 200}
 
 
-def test_a_worker_publishes_when_its_database_is_back(make_stage: MakeStage) -> None:
+def test_a_worker_reports_again_when_its_tables_are_back(make_stage: MakeStage) -> None:
     """Counts are kept through an outage of the tables, in a real process."""
     stage = make_stage(publish_seconds=0.05)
     worker = stage.worker()
@@ -515,6 +517,6 @@ def test_a_worker_publishes_when_its_database_is_back(make_stage: MakeStage) -> 
         stage.emit(10)
         stage.wake()
         stage.wait_until_all("delivered")
-        stage.wait_for(lambda: "Could not write this process's report" in worker.said(), "it says so")
+        stage.wait_for(lambda: "Could not write this process's report" in worker.said(), "it is logged")
         stage.box.dialect.run("ALTER TABLE elsewhere RENAME TO outbox_total")
-    stage.wait_for(lambda: totals(stage.box).get("delivered") == 10, "all are published")
+    stage.wait_for(lambda: totals(stage.box).get("delivered") == 10, "all are reported")

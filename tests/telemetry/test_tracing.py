@@ -72,7 +72,7 @@ class TestEmit:
             event = emit_one(headers={"x": 1})
         assert stored(event).headers == {"x": 1, "traceparent": traceparent(span)}
 
-    def test_leaves_a_trace_that_the_caller_gives_alone(self, box: Outbox, recorder: Recorder) -> None:
+    def test_keeps_the_trace_of_the_callers_headers(self, box: Outbox, recorder: Recorder) -> None:
         with recorder.span():
             event = emit_one(headers={"traceparent": "mine"})
         assert stored(event).headers == {"traceparent": "mine"}
@@ -87,7 +87,7 @@ class TestEmit:
         assert "baggage" in propagate.get_global_textmap().fields
         assert set(stored(event).headers) == {"traceparent"}
 
-    def test_refuses_headers_that_are_none_as_before(self, box: Outbox, recorder: Recorder) -> None:
+    def test_refuses_invalid_headers_inside_a_span_too(self, box: Outbox, recorder: Recorder) -> None:
         with recorder.span(), pytest.raises(outbox.InvalidEvent, match="headers"):
             emit_one(headers=["x"])
 
@@ -133,7 +133,7 @@ class TestADelivery:
             "outbox.outcome": "delivered",
         }
 
-    def test_of_an_event_without_a_trace_begins_one_whatever_the_worker_is_in(
+    def test_of_an_event_without_a_trace_begins_one_and_ignores_the_workers_current_span(
         self, box: Outbox, recorder: Recorder
     ) -> None:
         outbox.handler("order.*", name="billing")(lambda event: None)
@@ -191,7 +191,7 @@ class TestADelivery:
         assert len(set(inside.values())) == 3
         assert not trace.get_current_span().get_span_context().is_valid
 
-    def test_goes_on_in_what_its_handler_emits(self, box: Outbox, recorder: Recorder) -> None:
+    def test_is_the_context_of_the_events_that_its_handler_emits(self, box: Outbox, recorder: Recorder) -> None:
         outbox.handler("order.placed", name="billing")(lambda event: emit_one("invoice.sent"))
         outbox.handler("invoice.sent", name="mail")(lambda event: None)
         with recorder.span() as request:
@@ -203,7 +203,9 @@ class TestADelivery:
         assert mail.parent.span_id == billing.context.span_id
         assert mail.context.trace_id == request.get_span_context().trace_id
 
-    def test_by_a_destination_of_ones_own_may_be_entered(self, box: Outbox, recorder: Recorder) -> None:
+    def test_by_an_applications_own_destination_can_be_made_the_current_span(
+        self, box: Outbox, recorder: Recorder
+    ) -> None:
         seen = []
 
         class Own:
@@ -223,7 +225,7 @@ class TestADelivery:
         assert [span.context.span_id for span in spans] == seen
         assert [(span.name, span.kind) for span in spans] == [("send own", SpanKind.PRODUCER)] * 2
 
-    def test_that_gets_no_answer_ends_all_the_same(self, box: Outbox, recorder: Recorder) -> None:
+    def test_without_an_outcome_ends_its_span(self, box: Outbox, recorder: Recorder) -> None:
         class Silent:
             name = "silent"
             events = ("*",)
@@ -239,7 +241,7 @@ class TestADelivery:
             "the destination returned no outcome"
         ] * 2
 
-    def test_happens_although_tracing_breaks_down(
+    def test_succeeds_although_tracing_raises(
         self, box: Outbox, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         class Broken(Sampler):
@@ -275,7 +277,7 @@ class TestAWebhook:
         assert len({request.body for request in receiver.requests}) == 1
         assert traceparent(emitter).encode() in receiver.requests[0].body
 
-    def test_carries_what_was_stored_when_nobody_traces(self, box: Outbox) -> None:
+    def test_carries_the_stored_context_without_an_sdk(self, box: Outbox) -> None:
         given = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
         with Receiver() as receiver:
             outbox.add_destination(outbox.Webhook("hook", receiver.url))
