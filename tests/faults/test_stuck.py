@@ -66,7 +66,7 @@ def test_their_destination_gets_nothing_more_from_this_process_until_they_return
     assert "OUTBOX_EXIT_ON_STUCK" in str(found.advice)
     assert worker.running
     dam.open()
-    stage.wait_for(lambda: "calls of ledger have returned" in worker.said(), "the call to return")
+    stage.wait_for(lambda: "Calls of ledger have returned" in worker.said(), "the call to return")
     stage.wait_for(lambda: finding_of(stage.box, "calls").level == OK, "the doctor to know")
 
 
