@@ -101,7 +101,7 @@ def test_a_list_refreshes_by_itself(stage: Stage, asked: tuple[Page, list[str]])
     assert len(seen) == 1
 
 
-def test_while_it_is_paused_nothing_is_asked_for(asked: tuple[Page, list[str]]) -> None:
+def test_a_paused_page_sends_no_requests(asked: tuple[Page, list[str]]) -> None:
     page, seen = asked
     page.get_by_role("button", name="Pause").click()
     page.clock.run_for(60_000)
@@ -132,7 +132,7 @@ def test_the_list_is_not_refreshed_while_it_has_the_keyboard_focus(asked: tuple[
         page.clock.run_for(6_000)
 
 
-def test_a_dashboard_that_is_gone_is_seen_to_be_gone(
+def test_a_page_says_when_the_dashboard_no_longer_responds(
     stage: Stage, dashboard: Dashboard, asked: tuple[Page, list[str]]
 ) -> None:
     page, _ = asked

@@ -8,12 +8,12 @@ from click.testing import CliRunner, Result
 from outbox.cli import cli
 from outbox.core import Outbox
 
-Outbox_ = Callable[..., Result]
+Command = Callable[..., Result]
 
 
 @pytest.fixture
-def command(box: Outbox) -> Outbox_:
-    """`command("list", "--status", "failed")`; what our own errors are is for `outbox.cli.main` to tell."""
+def command(box: Outbox) -> Command:
+    """Run `command("list", "--status", "failed")`. Errors of the library are raised; `outbox.cli.main` prints them."""
 
     def run(*arguments: str, input: str | None = None) -> Result:
         return CliRunner().invoke(cli, arguments, input=input, catch_exceptions=False)

@@ -18,7 +18,7 @@ from outbox.operations import audit
 from outbox.storage.models import DELIVERED, FAILED, PENDING, OutboxEvent
 from outbox.telemetry.process_reports import WORKER
 from tests.admin.doctor.published_processes import publish_process
-from tests.cli.conftest import Outbox_
+from tests.cli.conftest import Command
 from tests.conftest import Configure
 from tests.processes import Program
 from tests.program import BIN, environment, run, run_python
@@ -40,7 +40,7 @@ def fail_all(box: Outbox, count: int = 1, event_type: str = "order.placed", **fi
 
 
 class TestList:
-    def test_is_a_table_newest_first(self, box: Outbox, command: Outbox_) -> None:
+    def test_is_a_table_newest_first(self, box: Outbox, command: Command) -> None:
         (failed,) = fail_all(box)
         pending = emit_one("user.created", aggregate_type="User", aggregate_id="7")
         lines = command("list").output.splitlines()
@@ -49,7 +49,7 @@ class TestList:
         assert "pending  user.created  User:7" in lines[1]
         assert lines[2].endswith("runner: Reject: HTTP 500")
 
-    def test_is_narrowed_by_filters(self, box: Outbox, command: Outbox_) -> None:
+    def test_is_narrowed_by_filters(self, box: Outbox, command: Command) -> None:
         (failed,) = fail_all(box, tenant_id="acme")
         emit(2, "user.created", aggregate_type="User")
         for arguments, expected in (
@@ -69,7 +69,7 @@ class TestList:
             listed = json.loads(command("list", "--json", *arguments).output)
             assert [event["id"] for event in listed["events"]] == [str(each.id) for each in expected], arguments
 
-    def test_goes_on_behind_the_last(self, command: Outbox_) -> None:
+    def test_after_lists_older_events(self, command: Command) -> None:
         events = emit(5)
         first = json.loads(command("list", "--json", "--limit", "3").output)
         rest = json.loads(command("list", "--json", "--limit", "3", "--after", first["after"]).output)
@@ -78,7 +78,7 @@ class TestList:
         assert rest["after"] is None
         assert f"For older events: --after {first['after']}" in command("list", "--limit", "3").output
 
-    def test_says_when_nothing_matches(self, command: Outbox_) -> None:
+    def test_says_when_nothing_matches(self, command: Command) -> None:
         result = command("list", "--status", "failed")
         assert (result.exit_code, result.output) == (0, "No events match.\n")
 
@@ -94,13 +94,13 @@ class TestList:
         ],
     )
     def test_refuses_what_it_does_not_understand(
-        self, command: Outbox_, arguments: tuple[str, ...], message: str
+        self, command: Command, arguments: tuple[str, ...], message: str
     ) -> None:
         result = command("list", *arguments)
         assert result.exit_code == 2
         assert message in " ".join(result.output.split())
 
-    def test_what_an_error_contains_does_not_reach_the_terminal_as_it_is(self, box: Outbox, command: Outbox_) -> None:
+    def test_control_characters_of_an_error_do_not_reach_the_terminal(self, box: Outbox, command: Command) -> None:
         event = emit_one()
         change(event, error_message="red \x1b[31m\r\nnew line \u202e")
         line = command("list").output.splitlines()[1]
@@ -108,7 +108,7 @@ class TestList:
 
 
 class TestShow:
-    def test_tells_everything_and_what_happens_next(self, box: Outbox, command: Outbox_) -> None:
+    def test_shows_everything_and_what_happens_next(self, box: Outbox, command: Command) -> None:
         (event,) = fail_all(box, payload={"total": 12}, headers={"trace": "abc"})
         output = command("show", str(event.id)).output
         assert f"id:               {event.id}\n" in output
@@ -118,18 +118,18 @@ class TestShow:
         assert '"total": 12' in output
         assert '"trace": "abc"' in output
 
-    def test_is_json_for_programs(self, box: Outbox, command: Outbox_) -> None:
+    def test_is_json_for_programs(self, box: Outbox, command: Command) -> None:
         event = emit_one(payload={"total": 12})
         shown = json.loads(command("show", "--json", str(event.id)).output)
         assert (shown["id"], shown["payload"], shown["next"]) == (str(event.id), {"total": 12}, "The event is due now.")
         assert set(shown) == {*OutboxEvent._meta.sorted_field_names, "next"}
 
-    def test_of_an_event_that_is_not_there_ends_with_1(self, command: Outbox_) -> None:
+    def test_of_an_event_that_is_not_there_ends_with_1(self, command: Command) -> None:
         result = command("show", "01a1ec15-5f4d-7000-8f3f-35c61540423f")
         assert result.exit_code == 1
         assert "There is no event" in result.output
 
-    def test_what_happens_next_in_every_state(self, box: Outbox, command: Outbox_) -> None:
+    def test_what_happens_next_in_every_state(self, box: Outbox, command: Command) -> None:
         def next_of(event: OutboxEvent) -> str:
             return str(json.loads(command("show", "--json", str(event.id)).output)["next"])
 
@@ -147,13 +147,13 @@ class TestShow:
 
 
 class TestRetry:
-    def test_puts_back_one_by_its_id(self, box: Outbox, command: Outbox_) -> None:
+    def test_retries_one_event_by_its_id(self, box: Outbox, command: Command) -> None:
         first, second = fail_all(box, 2)
         result = command("retry", "--yes", str(first.id))
         assert (result.exit_code, result.stdout) == (0, "1 event was queued for retry.\n")
         assert (stored(first).status, stored(second).status) == (PENDING, FAILED)
 
-    def test_asks_first_and_changes_nothing_without_a_yes(self, box: Outbox, command: Outbox_) -> None:
+    def test_asks_first_and_changes_nothing_without_a_yes(self, box: Outbox, command: Command) -> None:
         fail_all(box, 3)
         result = command("retry", "--all", input="n\n")
         assert result.exit_code == 1
@@ -163,31 +163,31 @@ class TestRetry:
         assert command("retry", "--all", input="y\n").stdout.endswith("3 events were queued for retry.\n")
         assert statuses() == Counter({PENDING: 3})
 
-    def test_says_how_many_it_would_be(self, box: Outbox, command: Outbox_) -> None:
+    def test_dry_run_prints_how_many_events_match(self, box: Outbox, command: Command) -> None:
         fail_all(box, 3)
         result = command("retry", "--all", "--dry-run")
         assert (result.exit_code, result.stdout) == (0, "3 events would be queued for retry.\n")
         assert statuses() == Counter({FAILED: 3})
 
-    def test_takes_filters_and_a_limit(self, box: Outbox, command: Outbox_) -> None:
+    def test_takes_filters_and_a_limit(self, box: Outbox, command: Command) -> None:
         fail_all(box, 3, tenant_id="acme")
         fail_all(box, 2, tenant_id="other")
         assert command("retry", "-y", "--tenant", "acme", "--limit", "2").stdout == "2 events were queued for retry.\n"
         assert statuses() == Counter({FAILED: 3, PENDING: 2})
 
-    def test_wants_to_be_told_which(self, box: Outbox, command: Outbox_) -> None:
+    def test_needs_ids_filters_or_all(self, box: Outbox, command: Command) -> None:
         fail_all(box)
         result = command("retry", "--yes")
         assert result.exit_code == 2
         assert "Give the ids of events, or filters, or --all." in result.output
         assert statuses() == Counter({FAILED: 1})
 
-    def test_ends_with_1_when_nothing_matches(self, command: Outbox_) -> None:
+    def test_ends_with_1_when_nothing_matches(self, command: Command) -> None:
         emit(2)
         result = command("retry", "--all")
         assert (result.exit_code, result.stdout) == (1, "No events to be queued for retry match.\n")
 
-    def test_is_written_down_with_who_and_which(self, box: Outbox, command: Outbox_) -> None:
+    def test_is_recorded_in_the_audit_log_with_user_and_filter(self, box: Outbox, command: Command) -> None:
         fail_all(box, 2)
         command("retry", "-y", "--type", "order.placed", "--error", "500")
         (entry,) = audit.latest(box.dialect)
@@ -196,20 +196,20 @@ class TestRetry:
         assert "@" in entry.who
 
 
-def test_fail_gives_a_reason(box: Outbox, command: Outbox_) -> None:
+def test_fail_gives_a_reason(box: Outbox, command: Command) -> None:
     event = emit_one()
     assert command("fail", "-y", str(event.id), "--reason", "obsolete").stdout == "1 event was marked failed.\n"
     assert stored(event).error_message == "failed by an operator: obsolete"
 
 
-def test_delete_deletes_what_has_ended(box: Outbox, command: Outbox_) -> None:
+def test_delete_deletes_what_has_ended(box: Outbox, command: Command) -> None:
     fail_all(box, 2)
     waiting = emit_one()
     assert command("delete", "-y", "--all").stdout == "2 events were deleted.\n"
     assert ids(list(OutboxEvent.select())) == [waiting.id]
 
 
-def test_replay_delivers_again_to_one(box: Outbox, command: Outbox_) -> None:
+def test_replay_delivers_again_to_one(box: Outbox, command: Command) -> None:
     calls: list[str] = []
     for name in ("a", "b"):
         outbox.handler("*", name=name)(lambda event, name=name: calls.append(name))
@@ -221,7 +221,7 @@ def test_replay_delivers_again_to_one(box: Outbox, command: Outbox_) -> None:
 
 
 class TestEmit:
-    def test_stores_an_event_and_prints_its_id(self, command: Outbox_) -> None:
+    def test_stores_an_event_and_prints_its_id(self, command: Command) -> None:
         result = command(
             "emit", "Order", "7", "order.placed", '{"total": 3}', "--header", "a=b=c", "--tenant", "acme",
             "--correlation", "story", "--max-attempts", "2", "--key", "k",
@@ -233,7 +233,7 @@ class TestEmit:
         assert event.idempotency_key == "k"
 
     def test_has_a_transaction_where_one_is_required(
-        self, configure: Configure, command: Outbox_, caplog: pytest.LogCaptureFixture
+        self, configure: Configure, command: Command, caplog: pytest.LogCaptureFixture
     ) -> None:
         configure(require_transaction=True)
         command("emit", "Order", "7", "order.placed", "{}")
@@ -242,7 +242,7 @@ class TestEmit:
         assert OutboxEvent.select().count() == 2
         assert not [record for record in caplog.records if record.levelname == "WARNING"]
 
-    def test_reads_the_payload_from_standard_input(self, command: Outbox_) -> None:
+    def test_reads_the_payload_from_standard_input(self, command: Command) -> None:
         command("emit", "Order", "7", "order.placed", "-", "--unique", "--after", "1h", input='{"a": 1}')
         (event,) = OutboxEvent.select()
         assert (event.payload, event.idempotency_key) == ({"a": 1}, str(event.id))
@@ -257,7 +257,7 @@ class TestEmit:
         ],
     )
     def test_refuses_what_it_does_not_understand(
-        self, command: Outbox_, arguments: tuple[str, ...], message: str
+        self, command: Command, arguments: tuple[str, ...], message: str
     ) -> None:
         result = command("emit", "Order", "7", "order.placed", *arguments)
         assert (result.exit_code, OutboxEvent.select().count()) == (2, 0)
@@ -265,7 +265,7 @@ class TestEmit:
 
 
 class TestStatus:
-    def test_tells_counts_failures_and_who_is_at_work(self, box: Outbox, command: Outbox_) -> None:
+    def test_shows_counts_failures_and_processes(self, box: Outbox, command: Command) -> None:
         fail_all(box, 2)
         emit(3)
         box.reporter.kind = WORKER
@@ -279,7 +279,7 @@ class TestStatus:
         assert re.search(r"^worker .* ago +mailer$", output, re.MULTILINE)
         assert "last 5 minutes: 5 emitted, 0 delivered, 0 retried, 2 failed" in output
 
-    def test_tells_calls_that_have_not_returned(self, box: Outbox, command: Outbox_) -> None:
+    def test_shows_calls_that_have_not_returned(self, box: Outbox, command: Command) -> None:
         stuck = {"billing": {"calls": 1, "seconds": 120.0, "all_places": True}}
         publish_process(box, pid=7, stuck=stuck, ready=False)
         output = command("status").output
@@ -287,7 +287,7 @@ class TestStatus:
         (process,) = json.loads(command("status", "--json").output)["processes"]
         assert (process["ready"], process["stuck"]) == (False, stuck)
 
-    def test_names_workers_that_can_not_reach_their_broker(self, box: Outbox, command: Outbox_) -> None:
+    def test_names_workers_that_can_not_reach_their_broker(self, box: Outbox, command: Command) -> None:
         box.reporter.kind = WORKER
         box.reporter.broker_error = "ConnectionError: refused"
         box.reporter.report_now()
@@ -296,17 +296,17 @@ class TestStatus:
         (process,) = json.loads(command("status", "--json").output)["processes"]
         assert process["broker_error"] == "ConnectionError: refused"
 
-    def test_says_what_to_start_when_nobody_is_there(self, command: Outbox_) -> None:
+    def test_says_what_to_start_when_no_process_runs(self, command: Command) -> None:
         assert "start `outbox worker your.module` and `outbox scheduler`" in command("status").output
 
-    def test_is_json_for_programs(self, box: Outbox, command: Outbox_) -> None:
+    def test_is_json_for_programs(self, box: Outbox, command: Command) -> None:
         fail_all(box, 2)
         told = json.loads(command("status", "--json").output)
         assert told["counts"]["failed"] == {"number": 2, "at_least": False}
         assert told["failures"] == [{"destination": "runner", "error": "Reject: HTTP 500", "events": 2}]
         assert len(told["activity"]) == 60
 
-    def test_tells_of_destinations_that_are_left_alone(self, box: Outbox, command: Outbox_) -> None:
+    def test_shows_destinations_whose_circuit_breaker_is_open(self, box: Outbox, command: Command) -> None:
         @outbox.handler("*", name="shaky")
         def shaky(event: outbox.Event) -> None:
             raise outbox.Unavailable("no route")
@@ -337,7 +337,7 @@ class TestDeliver:
         done = run(BIN / "outbox", "deliver", "notes", cwd=tmp_path, database_url=url)
         assert (done.returncode, statuses()) == (1, Counter({FAILED: 1})), done.stdout
 
-    def test_refuses_to_deliver_to_nobody(self, url: str, box: Outbox) -> None:
+    def test_refuses_to_deliver_without_a_destination(self, url: str, box: Outbox) -> None:
         emit(1)
         done = run(BIN / "outbox", "deliver", database_url=url)
         assert (done.returncode, statuses()) == (2, Counter({PENDING: 1}))
@@ -349,7 +349,7 @@ class TestCleanup:
     def box(self, configure: Configure) -> Outbox:
         return configure(retention_hours=2)
 
-    def test_deletes_what_is_old_after_asking(self, box: Outbox, command: Outbox_) -> None:
+    def test_deletes_what_is_old_after_asking(self, box: Outbox, command: Command) -> None:
         fail_all(box, 2)
         let_pass(hours=3)
         fail_all(box, 1)
@@ -360,24 +360,24 @@ class TestCleanup:
         assert done.stdout == "2 events and 0 inbox messages were deleted.\n"
         assert OutboxEvent.select().count() == 1
 
-    def test_takes_another_retention(self, box: Outbox, command: Outbox_) -> None:
+    def test_takes_another_retention(self, box: Outbox, command: Command) -> None:
         fail_all(box, 1)
         let_pass(hours=1)
         assert "1 events and" in command("cleanup", "-y", "--retention-hours", "0.5").stdout
 
 
-def test_version_tells_what_a_bug_report_needs(command: Outbox_) -> None:
+def test_version_prints_what_a_bug_report_needs(command: Command) -> None:
     lines = command("version").output.splitlines()
     assert lines[0] == f"outbox {outbox.__version__}"
     assert any(line.startswith("peewee 4") for line in lines)
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_prints_a_script_for_the_shell(shell: str, command: Outbox_) -> None:
+def test_completion_prints_a_script_for_the_shell(shell: str, command: Command) -> None:
     assert "_OUTBOX_COMPLETE" in command("completion", shell).output
 
 
-def test_status_names_the_destinations_that_no_running_worker_has(box: Outbox, command: Outbox_) -> None:
+def test_status_names_the_destinations_that_no_running_worker_has(box: Outbox, command: Command) -> None:
     other_worker(box, crm="*")
     assert "no running worker has" not in command("status").output
     let_records_age(box, minutes=4)
@@ -392,7 +392,7 @@ def test_a_shell_completes_commands(url: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(cli.commands))
-def test_every_command_explains_itself(name: str, command: Outbox_) -> None:
+def test_every_command_explains_itself(name: str, command: Command) -> None:
     result = command(name, "--help")
     assert result.exit_code == 0
     assert len(result.output.splitlines()) > 4
@@ -458,7 +458,7 @@ def test_a_database_that_is_not_there_is_one_clear_line_without_its_password() -
     assert "Traceback" not in done.stdout
 
 
-def test_a_long_change_that_is_interrupted_says_how_far_it_came(url: str, box: Outbox, tmp_path: Path) -> None:
+def test_an_interrupted_action_says_how_many_events_it_has_changed(url: str, box: Outbox, tmp_path: Path) -> None:
     emit(20)
     command: list[str | Path] = [BIN / "outbox", "fail", "--all", "--yes", "--per-second", "2"]
     program = Program(command, environment(database_url=url), tmp_path / "output")

@@ -481,7 +481,7 @@ MUTANTS = [
         "outbox/admin/web/csrf.py",
         "    if not _is_same_origin(request):",
         "    if False:",
-        ("tests/admin/web/test_csrf.py::test_a_browser_that_says_another_page_asked_is_believed",),
+        ("tests/admin/web/test_csrf.py::test_a_request_from_another_origin_is_refused",),
     ),
     Mutant(
         "password",
@@ -551,7 +551,7 @@ MUTANTS = [
         "outbox/admin/web/login_link.py",
         ' and scope["method"] == "GET"',
         "",
-        ("tests/admin/web/test_login_link.py::test_what_only_looks_at_a_link_does_not_use_it_up",),
+        ("tests/admin/web/test_login_link.py::test_a_head_request_does_not_use_up_a_link",),
     ),
     Mutant(
         "login-through-a-unix-socket",

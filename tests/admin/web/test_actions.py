@@ -42,7 +42,7 @@ def last(box: Outbox) -> Any:
     return audit.latest(box.dialect)[0]
 
 
-# The story
+# From the page of an event, and from the list
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_an_event_is_deleted_from_its_page(browser: Browser) -> None:
     assert statuses() == {}
 
 
-def test_asking_changes_nothing(browser: Browser) -> None:
+def test_the_confirmation_page_changes_nothing(browser: Browser) -> None:
     event = failed()
     for action in MAKE:
         browser.get("/confirm", action=action, scope="selected", id=str(event.id))
@@ -94,7 +94,7 @@ def test_only_the_selected_events_are_changed(box: Outbox, browser: Browser) -> 
     assert set(last(box).filters["ids"]) == {str(one.id), str(three.id)}
 
 
-def test_all_that_match_are_meant_beyond_the_page(box: Outbox, browser: Browser) -> None:
+def test_all_that_match_are_changed_beyond_the_page(box: Outbox, browser: Browser) -> None:
     many_delivered(70, tenant_id="acme")
     spared = delivered(tenant_id="globex")
     confirmation = everything(browser, "delete", tenant="acme")
@@ -147,7 +147,7 @@ def test_an_action_that_is_not_for_this_state_is_not_offered_and_not_done(
     assert stored(event).status == before
 
 
-def test_one_that_is_being_delivered_is_not_given_up(browser: Browser) -> None:
+def test_an_event_that_is_being_delivered_is_not_failed(browser: Browser) -> None:
     event = sending()
     page = go(browser, selected(browser, "fail", event))
     assert "Nothing was marked failed" in page.text
@@ -165,7 +165,7 @@ def test_a_retry_starts_again_where_it_failed_and_nowhere_else(browser: Browser)
     assert row.progress == {"runner": {"state": "waiting"}, "bus": {"state": "delivered", "attempts": 1}}
 
 
-def test_giving_up_keeps_the_reason(browser: Browser) -> None:
+def test_failing_stores_the_reason(browser: Browser) -> None:
     event = waiting()
     go(browser, selected(browser, "fail", event), ("reason", "the customer <left>"))
     assert error_of(event).startswith("failed by an operator: the customer <left>")
@@ -185,7 +185,7 @@ def test_a_replay_to_a_destination_that_does_not_exist_is_refused(browser: Brows
     assert "There is no destination called 'typo'" in page.text
 
 
-def test_a_replay_to_all_forgets_what_was(browser: Browser) -> None:
+def test_a_replay_to_all_clears_the_progress(browser: Browser) -> None:
     event = delivered()
     go(browser, selected(browser, "replay", event))
     assert stored(event).progress is None
@@ -202,10 +202,10 @@ def test_a_retry_wakes_a_worker(configure: Configure) -> None:
     assert stored(event).status == "delivered"
 
 
-# Who
+# The audit log
 
 
-def test_who_did_it_is_written_down_and_shown(configure: Configure) -> None:
+def test_the_user_is_stored_and_shown(configure: Configure) -> None:
     box = configure()
     browser = Browser(Client(make_app(box, authenticate=lambda connection: "grace <hopper>")))
     event = failed()
@@ -279,14 +279,14 @@ def test_a_wrong_id_among_right_ones_is_refused(browser: Browser) -> None:
 
 
 @pytest.mark.parametrize("body", [b"\xff\xfe", b"&".join(b"a=1" for _ in range(5000)), b"x" * (1024 * 1024 + 1)])
-def test_a_form_that_is_none_of_ours_is_refused(client: Client, body: bytes) -> None:
+def test_a_form_that_can_not_be_parsed_is_refused(client: Client, body: bytes) -> None:
     assert client.post("/act", content=body).status_code in (400, 413)
 
 
 # What takes long
 
 
-def test_what_takes_long_goes_on_and_the_audit_tells(
+def test_a_long_action_continues_and_the_audit_page_shows_its_progress(
     box: Outbox, browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate, arrived = threading.Event(), threading.Event()
@@ -321,7 +321,7 @@ def test_an_error_of_an_action_is_shown(browser: Browser, monkeypatch: pytest.Mo
     assert "gone" in browser.submit(form_to(confirmation, "/act"), expect=503).text
 
 
-def test_a_link_can_not_put_words_on_the_page(browser: Browser) -> None:
+def test_a_link_can_not_show_its_own_text(browser: Browser) -> None:
     emit_one()
     for did, number in (("<b>", "1"), ("retry", "<b>"), ("retry", "9" * 400), ("retry", "-1"), ("retry", "٣")):
         page = browser.get("/events", did=did, number=number)

@@ -55,7 +55,7 @@ def test_a_token_without_the_cookie_changes_nothing(browser: Browser) -> None:
 
 
 @pytest.mark.parametrize("cookie", ["", "x", "é" * 43], ids=["empty", "short", "foreign"])
-def test_a_cookie_that_is_none_of_ours_is_no_token(browser: Browser, cookie: str) -> None:
+def test_a_cookie_in_another_form_is_no_token(browser: Browser, cookie: str) -> None:
     id = failed_event()
     sent = f"outbox_csrf={cookie}".encode()
     body = f"action=retry&scope=selected&id={id}&csrf_token={cookie}"
@@ -76,7 +76,7 @@ def test_a_cookie_that_is_none_of_ours_is_no_token(browser: Browser, cookie: str
         {"Sec_Fetch_Site": "cross-site", "Origin": "http://127.0.0.1:8642"},
     ],
 )
-def test_a_browser_that_says_another_page_asked_is_believed(browser: Browser, headers: dict[str, str]) -> None:
+def test_a_request_from_another_origin_is_refused(browser: Browser, headers: dict[str, str]) -> None:
     id = failed_event()
     assert post(browser.client, id, token(browser, id), **headers) == 403
     assert status(id) == "failed"
@@ -86,12 +86,12 @@ def test_a_browser_that_says_another_page_asked_is_believed(browser: Browser, he
     "headers",
     [{"Sec_Fetch_Site": "same-origin"}, {"Origin": "http://127.0.0.1:8642"}, {"Origin": "https://127.0.0.1:8642"}],
 )
-def test_a_browser_that_says_this_page_asked_is_believed(browser: Browser, headers: dict[str, str]) -> None:
+def test_a_request_from_the_same_origin_is_accepted(browser: Browser, headers: dict[str, str]) -> None:
     id = failed_event()
     assert post(browser.client, id, token(browser, id), **headers) == 303
 
 
-def test_the_cookie_is_for_this_place_and_for_no_script(client: Client) -> None:
+def test_the_cookie_is_limited_to_its_path_and_hidden_from_scripts(client: Client) -> None:
     cookie = client.get("/events").headers["set-cookie"]
     assert "HttpOnly" in cookie
     assert "SameSite=strict" in cookie
@@ -108,7 +108,7 @@ def test_only_a_post_changes_anything(browser: Browser, method: str) -> None:
     assert status(id) == "failed"
 
 
-def test_what_stands_in_the_address_of_a_post_is_not_heeded(browser: Browser) -> None:
+def test_the_query_string_of_a_post_is_ignored(browser: Browser) -> None:
     id = failed_event()
     given = token(browser, id)
     path = f"/act?action=retry&scope=selected&id={id}&csrf_token={given}"

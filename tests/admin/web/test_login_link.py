@@ -83,7 +83,7 @@ def test_the_link_signs_a_browser_in_and_takes_the_token_out_of_its_address(stra
     assert stranger.get("/").status_code == 200
 
 
-def test_who_is_signed_in_may_act(signed_in: Client) -> None:
+def test_a_browser_that_is_signed_in_may_run_actions(signed_in: Client) -> None:
     event = failed()
     browser = Browser(signed_in)
     form = form_to(browser.get(f"/confirm?action=retry&scope=selected&id={event.id}"), "/act")
@@ -119,7 +119,7 @@ def test_each_link_that_was_used_is_replaced_in_the_terminal(app: Any, link: Log
 
 
 @pytest.mark.parametrize("method", ["HEAD", "OPTIONS", "POST"])
-def test_what_only_looks_at_a_link_does_not_use_it_up(stranger: Client, link: LoginLink, method: str) -> None:
+def test_a_head_request_does_not_use_up_a_link(stranger: Client, link: LoginLink, method: str) -> None:
     unused = link.link
     answer = stranger.request(method, f"/{unused}")
     assert answer.status_code == 403

@@ -52,7 +52,7 @@ def test_the_overview_counts(browser: Browser) -> None:
         assert told in page.text
 
 
-def test_the_overview_tells_why_events_failed_and_links_to_those(browser: Browser) -> None:
+def test_the_overview_shows_why_events_failed_and_links_to_them(browser: Browser) -> None:
     one, other = failed("runner: HTTP 500"), failed("runner: HTTP 500")
     third = failed("mailer: 100 % \\ of_it", destination="mailer")
     page = browser.get("/")
@@ -95,14 +95,14 @@ def test_a_destination_that_no_running_worker_has_is_shown_with_the_command(box:
     assert "All is well" not in page.text
 
 
-def test_a_silent_worker_is_none(box: Outbox, browser: Browser) -> None:
+def test_a_worker_that_no_longer_reports_does_not_count(box: Outbox, browser: Browser) -> None:
     tell(box, seen_at=now() - timedelta(minutes=5))
     page = browser.get("/")
     assert "No worker is running" in page.text
     assert "silent" in page.text
 
 
-def test_a_destination_that_is_left_alone_comes_first(box: Outbox, browser: Browser) -> None:
+def test_a_destination_with_an_open_circuit_breaker_comes_first(box: Outbox, browser: Browser) -> None:
     breakers = {"billing": {"open": True, "trips": 3, "seconds": 20.0, "error": "refused"}}
     tell(box, details={"destinations": {"a": {"kind": "X"}, "billing": {"kind": "Webhook"}}, "breakers": breakers})
     page = browser.get("/")
@@ -225,7 +225,7 @@ def test_older_events_are_a_page_away(browser: Browser) -> None:
     assert "Show the newest" in page.links
 
 
-def test_a_window_says_how_far_it_looked_and_goes_further(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_says_how_far_back_it_went_and_can_continue(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queries, "WINDOW", 10)
     meant = delivered(tenant_id="rare")
     many_delivered(15)
@@ -251,7 +251,7 @@ def test_the_search_for_an_id_leads_to_the_event(browser: Browser) -> None:
         assert "Details Id" in browser.get("/events", q=form).text
 
 
-def test_empty_lists_help(browser: Browser) -> None:
+def test_empty_pages_explain_themselves(browser: Browser) -> None:
     assert "No events yet" in browser.get("/events").text
     assert "No events match" in browser.get("/events", tenant="x").text
     assert "No events found" in browser.get("/events", q="x").text
@@ -292,7 +292,7 @@ def test_an_event_in_any_state_shows_what_happens_next(browser: Browser, make: A
     assert told in browser.get(f"/events/{make().id}").text
 
 
-def test_what_sounds_like_a_secret_is_not_shown(client: Client) -> None:
+def test_values_of_secret_keys_are_not_shown(client: Client) -> None:
     secrets = {"password": "hush-1", "user": {"API-Key": "hush-2", "x": [{"refreshToken": {"v": "hush-3"}}]}}
     event = delivered(payload=secrets | {"name": "Ada"}, headers={"Authorization": "hush-4", "traceparent": "00-1"})
     html = client.get(f"/events/{event.id}").text

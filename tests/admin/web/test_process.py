@@ -81,7 +81,7 @@ def test_an_event_is_found_retried_and_delivered_by_a_worker(make_stage: MakeSta
     assert stage.ended() == [event]
 
 
-def test_it_says_which_programs_it_is_and_no_more(stage: Stage) -> None:
+def test_responses_do_not_name_the_server_program(stage: Stage) -> None:
     _, headers, _ = ask(port_of(dashboard(stage)), "GET", "/")
     assert "server" not in headers
 
