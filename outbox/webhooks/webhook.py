@@ -51,7 +51,7 @@ class Webhook:
     `events`: the event types to send: patterns such as "user.created", "user.*" or "*".
     `replaces`: the name, or the names, of destinations whose place this one takes.
     `format`: "json", "cloudevents" (structured mode) or "cloudevents-binary".
-    `source`: the `source` of CloudEvents; other formats don't send it.
+    `source`: the `source` of CloudEvents; the format "json" does not send it.
     `token`: sent as `authorization: Bearer …`.
     `headers`: more headers for every request.
     `timeout`: seconds for a whole request, from resolving the name to the headers of the response.
@@ -141,7 +141,7 @@ class Webhook:
         )
 
     def close(self) -> None:
-        """Close the idle connections that are kept between deliveries. Only tests and short programs need to."""
+        """Close the idle connections that are kept between deliveries. The webhook can still be used afterwards."""
         if self._transport is not None:
             self._transport.close()
 
