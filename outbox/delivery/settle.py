@@ -5,11 +5,11 @@ counted as fenced, and the worker that has taken the events over decides.
 
 There are two entrances, because outcomes are written by different threads at different times:
 
-- `settle` writes the outcomes that are there. The thread that dispatched the batch calls it each time a share has
-  ended, so that a destination's outcomes don't wait for slower ones. A share that was left behind calls it for itself:
-  no other thread would.
+- `settle` writes the outcomes that are there. The thread that dispatched the batch calls it as long as it waits for the
+  shares, each time one has ended, so that a destination's outcomes don't wait for slower ones (`dispatch`,
+  `share_threads`). After that, a share that was left behind calls it for itself: no other thread would (`share`).
 - `close` also gives back the events that have not begun. It ends a batch: when all of its shares have ended or, by a
-  thread of the lease keeper, when the batch has taken its time slice.
+  thread of the lease keeper, when the batch has taken its time slice (`deliver`).
 """
 
 from __future__ import annotations

@@ -181,7 +181,12 @@ class Share:
         lacked_connection, self._lacked_connection = self._lacked_connection, False
         if admission is not None and not lacked_connection:  # without a connection the destination was not even tried
             admission.record_outcome(outcome)
-        if self.left_behind and time.monotonic() - self._settled_at >= SETTLE_SECONDS:
+        if self.left_behind:
+            self.settle_if_left_behind(at_most_every=SETTLE_SECONDS)
+
+    def settle_if_left_behind(self, *, at_most_every: float = 0.0) -> None:
+        """Settle the batch's finished events, if the thread that dispatched it no longer does so."""
+        if self.left_behind and time.monotonic() - self._settled_at >= at_most_every:
             self._settled_at = time.monotonic()
             settle(self._context, self._batch)
 

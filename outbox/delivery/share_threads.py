@@ -83,9 +83,8 @@ class Completion:
 class ShareThread:
     """The thread of one share."""
 
-    def __init__(self, context: DeliveryContext, batch: Batch, share: Share, mode: DeliveryMode) -> None:
+    def __init__(self, context: DeliveryContext, share: Share, mode: DeliveryMode) -> None:
         self._context = context
-        self._batch = batch
         self.share = share
         self._mode = mode
         self._thread: threading.Thread | None = None
@@ -129,8 +128,7 @@ class ShareThread:
         finally:
             self.has_ended = True
             on_change()
-            if self.share.left_behind:
-                settle(self._context, self._batch)
+            self.share.settle_if_left_behind()
             on_end()
             if not database.is_closed():
                 database.close()
@@ -138,7 +136,7 @@ class ShareThread:
 
 def run_in_threads(context: DeliveryContext, batch: Batch, shares: list[Share], mode: DeliveryMode) -> Completion:
     """Run the shares, and settle what is finished as each of them ends, until all have ended or the time is up."""
-    threads = [ShareThread(context, batch, share, mode) for share in shares]
+    threads = [ShareThread(context, share, mode) for share in shares]
     changes: queue.SimpleQueue[None] = queue.SimpleQueue()
     completion = Completion(len(threads))
     batch.on_overdue = lambda: _interrupt(threads, completion)
