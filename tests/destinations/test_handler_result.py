@@ -10,7 +10,7 @@ import pytest
 import outbox
 from outbox.core import Outbox
 from outbox.storage.models import DELIVERED, PENDING
-from tests.inbox.traces import remembered
+from tests.inbox.effects import inbox_rows
 from tests.table import emit_one, error_of, stored
 
 
@@ -80,4 +80,4 @@ def test_the_inbox_does_not_record_unfinished_work_as_done(box: Outbox) -> None:
     outbox.handler("order.*", name="late")(outbox.inbox.once("late")(same(work)))
     event = emit_one()
     box.process_pending_events()
-    assert (stored(event).status, remembered()) == (PENDING, [])
+    assert (stored(event).status, inbox_rows()) == (PENDING, [])

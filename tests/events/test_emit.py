@@ -409,7 +409,7 @@ def test_a_duplicate_that_vanishes_in_between_is_inserted_again(box: Outbox, on_
 
 @contextlib.contextmanager
 def after_the_first_statement(database: peewee.Database, intrude: Callable[[], object]) -> Iterator[None]:
-    """Somebody else does something between the first and the second statement of the block."""
+    """Call `intrude` in another connection between the first and the second statement of the block."""
 
     def hook(query: object) -> None:
         database.query_hooks.remove(hook)

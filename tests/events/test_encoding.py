@@ -116,7 +116,7 @@ JSON = st.recursive(
 
 
 @given(st.dictionaries(TEXT, JSON, max_size=5))
-def test_whatever_is_json_comes_back_as_it_was(value: dict[str, Any]) -> None:
+def test_any_json_object_is_decoded_as_it_was_encoded(value: dict[str, Any]) -> None:
     assert json.loads(encode(value)) == value
 
 

@@ -1,7 +1,7 @@
-"""Nothing leaves before the commit, nothing of a rollback ever does, and a transaction wakes somebody once.
+"""No event is delivered before the commit, none of a rollback ever, and a transaction notifies a worker once.
 
-Each way to begin and end a transaction is tried with a wake-up in the background, as with Dramatiq, and with delivery
-inline.
+Each way to begin and end a transaction is tried with notifications in the background, as with Dramatiq, and with inline
+delivery.
 """
 
 import contextlib
@@ -125,7 +125,7 @@ COMMITTING = [in_atomic, in_nested_atomic, in_nested_transactions, in_with_datab
 
 
 @pytest.mark.parametrize("committing", COMMITTING)
-def test_a_commit_wakes_once_and_not_before(witness: Witness, committing: Callable[[Any, Body], None]) -> None:
+def test_a_commit_notifies_once_and_not_before(witness: Witness, committing: Callable[[Any, Body], None]) -> None:
     def body() -> None:
         Note.create(text="x")
         emit(1)
@@ -137,14 +137,14 @@ def test_a_commit_wakes_once_and_not_before(witness: Witness, committing: Callab
     assert witness.swept() == stored() == ["1", "2"]
 
 
-def test_a_hundred_emits_in_a_transaction_are_one_wake_up(witness: Witness) -> None:
+def test_a_hundred_emits_in_a_transaction_are_one_notification(witness: Witness) -> None:
     with witness.database.atomic():
         for number in range(100):
             emit(number)
     assert witness.wakes == 1
 
 
-def test_emit_many_is_one_wake_up_inside_a_transaction_and_outside(witness: Witness) -> None:
+def test_emit_many_is_one_notification_inside_a_transaction_and_outside(witness: Witness) -> None:
     with witness.database.atomic():
         outbox.emit_many(("Note", number, "note.written") for number in range(5))
         assert witness.saw_nothing()
@@ -153,20 +153,20 @@ def test_emit_many_is_one_wake_up_inside_a_transaction_and_outside(witness: Witn
     assert witness.wakes == 2
 
 
-def test_each_transaction_wakes_for_itself(witness: Witness) -> None:
+def test_each_transaction_is_one_notification(witness: Witness) -> None:
     for number in range(3):
         with witness.database.atomic():
             emit(number)
     assert witness.wakes == 3
 
 
-def test_a_transaction_without_events_wakes_nobody(witness: Witness) -> None:
+def test_a_transaction_without_events_is_no_notification(witness: Witness) -> None:
     with witness.database.atomic():
         Note.create(text="x")
     assert witness.saw_nothing()
 
 
-def test_without_a_transaction_an_event_is_committed_and_rung_for_at_once(witness: Witness) -> None:
+def test_without_a_transaction_an_event_is_committed_and_notified_at_once(witness: Witness) -> None:
     emit(1)
     assert witness.wakes == 1
     assert elsewhere(witness.database, stored) == ["1"]
@@ -227,7 +227,7 @@ ROLLING_BACK = [
 
 
 @pytest.mark.parametrize("rolling_back", ROLLING_BACK)
-def test_nothing_follows_a_rollback_and_the_next_transaction_wakes_as_usual(
+def test_nothing_follows_a_rollback_and_the_next_transaction_notifies_as_usual(
     witness: Witness, rolling_back: Callable[[Any, Body], None]
 ) -> None:
     rolling_back(witness.database, one)
@@ -240,7 +240,7 @@ def test_nothing_follows_a_rollback_and_the_next_transaction_wakes_as_usual(
     assert witness.swept() == stored() == ["2"]
 
 
-def test_of_a_rolled_back_savepoint_nothing_leaves(witness: Witness) -> None:
+def test_no_event_of_a_rolled_back_savepoint_is_delivered(witness: Witness) -> None:
     with witness.database.atomic():
         emit(1)
         by_exception(witness.database, two)
@@ -249,7 +249,7 @@ def test_of_a_rolled_back_savepoint_nothing_leaves(witness: Witness) -> None:
     assert witness.swept() == stored() == ["1", "3"]
 
 
-def test_a_wake_up_for_a_rolled_back_savepoint_alone_finds_nothing(witness: Witness) -> None:
+def test_a_notification_for_a_rolled_back_savepoint_alone_delivers_nothing(witness: Witness) -> None:
     with witness.database.atomic():
         by_exception(witness.database, one)
     assert witness.swept() == stored() == []
@@ -283,7 +283,7 @@ def test_an_interrupt_during_the_commit_delivers_nothing(witness: Witness, monke
     assert witness.swept() == stored() == []
 
 
-def test_after_a_rollback_in_the_middle_of_a_block_the_rest_is_rung_for(witness: Witness) -> None:
+def test_after_a_rollback_in_the_middle_of_a_block_the_rest_is_notified(witness: Witness) -> None:
     with witness.database.atomic() as transaction:
         emit(1)
         transaction.rollback()
@@ -320,7 +320,7 @@ def test_callbacks_that_were_dropped_are_not_taken_for_waiting_ones(witness: Wit
 # Commits that Peewee does not announce, or announces oddly
 
 
-def test_a_commit_in_the_middle_of_a_block_is_rung_for(witness: Witness) -> None:
+def test_a_commit_in_the_middle_of_a_block_is_notified(witness: Witness) -> None:
     with witness.database.atomic() as transaction:
         emit(1)
         transaction.commit()
@@ -331,7 +331,7 @@ def test_a_commit_in_the_middle_of_a_block_is_rung_for(witness: Witness) -> None
     assert witness.swept() == ["1", "2"]
 
 
-def test_a_commit_in_the_middle_of_a_block_that_emits_no_more_is_rung_for_by_its_end(witness: Witness) -> None:
+def test_a_commit_in_the_middle_of_a_block_that_emits_no_more_is_notified_by_its_end(witness: Witness) -> None:
     with witness.database.atomic() as transaction:
         emit(1)
         transaction.commit()
@@ -418,7 +418,7 @@ def test_a_bare_savepoint_of_sqlite_delivers_nothing_before_it_is_released(witne
     assert witness.swept() == ["1"]
 
 
-def test_a_callback_that_fails_before_ours_costs_the_wake_up_and_nothing_else(witness: Witness) -> None:
+def test_a_callback_that_raises_before_ours_loses_the_notification_and_nothing_else(witness: Witness) -> None:
     with pytest.raises((ZeroDivisionError, peewee.OperationalError)), witness.database.atomic():  # noqa: PT012
         witness.database.after_commit(fail)
         emit(1)
@@ -429,7 +429,7 @@ def test_a_callback_that_fails_before_ours_costs_the_wake_up_and_nothing_else(wi
     assert witness.wakes == 1
 
 
-def test_a_callback_that_fails_after_ours_costs_nothing(witness: Witness) -> None:
+def test_a_callback_that_raises_after_ours_loses_nothing(witness: Witness) -> None:
     with pytest.raises((ZeroDivisionError, peewee.OperationalError)), witness.database.atomic():  # noqa: PT012
         emit(1)
         witness.database.after_commit(fail)
@@ -453,13 +453,13 @@ def test_another_threads_transaction_is_not_ours(witness: Witness) -> None:
     assert witness.swept() == ["1", "2"]
 
 
-def test_an_event_emitted_in_a_copied_context_is_rung_for(witness: Witness) -> None:
+def test_an_event_emitted_in_a_copied_context_is_notified(witness: Witness) -> None:
     with witness.database.atomic():
         contextvars.copy_context().run(emit, 1)
     assert witness.wakes == 1
 
 
-def test_transactions_on_two_databases_wake_each_its_own(witness: Witness, sqlite_url: str) -> None:
+def test_transactions_on_two_databases_notify_each_its_own_workers(witness: Witness, sqlite_url: str) -> None:
     other_database: Any = open_database(f"{sqlite_url}.other")
     other = Outbox(Settings(dispatch="off"), database=other_database)
     other.create_tables()
@@ -487,7 +487,7 @@ def test_where_a_transaction_is_required_emitting_outside_one_is_an_error(config
     assert stored() == []
 
 
-def test_where_a_transaction_is_required_any_kind_will_do(configure: Configure) -> None:
+def test_where_a_transaction_is_required_any_kind_of_transaction_is_accepted(configure: Configure) -> None:
     database: Any = configure(require_transaction=True).database
     with database.atomic():
         emit(1)
@@ -521,7 +521,7 @@ def warnings_in(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
 
 
-def test_a_transaction_of_another_database_object_is_told_of(
+def test_a_transaction_on_another_database_object_is_a_warning(
     database: Any, url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("OUTBOX_DATABASE_URL", url)  # and no configure(database=…)
@@ -544,7 +544,7 @@ def test_a_transaction_of_another_database_object_is_told_of(
     own.close_all()
 
 
-def test_an_emit_outside_a_transaction_is_told_of_once(box: Outbox, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_emit_outside_a_transaction_is_logged_once(box: Outbox, caplog: pytest.LogCaptureFixture) -> None:
     with box.database.atomic():
         emit(1)
         outbox.emit_many([("Note", 2, "note.written")])
@@ -556,7 +556,7 @@ def test_an_emit_outside_a_transaction_is_told_of_once(box: Outbox, caplog: pyte
     assert len(warnings_in(caplog)) == 1
 
 
-def test_what_is_told_of_says_what_makes_it_an_error(box: Outbox, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_warning_says_which_setting_makes_it_an_error(box: Outbox, caplog: pytest.LogCaptureFixture) -> None:
     emit(1)
     assert "OUTBOX_REQUIRE_TRANSACTION=true" in warnings_in(caplog)[0]
 
@@ -625,7 +625,7 @@ def test_a_handler_may_open_a_transaction_after_a_commit_in_the_middle(configure
     assert [note.text for note in Note.select()] == ["1", "2"]
 
 
-def test_a_handler_that_leaves_a_transaction_open_spoils_nothing(configure: Configure) -> None:
+def test_a_handler_that_leaves_a_transaction_open_affects_no_other_event(configure: Configure) -> None:
     box = configure(dispatch="inline")
     outbox.handler("*")(lambda _: box.database.begin())
     emit(1)
@@ -652,7 +652,7 @@ def test_inline_without_the_tables_leaves_the_callers_commit_alone(configure: Co
     assert [note.text for note in Note.select()] == ["kept"]
 
 
-def test_off_wakes_nobody_and_leaves_the_event_to_a_sweep(box: Outbox) -> None:
+def test_off_notifies_no_worker_and_leaves_the_event_to_a_sweep(box: Outbox) -> None:
     got: list[str] = []
     outbox.handler("*")(lambda event: got.append(event.aggregate_id))
     with box.database.atomic():

@@ -1,4 +1,4 @@
-"""Dramatiq's actors: with the inbox before them, a message that comes again has no second effect."""
+"""Dramatiq's actors: decorated with `outbox.inbox.once`, a message that is redelivered has no second effect."""
 
 from collections import Counter
 from typing import Any
@@ -14,7 +14,7 @@ from outbox.core import Outbox
 from outbox.dramatiq.broker import install_middleware
 from outbox.inbox.once_decorator import SKIPPED
 from tests.conftest import Note
-from tests.inbox.traces import notes, remembered
+from tests.inbox.effects import inbox_rows, notes
 from tests.processes import BIN, Program, Stage
 
 ACTORS = "tests.apps.idempotent"
@@ -36,7 +36,7 @@ def effects(stage: Stage) -> Counter[str]:
         return Counter(what for (what,) in stage.box.dialect.run("SELECT what FROM effect").fetchall())
 
 
-def inbox_rows(stage: Stage) -> int:
+def count_inbox_rows(stage: Stage) -> int:
     with stage.box.dialect.connection():
         (count,) = stage.box.dialect.run("SELECT count(*) FROM inbox").fetchone()
     return int(count)
@@ -59,11 +59,11 @@ class TestARealWorker:
     def assert_effects(self, stage: Stage, said: Any, expected: list[str]) -> None:
         stage.wait_for(lambda: waiting(stage) == 0, "all messages are dealt with")
         assert effects(stage) == Counter(expected)
-        assert inbox_rows(stage) == len(expected)
+        assert count_inbox_rows(stage) == len(expected)
         assert "Failed to process" not in said()
 
 
-class TestAnActorThatComesToHarm:
+class TestAnActorThatIsInterrupted:
     """On a broker of the application's own, which hands a dead worker's messages on after a second."""
 
     def worker(self, stage: Stage) -> Program:
@@ -77,7 +77,7 @@ class TestAnActorThatComesToHarm:
         worker = self.worker(stage)
         stage.wait_for(lambda: waiting(stage) == 0, "the message is dealt with")
         assert worker.said().count("failed c-1") == 2
-        assert (effects(stage), inbox_rows(stage)) == ({"c-1": 1}, 1)
+        assert (effects(stage), count_inbox_rows(stage)) == ({"c-1": 1}, 1)
         assert "skipped" not in worker.said()
 
     def test_by_being_killed_in_the_middle_leaves_nothing_and_another_worker_does_it(self, stage: Stage) -> None:
@@ -86,12 +86,12 @@ class TestAnActorThatComesToHarm:
         killed = self.worker(stage)
         stage.wait_for(lambda: "waiting c-1" in killed.said(), "the actor is in the middle")
         killed.kill()
-        assert (effects(stage), inbox_rows(stage)) == ({}, 0)
+        assert (effects(stage), count_inbox_rows(stage)) == ({}, 0)
         gate.touch()
         other = self.worker(stage)
         stage.wait_for(lambda: waiting(stage) == 0, "the message is dealt with")
         assert "waiting c-1" in other.said()
-        assert (effects(stage), inbox_rows(stage)) == ({"c-1": 1}, 1)
+        assert (effects(stage), count_inbox_rows(stage)) == ({"c-1": 1}, 1)
 
     def test_by_being_killed_after_its_commit_is_skipped_by_the_next_worker(self, stage: Stage) -> None:
         gate = stage.gate()
@@ -104,7 +104,7 @@ class TestAnActorThatComesToHarm:
         other = self.worker(stage)
         stage.wait_for(lambda: waiting(stage) == 0, "the message is dealt with")
         assert "Skipped: charge has processed message c-1 before" in other.said()
-        assert (effects(stage), inbox_rows(stage)) == ({"c-1": 1}, 1)
+        assert (effects(stage), count_inbox_rows(stage)) == ({"c-1": 1}, 1)
 
 
 def send(stage: Stage, actor: str, *items: dict[str, Any], times: int) -> None:
@@ -157,7 +157,7 @@ def test_to_dramatiq_an_actor_that_was_skipped_has_returned_nothing(
     finally:
         worker.stop()
     assert Counter(results) == Counter(["indexed", None])
-    assert (notes(), remembered()) == (["direct", "m-1"], [("direct", "index"), ("m-1", "index")])
+    assert (notes(), inbox_rows()) == (["direct", "m-1"], [("direct", "index"), ("m-1", "index")])
     assert not [
         record for record in caplog.records if record.name.startswith("dramatiq") and record.levelname != "INFO"
     ]

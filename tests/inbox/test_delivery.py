@@ -9,7 +9,7 @@ from outbox.core import Outbox
 from outbox.inbox.once_decorator import SKIPPED
 from outbox.storage.models import DELIVERED
 from tests.conftest import Configure, Note
-from tests.inbox.traces import notes, remembered
+from tests.inbox.effects import inbox_rows, notes
 from tests.table import another, at_work, emit, emit_one, expire_leases, let_pass, passes, statuses
 
 
@@ -36,12 +36,12 @@ def test_an_event_that_is_delivered_twice_after_a_lost_lease_has_one_effect(box:
         expire_leases()
         another(box).process_pending_events()
     assert answers == ["credited", SKIPPED]
-    assert (notes(), remembered()) == (["order.placed"], [(str(event.id), "ledger")])
+    assert (notes(), inbox_rows()) == (["order.placed"], [(str(event.id), "ledger")])
     assert statuses() == {DELIVERED: 1}
     assert (box.counters["skipped"], box.counters["fenced"]) == (1, 1)
 
 
-def test_being_skipped_is_being_delivered(box: Outbox) -> None:
+def test_an_event_that_is_skipped_counts_as_delivered(box: Outbox) -> None:
     outbox.handler("order.placed", name="ledger")(credit)
     event = emit_one()
     with outbox.inbox.claim(event.id, "ledger"):
@@ -79,10 +79,10 @@ def test_every_event_of_a_batch_has_a_transaction_of_its_own(box: Outbox) -> Non
     emit(3)
     box.process_pending_events()
     assert notes() == ["0", "2"]
-    assert len(remembered()) == 2
+    assert len(inbox_rows()) == 2
 
 
-def test_a_retry_by_hand_of_what_has_had_its_effect_is_skipped(box: Outbox) -> None:
+def test_an_operators_retry_of_an_event_that_had_its_effect_is_skipped(box: Outbox) -> None:
     @outbox.handler("order.placed", name="ledger")
     def handle(event: outbox.Event) -> None:
         if credit(event) is not SKIPPED:
@@ -111,10 +111,10 @@ def test_a_chain_of_handlers_that_emit_has_each_effect_once(configure: Configure
     while dispatch == "off" and box.process_pending_events()["processed"]:
         pass
     assert (notes(), statuses()) == (["charged", "order.paid"], {DELIVERED: 2})
-    assert [handler for _, handler in remembered()] == ["charge", "ledger"]
+    assert [handler for _, handler in inbox_rows()] == ["charge", "ledger"]
 
 
-def test_inline_what_fails_does_not_reach_the_emitter_and_is_done_later(configure: Configure) -> None:
+def test_inline_a_failure_does_not_reach_the_emitter_and_is_retried_later(configure: Configure) -> None:
     box = configure(dispatch="inline")
 
     @outbox.handler("order.placed", name="ledger")
@@ -125,7 +125,7 @@ def test_inline_what_fails_does_not_reach_the_emitter_and_is_done_later(configur
             raise ValueError("not yet")
 
     outbox.emit("Order", 7, "order.placed")
-    assert (notes(), remembered()) == ([], [])
+    assert (notes(), inbox_rows()) == ([], [])
     let_pass(hours=1)
     box.process_pending_events()
-    assert (notes(), len(remembered())) == (["credited"], 1)
+    assert (notes(), len(inbox_rows())) == (["credited"], 1)

@@ -16,7 +16,7 @@ from outbox.core import Outbox
 from outbox.events.envelope import as_dict
 from outbox.inbox.once_decorator import SKIPPED
 from tests.conftest import Configure, Note
-from tests.inbox.traces import note_taker, notes, remembered
+from tests.inbox.effects import inbox_rows, note_taker, notes
 from tests.table import claimed, emit_one
 
 ID = UUID("0199c2f0-7a1e-7cc3-8d3a-5f0e6b1f2a3b")
@@ -33,19 +33,19 @@ class TestWhichMessageItIs:
         take_note = note_taker()
         assert take_note(event) == "noted"
         assert [take_note(same) for same in (event, row, as_dict(event))] == [SKIPPED] * 3
-        assert (notes(), remembered()) == (["reader"], [(str(event.id), "reader")])
+        assert (notes(), inbox_rows()) == (["reader"], [(str(event.id), "reader")])
 
     def test_anything_with_an_id_is_a_message(self, box: Outbox) -> None:
         take_note = note_taker()
         assert [take_note(SimpleNamespace(id=7)) for _ in range(2)] == ["noted", SKIPPED]
-        assert remembered() == [("7", "reader")]
+        assert inbox_rows() == [("7", "reader")]
 
     def test_a_dramatiq_message_is_known_by_its_own_id(self, box: Outbox) -> None:
         message = actor_message()
         take_note = note_taker()
         assert [take_note(message) for _ in range(2)] == ["noted", SKIPPED]
         assert take_note(actor_message()) == "noted"
-        assert (message.message_id, "reader") in remembered()
+        assert (message.message_id, "reader") in inbox_rows()
 
     def test_it_may_be_given_by_its_name(self, box: Outbox) -> None:
         take_note = note_taker()
@@ -61,7 +61,7 @@ class TestWhichMessageItIs:
         assert start("b", command_id="c-1") is SKIPPED
         assert start(what="c", command_id="c-2") == "c"
         assert start("d") == "d"
-        assert remembered() == [("c-1", "starter"), ("c-2", "starter"), ("none", "starter")]
+        assert inbox_rows() == [("c-1", "starter"), ("c-2", "starter"), ("none", "starter")]
 
     @pytest.mark.parametrize(
         "message", [{"order": "o-1"}, SimpleNamespace(order="o-1")], ids=["a dict's", "an object's"]
@@ -69,7 +69,7 @@ class TestWhichMessageItIs:
     def test_key_names_a_field_of_the_first_argument(self, box: Outbox, message: object) -> None:
         take_note = note_taker(key="order")
         assert [take_note(message), take_note(message=message)] == ["noted", SKIPPED]
-        assert remembered() == [("o-1", "reader")]
+        assert inbox_rows() == [("o-1", "reader")]
 
     def test_key_is_a_function_of_all_arguments(self, box: Outbox) -> None:
         @outbox.inbox.once("mover", key=lambda source, *, to: f"{source}>{to}")
@@ -82,7 +82,7 @@ class TestWhichMessageItIs:
     def test_what_has_no_id_is_refused(self, box: Outbox, message: object, key: str | None) -> None:
         with pytest.raises(outbox.InvalidMessage, match=r"(dict|object) has no ('order'|id)"):
             note_taker(key=key)(message)
-        assert (notes(), remembered()) == ([], [])
+        assert (notes(), inbox_rows()) == ([], [])
 
     def test_a_call_that_the_function_could_not_take_is_the_callers_mistake(self, box: Outbox) -> None:
         with pytest.raises(TypeError, match="message"):
@@ -105,7 +105,7 @@ class TestIds:
                 assert first
             with outbox.inbox.claim(id, handler_name) as first:
                 assert not first
-        assert remembered() == sorted([(id, "reader"), (id, id)])
+        assert inbox_rows() == sorted([(id, "reader"), (id, id)])
 
     @pytest.mark.parametrize("id", ["x" * 256, "", "a\x00b", "\ud800", None, True, False, 1.5, b"id", ["id"]], ids=repr)
     def test_what_can_not_be_kept_is_refused_before_any_sql(self, box: Outbox, id: Any) -> None:
@@ -113,7 +113,7 @@ class TestIds:
             with pytest.raises(outbox.InvalidMessage, match="message_id"), outbox.inbox.claim(id, "reader"):
                 pass
             Note.create(text="goes on")
-        assert (notes(), remembered()) == (["goes on"], [])
+        assert (notes(), inbox_rows()) == (["goes on"], [])
 
     @pytest.mark.parametrize("name", ["x" * 256, "", "a\x00b", None, True])
     def test_a_handlers_name_is_checked_where_it_is_given(self, name: Any) -> None:
@@ -127,8 +127,8 @@ class TestIds:
         assert [take_note({"id": id}) for id in ("a", "A")] == ["noted", "noted"]
 
 
-class TestWhoHasDealtWithIt:
-    def test_each_handler_deals_with_a_message_once(self, box: Outbox) -> None:
+class TestHandlersAndMessages:
+    def test_each_handler_processes_a_message_once(self, box: Outbox) -> None:
         first, second = note_taker("first"), note_taker("second")
         assert [first({"id": 1}), second({"id": 1}), first({"id": 1}), second({"id": 1})] == [
             "noted",
@@ -136,7 +136,7 @@ class TestWhoHasDealtWithIt:
             SKIPPED,
             SKIPPED,
         ]
-        assert remembered() == [("1", "first"), ("1", "second")]
+        assert inbox_rows() == [("1", "first"), ("1", "second")]
 
     def test_two_functions_of_one_name_are_one_handler(self, box: Outbox) -> None:
         assert [note_taker("same")({"id": 1}), note_taker("same")({"id": 1})] == ["noted", SKIPPED]
@@ -155,12 +155,12 @@ class TestWhoHasDealtWithIt:
 
 
 class TestSkipped:
-    def test_it_is_false_and_tells_what_it_is(self) -> None:
+    def test_it_is_false_and_its_repr_names_it(self) -> None:
         assert not SKIPPED
         assert repr(SKIPPED) == "outbox.inbox.SKIPPED"
         assert "was processed before" in str(inspect.getdoc(type(SKIPPED)))
 
-    def test_a_handler_that_answers_nothing_is_told_from_one_that_was_skipped(self, box: Outbox) -> None:
+    def test_a_handler_that_returns_none_differs_from_one_that_was_skipped(self, box: Outbox) -> None:
         nothing = outbox.inbox.once("reader")(lambda _: None)
         assert [nothing({"id": 1}), nothing({"id": 1})] == [None, SKIPPED]
 
@@ -174,7 +174,7 @@ class TestSkipped:
 
 
 class TestClaim:
-    def test_it_says_whether_it_is_the_first_time(self, box: Outbox) -> None:
+    def test_it_yields_whether_it_is_the_first_time(self, box: Outbox) -> None:
         seen = []
         for _ in range(3):
             with outbox.inbox.claim("c-1", "starter") as first:
@@ -182,9 +182,9 @@ class TestClaim:
                 if first:
                     Note.create(text="started")
         assert seen == [True, False, False]
-        assert (notes(), remembered()) == (["started"], [("c-1", "starter")])
+        assert (notes(), inbox_rows()) == (["started"], [("c-1", "starter")])
 
-    def test_it_knows_what_once_has_dealt_with(self, box: Outbox) -> None:
+    def test_it_finds_what_once_has_processed(self, box: Outbox) -> None:
         note_taker("reader")({"id": 1})
         with outbox.inbox.claim(1, "reader") as first:
             assert not first
@@ -200,7 +200,7 @@ class TestClaim:
 
 
 class TestDecorating:
-    def test_the_function_keeps_its_name_its_words_and_its_signature(self) -> None:
+    def test_the_function_keeps_its_name_its_docstring_and_its_signature(self) -> None:
         def credit(event: outbox.Event, cents: int = 0) -> int:
             """Add it up."""
             return cents
@@ -234,6 +234,6 @@ class TestDecorating:
         configure()
         assert take_note({"id": 1}) == "noted"
 
-    def test_an_outbox_of_ones_own_has_an_inbox_of_its_own(self, box: Outbox) -> None:
+    def test_a_second_outbox_has_an_inbox_of_its_own(self, box: Outbox) -> None:
         mine = box.inbox.once("reader")(lambda _: "mine")
         assert [mine({"id": 1}), note_taker()({"id": 1})] == ["mine", SKIPPED]

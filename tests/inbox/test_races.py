@@ -1,4 +1,4 @@
-"""Of many that get the same message at the same moment, one deals with it; the others wait for what becomes of it."""
+"""Of many calls with the same message at the same time, one has the effect; the others wait for its outcome."""
 
 import subprocess
 import sys
@@ -15,7 +15,7 @@ from outbox.core import Outbox
 from outbox.inbox.once_decorator import SKIPPED
 from tests.conftest import Note
 from tests.crowd import at_once, processes_at_once
-from tests.inbox.traces import note_taker, notes, remembered
+from tests.inbox.effects import inbox_rows, note_taker, notes
 from tests.program import ROOT, environment
 from tests.table import becomes_true, on_postgres, passes, sessions_waiting
 
@@ -27,18 +27,18 @@ def test_twenty_threads_with_one_message_have_one_effect(box: Outbox) -> None:
     take_note = note_taker()
     answers = at_once(box.database, [lambda: take_note(MESSAGE)] * CROWD)
     assert Counter(map(str, answers)) == {"noted": 1, "outbox.inbox.SKIPPED": CROWD - 1}
-    assert (notes(), remembered()) == (["reader"], [("m-1", "reader")])
+    assert (notes(), inbox_rows()) == (["reader"], [("m-1", "reader")])
     assert box.counters["skipped"] == CROWD - 1
 
 
-def test_threads_with_messages_of_their_own_don_t_get_in_each_others_way(box: Outbox) -> None:
+def test_threads_with_different_messages_do_not_block_each_other(box: Outbox) -> None:
     take_note = note_taker()
     answers = at_once(box.database, [partial(take_note, {"id": number % 10}) for number in range(CROWD)])
     assert Counter(map(str, answers)) == {"noted": 10, "outbox.inbox.SKIPPED": 10}
     assert notes() == ["reader"] * 10
 
 
-def test_when_the_first_ones_fail_another_does_it(box: Outbox) -> None:
+def test_when_the_first_calls_fail_another_has_the_effect(box: Outbox) -> None:
     """However many of them fail, one of the others gets its turn."""
     tries = iter(range(CROWD))
 
@@ -52,7 +52,7 @@ def test_when_the_first_ones_fail_another_does_it(box: Outbox) -> None:
     answers = at_once(box.database, [lambda: read(MESSAGE)] * CROWD)
     expected = {"not me": 5, "noted": 1, "outbox.inbox.SKIPPED": CROWD - 6}
     assert Counter(map(str, answers)) == expected
-    assert (notes(), remembered()) == (["reader"], [("m-1", "reader")])
+    assert (notes(), inbox_rows()) == (["reader"], [("m-1", "reader")])
 
 
 PROCESSING = """
@@ -67,11 +67,11 @@ print(first)
 def test_twenty_processes_with_one_message_have_one_effect(box: Outbox, postgres_url: str) -> None:
     said = processes_at_once(CROWD, PROCESSING, database_url=postgres_url, dispatch="off")
     assert Counter(said) == {"True\n": 1, "False\n": CROWD - 1}
-    assert (notes(), remembered()) == (["reader"], [("m-1", "reader")])
+    assert (notes(), inbox_rows()) == (["reader"], [("m-1", "reader")])
 
 
 @on_postgres
-class TestTheOneThatComesSecond:
+class TestTheSecondCall:
     @pytest.mark.parametrize("fails", [False, True], ids=["commits", "rolls back"])
     def test_waits_until_the_first(self, box: Outbox, postgres_url: str, *, fails: bool) -> None:
         entered, leave = Gate(), Gate()
@@ -96,9 +96,9 @@ class TestTheOneThatComesSecond:
             outcome = "noted" if first.exception() is None else "failed"
             assert (outcome, second.result()) == (("failed", "noted") if fails else ("noted", SKIPPED))
         assert notes() == (["second"] if fails else ["first"])
-        assert remembered() == [("m-1", "reader")]
+        assert inbox_rows() == [("m-1", "reader")]
 
-    def test_waits_for_nobody_who_has_another_message_or_another_name(self, box: Outbox) -> None:
+    def test_does_not_wait_for_another_message_or_another_handler(self, box: Outbox) -> None:
         take_note = note_taker()
         with box.database.atomic():
             take_note(MESSAGE)
@@ -129,4 +129,4 @@ def test_a_process_that_is_killed_before_its_commit_leaves_neither(box: Outbox, 
         process.kill()
     take_note = note_taker()
     assert [take_note(MESSAGE), take_note(MESSAGE)] == ["noted", SKIPPED]
-    assert (notes(), remembered()) == (["reader"], [("m-1", "reader")])
+    assert (notes(), inbox_rows()) == (["reader"], [("m-1", "reader")])

@@ -12,7 +12,7 @@ from outbox.dramatiq import actors, wakeup
 from outbox.inbox.once_decorator import SKIPPED
 from outbox.storage import retention
 from tests.conftest import Configure
-from tests.inbox.traces import note_taker, remembered
+from tests.inbox.effects import inbox_rows, note_taker
 from tests.table import change, emit, impatient, on_postgres, statements, statuses
 
 RETENTION = timedelta(hours=72 + 168)
@@ -20,7 +20,7 @@ MINUTE = timedelta(minutes=1)
 
 
 def remember(count: int, ago: timedelta = RETENTION + MINUTE, handler: str = "reader") -> None:
-    """As if so many messages had been dealt with that long ago."""
+    """Insert rows as if so many messages had been processed that long ago."""
     for number in range(count):
         with outbox.inbox.claim(f"{handler}-{ago}-{number}", handler):
             pass
@@ -29,17 +29,17 @@ def remember(count: int, ago: timedelta = RETENTION + MINUTE, handler: str = "re
 
 
 def handlers_left() -> list[str]:
-    return sorted({handler for _, handler in remembered()})
+    return sorted({handler for _, handler in inbox_rows()})
 
 
-class TestWhatIsForgotten:
-    def test_what_was_dealt_with_longer_ago_than_the_retention(self, box: Outbox) -> None:
+class TestRetention:
+    def test_rows_older_than_the_retention_are_deleted(self, box: Outbox) -> None:
         remember(2, RETENTION + MINUTE, "old")
         remember(2, RETENTION - MINUTE, "young")
         assert outbox.inbox.cleanup() == {"deleted": 2, "remaining": 0}
         assert handlers_left() == ["young"]
 
-    def test_the_retention_follows_how_long_an_event_may_come_again(self, configure: Configure) -> None:
+    def test_the_default_follows_how_long_an_event_may_be_redelivered(self, configure: Configure) -> None:
         box = configure(max_age_hours=1, retention_hours=2)
         remember(1, timedelta(hours=3) + MINUTE, "old")
         remember(1, timedelta(hours=3) - MINUTE, "young")
@@ -58,7 +58,7 @@ class TestWhatIsForgotten:
         remember(1, timedelta(hours=1))
         assert outbox.inbox.cleanup(retention_hours=hours)["deleted"] == deleted
 
-    def test_nothing_at_all_forgets_everything(self, box: Outbox) -> None:
+    def test_zero_deletes_everything(self, box: Outbox) -> None:
         remember(2, timedelta(seconds=1))
         assert box.inbox.cleanup(0) == {"deleted": 2, "remaining": 0}
 
@@ -66,7 +66,7 @@ class TestWhatIsForgotten:
         with pytest.raises(outbox.SettingsError, match="retention_hours must not be negative, not -1"):
             box.inbox.cleanup(-1)
 
-    def test_a_message_that_was_forgotten_is_new_again(self, box: Outbox) -> None:
+    def test_a_message_whose_row_was_deleted_is_new_again(self, box: Outbox) -> None:
         take_note = note_taker()
         assert [take_note({"id": 1}), take_note({"id": 1})] == ["noted", SKIPPED]
         InboxMessage.update(processed_at=datetime.now(UTC) - RETENTION - MINUTE).execute()
@@ -74,7 +74,7 @@ class TestWhatIsForgotten:
         box.inbox.cleanup()
         assert take_note({"id": 1}) == "noted"
 
-    def test_when_it_was_dealt_with_is_the_databases_now_and_a_skip_does_not_change_it(self, box: Outbox) -> None:
+    def test_the_time_of_a_row_is_the_databases_now_and_a_skip_does_not_change_it(self, box: Outbox) -> None:
         note_taker()({"id": 1})
         (moment,) = [row.processed_at for row in InboxMessage.select()]
         assert abs(datetime.now(UTC) - moment) < MINUTE
@@ -82,7 +82,7 @@ class TestWhatIsForgotten:
         assert [row.processed_at for row in InboxMessage.select()] == [moment]
 
 
-class TestBites:
+class TestBatches:
     @pytest.fixture(autouse=True)
     def _of_three(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(retention, "BATCH", 3)
@@ -130,7 +130,7 @@ class TestOnPostgres:
         assert "Seq Scan" not in plan, plan
 
 
-def test_the_clean_up_of_the_workers_does_both(box: Outbox) -> None:
+def test_the_workers_clean_up_deletes_events_and_inbox_rows(box: Outbox) -> None:
     emit(2)
     box.process_pending_events()  # to nobody: delivered
     change(delivered_at=datetime.now(UTC) - 10 * RETENTION)
@@ -145,7 +145,7 @@ def test_the_clean_up_of_the_workers_does_both(box: Outbox) -> None:
 
 
 @pytest.mark.parametrize("left", ["events", "messages", "nothing"])
-def test_it_goes_on_in_another_message_while_either_has_something_left(
+def test_it_enqueues_another_message_while_either_table_has_rows_left(
     box: Outbox, monkeypatch: pytest.MonkeyPatch, left: str
 ) -> None:
     sent: list[str] = []

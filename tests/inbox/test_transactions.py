@@ -13,7 +13,7 @@ from outbox.core import Outbox
 from outbox.inbox.once_decorator import SKIPPED
 from tests.conftest import Configure, Note
 from tests.crowd import elsewhere
-from tests.inbox.traces import note_taker, notes, remembered
+from tests.inbox.effects import inbox_rows, note_taker, notes
 from tests.table import on_postgres, statements, statuses
 
 MESSAGE = {"id": "m-1"}
@@ -39,9 +39,9 @@ class TestAHandlerThatRaises:
         for _ in range(2):
             with pytest.raises(type(error)):
                 read(MESSAGE, error)
-            assert (notes(), remembered()) == ([], [])
+            assert (notes(), inbox_rows()) == ([], [])
         assert [read(MESSAGE), read(MESSAGE)] == ["noted", SKIPPED]
-        assert (notes(), remembered()) == (["reader"], [ROW])
+        assert (notes(), inbox_rows()) == (["reader"], [ROW])
 
     def test_is_not_counted_as_skipped(self, box: Outbox) -> None:
         with pytest.raises(Broken):
@@ -56,7 +56,7 @@ class TestAHandlerThatRaises:
 
         with pytest.raises(Broken):
             fail()
-        assert (notes(), remembered()) == ([], [])
+        assert (notes(), inbox_rows()) == ([], [])
 
     def test_inside_another_handler_takes_both_along_unless_caught(self, box: Outbox) -> None:
         @outbox.inbox.once("outer")
@@ -70,9 +70,9 @@ class TestAHandlerThatRaises:
 
         with pytest.raises(Broken):
             outer(MESSAGE, caught=False)
-        assert (notes(), remembered()) == ([], [])
+        assert (notes(), inbox_rows()) == ([], [])
         outer(MESSAGE, caught=True)
-        assert (notes(), remembered()) == (["outer"], [("m-1", "outer")])
+        assert (notes(), inbox_rows()) == (["outer"], [("m-1", "outer")])
 
     def test_with_an_error_of_the_databases_own_leaves_neither(self, box: Outbox) -> None:
         @outbox.inbox.once("reader")
@@ -82,12 +82,12 @@ class TestAHandlerThatRaises:
 
         with pytest.raises(peewee.DatabaseError):
             wrong(MESSAGE)
-        assert (notes(), remembered()) == ([], [])
+        assert (notes(), inbox_rows()) == ([], [])
         assert read(MESSAGE) == "noted"
 
 
 class TestAnErrorOfTheDatabasesThatIsCaught:
-    """PostgreSQL would answer the COMMIT with a rollback, and nobody would know."""
+    """PostgreSQL would answer the COMMIT with a rollback, without an error."""
 
     @pytest.fixture
     def catch(self, box: Outbox) -> Callable[..., Any]:
@@ -110,7 +110,7 @@ class TestAnErrorOfTheDatabasesThatIsCaught:
         for _ in range(2):
             with pytest.raises(outbox.TransactionRequired, match=r"'reader' did can't be committed.*db\.atomic\(\)"):
                 catch(MESSAGE)
-        assert (notes(), remembered()) == ([], [])
+        assert (notes(), inbox_rows()) == ([], [])
 
     @on_postgres
     def test_leaves_the_callers_own_work(self, box: Outbox, catch: Callable[..., Any]) -> None:
@@ -118,12 +118,12 @@ class TestAnErrorOfTheDatabasesThatIsCaught:
             Note.create(text="caller")
             with pytest.raises(outbox.TransactionRequired):
                 catch(MESSAGE)
-        assert (notes(), remembered()) == (["caller"], [])
+        assert (notes(), inbox_rows()) == (["caller"], [])
 
     def test_does_no_harm_in_a_savepoint_of_its_own(self, box: Outbox, catch: Callable[..., Any]) -> None:
         assert catch(MESSAGE, savepoint=True) == "noted"
         assert catch(MESSAGE, savepoint=True) is SKIPPED
-        assert (notes(), remembered()) == (["reader"], [ROW])
+        assert (notes(), inbox_rows()) == (["reader"], [ROW])
 
     @pytest.mark.parametrize("word", ["ROLLBACK", "COMMIT"])
     def test_nor_may_a_handler_end_the_transaction(self, box: Outbox, word: str) -> None:
@@ -167,9 +167,9 @@ class TestAHandlerThatCommitsAndThenRaises:
             half(MESSAGE, Broken())
         assert isinstance(raised.value.__cause__, Broken)
         assert "that part of the effect will then be there twice" in caplog.text
-        assert remembered() == []
+        assert inbox_rows() == []
         assert [half(MESSAGE, None), half(MESSAGE, None)] == ["noted", SKIPPED]
-        assert (notes(), remembered()) == (["first half", "first half", "second half"], [ROW])
+        assert (notes(), inbox_rows()) == (["first half", "first half", "second half"], [ROW])
 
     @pytest.mark.parametrize("error", [outbox.Reject("never"), outbox.Unavailable(), KeyboardInterrupt()], ids=repr)
     def test_what_decides_about_the_message_goes_through(
@@ -178,7 +178,7 @@ class TestAHandlerThatCommitsAndThenRaises:
         with pytest.raises(type(error)) as raised:
             half(MESSAGE, error)
         assert raised.value is error
-        assert remembered() == []
+        assert inbox_rows() == []
         assert "'reader' committed by itself" in caplog.text
 
     @pytest.mark.parametrize("caught", [True, False])
@@ -198,7 +198,7 @@ class TestAHandlerThatCommitsAndThenRaises:
         with contextlib.nullcontext() if caught else pytest.raises(outbox.TransactionRequired):
             call()
         assert notes() == [*(["caller", "caught"] if caught else ["caller"]), "first half"]
-        assert remembered() == []
+        assert inbox_rows() == []
 
     def test_inside_another_handler_leaves_no_row_of_either(self, half: Callable[..., Any]) -> None:
         @outbox.inbox.once("outer")
@@ -207,13 +207,13 @@ class TestAHandlerThatCommitsAndThenRaises:
 
         with pytest.raises(outbox.TransactionRequired, match="'outer' committed by itself"):
             outer(MESSAGE)
-        assert remembered() == []
+        assert inbox_rows() == []
 
 
 def test_a_handler_that_raises_leaves_the_row_of_another_that_came_after_it(
     box: Outbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between the rollback and the look for the row, a second delivery of the message may have been dealt with."""
+    """Between the rollback and the DELETE of the row, a second delivery of the message may have been processed."""
     take_back = box.inbox._take_back
 
     def let_another_in(*args: Any, **kwargs: Any) -> bool:
@@ -223,7 +223,7 @@ def test_a_handler_that_raises_leaves_the_row_of_another_that_came_after_it(
     monkeypatch.setattr(box.inbox, "_take_back", let_another_in)
     with pytest.raises(Broken):
         read(MESSAGE, Broken())
-    assert (notes(), remembered()) == (["reader"], [ROW])
+    assert (notes(), inbox_rows()) == (["reader"], [ROW])
     assert read(MESSAGE) is SKIPPED
 
 
@@ -232,14 +232,14 @@ class TestInsideTheCallersTransaction:
         with box.database.atomic():
             Note.create(text="caller")
             assert read(MESSAGE) == "noted"
-            assert elsewhere(box.database, remembered) == []
-        assert (notes(), remembered()) == (["caller", "reader"], [ROW])
+            assert elsewhere(box.database, inbox_rows) == []
+        assert (notes(), inbox_rows()) == (["caller", "reader"], [ROW])
 
     def test_a_rollback_leaves_neither(self, box: Outbox) -> None:
         with box.database.atomic() as transaction:
             assert [read(MESSAGE), read(MESSAGE)] == ["noted", SKIPPED]
             transaction.rollback()
-        assert (notes(), remembered()) == ([], [])
+        assert (notes(), inbox_rows()) == ([], [])
         assert read(MESSAGE) == "noted"
 
     def test_a_savepoint_that_is_rolled_back_leaves_neither(self, box: Outbox) -> None:
@@ -248,9 +248,9 @@ class TestInsideTheCallersTransaction:
             with box.database.atomic() as savepoint:
                 assert read(MESSAGE) == "noted"
                 savepoint.rollback()
-            assert (notes(), remembered()) == (["caller"], [])
+            assert (notes(), inbox_rows()) == (["caller"], [])
             assert read(MESSAGE) == "noted"
-        assert (notes(), remembered()) == (["caller", "reader"], [ROW])
+        assert (notes(), inbox_rows()) == (["caller", "reader"], [ROW])
 
     @pytest.mark.parametrize("error", [Broken(), peewee.OperationalError("elsewhere")], ids=repr)
     def test_a_handler_that_raises_leaves_the_callers_own_work(self, box: Outbox, error: Exception) -> None:
@@ -259,7 +259,7 @@ class TestInsideTheCallersTransaction:
             with pytest.raises(type(error)):
                 read(MESSAGE, error)
             Note.create(text="goes on")
-        assert (notes(), remembered()) == (["caller", "goes on"], [])
+        assert (notes(), inbox_rows()) == (["caller", "goes on"], [])
 
     def test_a_plain_begin_is_a_transaction_too(self, box: Outbox) -> None:
         for ending, left in (("ROLLBACK", []), ("COMMIT", ["reader"])):
@@ -297,15 +297,15 @@ class TestEmitting:
 
         with pytest.raises(Broken):
             relay(MESSAGE, Broken())
-        assert (statuses(), remembered()) == ({}, [])
+        assert (statuses(), inbox_rows()) == ({}, [])
         relay(MESSAGE)
         relay(MESSAGE)
-        assert (statuses(), remembered()) == ({"pending": 1}, [("m-1", "relay")])
+        assert (statuses(), inbox_rows()) == ({"pending": 1}, [("m-1", "relay")])
 
     def test_it_is_delivered_after_the_commit_and_not_before(self, configure: Configure) -> None:
         configure(dispatch="inline")
         seen: list[list[tuple[str, str]]] = []
-        outbox.handler("order.seen", name="witness")(lambda _: seen.append(remembered()))
+        outbox.handler("order.seen", name="witness")(lambda _: seen.append(inbox_rows()))
         with outbox.inbox.claim("m-1", "relay"):
             outbox.emit("Order", 1, "order.seen")
             assert seen == []
@@ -320,7 +320,7 @@ class TestEmitting:
 
 @on_postgres
 class TestAStricterIsolation:
-    """REPEATABLE READ: the one who comes too late gets PostgreSQL's error, and can try again."""
+    """REPEATABLE READ: the later call gets PostgreSQL's error, and can be tried again."""
 
     def test_a_row_from_after_the_snapshot_is_a_serialization_error(self, box: Outbox) -> None:
         def come_too_late() -> None:
@@ -334,7 +334,7 @@ class TestAStricterIsolation:
         assert isinstance(raised.value.orig, psycopg.errors.SerializationFailure)  # type: ignore[attr-defined]
         with box.database.atomic("REPEATABLE READ"):
             assert read(MESSAGE) is SKIPPED
-        assert (notes(), remembered()) == (["reader"], [ROW])
+        assert (notes(), inbox_rows()) == (["reader"], [ROW])
 
 
 @on_postgres
@@ -349,5 +349,5 @@ def test_a_connection_that_is_lost_in_a_handler_leaves_neither(box: Outbox, post
 
     with pytest.raises((peewee.OperationalError, peewee.InterfaceError)):
         lose(MESSAGE)
-    assert (notes(), remembered()) == ([], [])
+    assert (notes(), inbox_rows()) == ([], [])
     assert [note_taker()(MESSAGE), note_taker()(MESSAGE)] == ["noted", SKIPPED]

@@ -25,7 +25,7 @@ MUTANTS = [
         "outbox/events/emit.py",
         "if (self._warned_of_no_transaction and not required) or self._dialect.in_transaction:",
         "if not required or self._dialect.in_transaction:",
-        ("tests/events/test_transactions.py::test_a_transaction_of_another_database_object_is_told_of",),
+        ("tests/events/test_transactions.py::test_a_transaction_on_another_database_object_is_a_warning",),
     ),
     # emit: what it reads of a duplicate, and how it ends where there is no row to be seen
     Mutant(
@@ -308,7 +308,7 @@ MUTANTS = [
         "                    version = self._insert(key)",
         '                    version = "1"',
         (
-            "tests/inbox/test_once.py::TestWhoHasDealtWithIt",
+            "tests/inbox/test_once.py::TestHandlersAndMessages",
             "tests/inbox/test_races.py::test_twenty_threads_with_one_message_have_one_effect",
         ),
     ),

@@ -1,4 +1,4 @@
-"""What messages leave behind: notes in the application's own table, and rows in the inbox."""
+"""The effects of messages in tests: notes in the application's own table, and rows in the inbox."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +10,7 @@ from tests.conftest import Note
 
 
 def note_taker(name: str = "reader", key: Key | None = None) -> Callable[..., Any]:
-    """A handler that leaves a note for each message that it deals with, and answers "noted"."""
+    """Return a handler that writes a note for each message that it processes, and returns "noted"."""
 
     @outbox.inbox.once(name, key=key)
     def take_note(message: object) -> str:
@@ -24,6 +24,6 @@ def notes() -> list[str]:
     return sorted(note.text for note in Note.select())
 
 
-def remembered() -> list[tuple[str, str]]:
+def inbox_rows() -> list[tuple[str, str]]:
     """The inbox's rows."""
     return sorted((row.message_id, row.handler_name) for row in InboxMessage.select())

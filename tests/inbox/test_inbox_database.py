@@ -17,7 +17,7 @@ from outbox.storage.connect import open_database
 from outbox.storage.peewee_database import place_of
 from tests.conftest import Configure, Note, is_postgres
 from tests.crowd import at_once
-from tests.inbox.traces import note_taker, notes, remembered
+from tests.inbox.effects import inbox_rows, note_taker, notes
 from tests.program import BIN, run
 from tests.table import emit_one, on_postgres, statuses
 
@@ -49,7 +49,7 @@ class TestInAnotherDatabase:
     def test_the_row_and_the_effect_are_there_and_the_events_are_not(self, box: Outbox, other: Any) -> None:
         take_note = note_taker()
         assert [take_note(MESSAGE), take_note(MESSAGE)] == ["noted", SKIPPED]
-        assert (notes(), remembered()) == (["reader"], [("m-1", "reader")])
+        assert (notes(), inbox_rows()) == (["reader"], [("m-1", "reader")])
         assert InboxMessage._meta.database is other
         assert OutboxEvent._meta.database is box.database
         assert box.dialect.run("SELECT count(*) FROM inbox").fetchone() == (0,)
@@ -63,23 +63,23 @@ class TestInAnotherDatabase:
 
         with pytest.raises(ValueError, match="after the effect"):
             fail(MESSAGE)
-        assert (notes(), remembered()) == ([], [])
+        assert (notes(), inbox_rows()) == ([], [])
 
     def test_transactions_there_are_the_ones_that_count(self, box: Outbox, other: Any) -> None:
         with other.atomic() as transaction, box.database.atomic():
             note_taker()(MESSAGE)
             transaction.rollback()
-        assert (notes(), remembered()) == ([], [])
+        assert (notes(), inbox_rows()) == ([], [])
         with other.atomic(), box.database.atomic() as transaction:
             note_taker()(MESSAGE)
             transaction.rollback()
-        assert (notes(), remembered()) == (["reader"], [("m-1", "reader")])
+        assert (notes(), inbox_rows()) == (["reader"], [("m-1", "reader")])
 
     def test_a_worker_delivers_from_one_into_the_other(self, box: Outbox) -> None:
         outbox.handler("order.placed", name="reader")(note_taker())
         event = emit_one()
         box.process_pending_events()
-        assert (statuses(), notes(), remembered()) == ({"delivered": 1}, ["reader"], [(str(event.id), "reader")])
+        assert (statuses(), notes(), inbox_rows()) == ({"delivered": 1}, ["reader"], [(str(event.id), "reader")])
 
     def test_behind_a_proxy(self, configure: Configure, box: Outbox, other: Any) -> None:
         proxy = peewee.DatabaseProxy()
@@ -96,7 +96,7 @@ class TestInAnotherDatabase:
 class TestItsTableAlone:
     @pytest.fixture
     def consumer(self, url: str) -> Iterator[Outbox]:
-        """Somebody who consumes and does not emit: a database without an outbox."""
+        """An application that consumes and does not emit: its database has no outbox."""
         database: Any = open_database(url)
         yield Outbox(Settings(dispatch="off"), database=database)
         database.close_all()
@@ -111,7 +111,7 @@ class TestItsTableAlone:
             "idx_inbox_processed_at"
         ]
 
-    def test_is_made_once_by_many_at_once(self, consumer: Outbox) -> None:
+    def test_is_created_once_by_many_callers_at_once(self, consumer: Outbox) -> None:
         assert at_once(consumer.database, [consumer.inbox.create_tables] * 8) == [None] * 8
 
     def test_is_kept_when_the_outbox_comes_later(self, consumer: Outbox) -> None:
@@ -132,7 +132,7 @@ class TestItsTableAlone:
         with pytest.raises(outbox.SchemaError), consumer.inbox.claim(1, "reader"):
             pass
 
-    def test_is_missed_with_words_that_say_where_and_what_to_do(self, consumer: Outbox) -> None:
+    def test_is_missing_with_an_error_that_says_where_and_what_to_do(self, consumer: Outbox) -> None:
         consumer.database.connect()  # SQLite makes the file
         consumer.database.close()
         for call in (lambda: consumer.inbox.once("reader")(lambda _: None)(MESSAGE), consumer.inbox.cleanup):
@@ -140,7 +140,7 @@ class TestItsTableAlone:
                 call()
             assert place_of(consumer.database) in str(raised.value)
 
-    def test_is_missed_without_ending_the_callers_transaction(self, consumer: Outbox) -> None:
+    def test_is_missing_without_aborting_the_callers_transaction(self, consumer: Outbox) -> None:
         with consumer.database.atomic():
             consumer.database.execute_sql("CREATE TABLE mine (id integer)")
             with pytest.raises(outbox.SchemaError, match=MISSING), consumer.inbox.claim(1, "reader"):
