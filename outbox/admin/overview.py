@@ -6,27 +6,25 @@
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import pairwise
 from typing import Any
 
 from outbox.admin.durations import format_duration
 from outbox.admin.queries import count
+from outbox.admin.recent_activity import Activity, activity_by_minute, last_hour, latency_quantiles
 from outbox.destinations.recorded_destinations import absent_names, read_recorded
 from outbox.operations.count import COUNT_CAP, Count
 from outbox.operations.filters import Filter
 from outbox.storage import progress
 from outbox.storage.dialect import Dialect
 from outbox.storage.models import DELIVERED, FAILED, PENDING, SENDING, OutboxEvent
-from outbox.storage.operator_models import Minute, Process
+from outbox.storage.operator_models import Process
 from outbox.storage.progress import ProgressEntry
 from outbox.storage.status import is_failed, is_unfinished
 from outbox.storage.timestamp import from_database
-from outbox.telemetry.counters import BOUNDS, BUCKETS
-from outbox.telemetry.labels import labels_from_text
 from outbox.telemetry.process_reports import MISSED_TURNS, SCHEDULER, UP, WORKER
 from outbox.text import shorten
 
@@ -34,8 +32,6 @@ from outbox.text import shorten
 FAILURES_LOOKED_AT = 1_000
 MOST_CAUSES = 10
 ERROR_LENGTH = 160
-MINUTES = 60
-QUANTILES = (0.5, 0.95, 0.99)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +56,6 @@ class Failure:
     destination: str
     error: str
     events: int
-
-
-@dataclass(frozen=True, slots=True)
-class Activity:
-    """What all processes together did in one minute."""
-
-    minute: datetime
-    emitted: int = 0
-    delivered: int = 0
-    retried: int = 0
-    failed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +141,7 @@ def overview(dialect: Dialect) -> Overview:
         failed = count(dialect, Filter(status=FAILED))
         looked_at, failures = failures_by_cause(dialect)
         seen = processes(dialect)
-        minutes = list(_minutes(dialect, now))
+        minutes = last_hour(dialect, now)
         return Overview(
             now=now,
             counts={
@@ -170,8 +155,8 @@ def overview(dialect: Dialect) -> Overview:
             backlog=waiting,
             failures=failures,
             failures_looked_at=looked_at,
-            activity=_activity(minutes, now),
-            latency=_quantiles(minutes),
+            activity=activity_by_minute(minutes, now),
+            latency=latency_quantiles(minutes),
             breakers=breakers(seen),
             processes=seen,
             absent=absent_names(read_recorded(dialect)[1], ()),
@@ -257,41 +242,3 @@ def breakers(seen: Iterable[Process]) -> dict[str, dict[str, Any]]:
             found.pop(name, None)
         found |= process.details.get("breakers", {})
     return found
-
-
-def _minutes(dialect: Dialect, now: datetime) -> Iterable[Minute]:
-    """Return the counters of the last hour, minute by minute."""
-    query = Minute.select().where(Minute.minute > now - timedelta(minutes=MINUTES))
-    return dialect.select(query)
-
-
-def _activity(rows: Iterable[Minute], now: datetime) -> list[Activity]:
-    """Return the activity of each minute, oldest first; minutes without any are included."""
-    by_minute: dict[datetime, dict[str, int]] = defaultdict(dict)
-    for row in rows:
-        if not row.labels and row.name in Activity.__slots__:
-            by_minute[row.minute][row.name] = int(row.value)
-    this = now.replace(second=0, microsecond=0)
-    minutes = [this - timedelta(minutes=number) for number in reversed(range(MINUTES))]
-    return [Activity(minute, **by_minute.get(minute, {})) for minute in minutes]
-
-
-def _quantiles(rows: Iterable[Minute]) -> dict[float, float]:
-    """Return the quantiles of the latency from commit to delivery, estimated from the histogram's buckets."""
-    buckets: Counter[str] = Counter()
-    for row in rows:
-        if row.name == "latency_bucket":
-            buckets[dict(labels_from_text(row.labels))["le"]] += int(row.value)
-    counted = sum(buckets.values())
-    return {quantile: _quantile(buckets, quantile * counted) for quantile in QUANTILES} if counted else {}
-
-
-def _quantile(buckets: Mapping[str, int], rank: float) -> float:
-    """Return the latency at a rank, interpolated within the bucket that holds it."""
-    seen = 0
-    for bucket, (lower, upper) in zip(BUCKETS, pairwise((0.0, *BOUNDS, BOUNDS[-1])), strict=True):
-        inside = buckets.get(bucket, 0)
-        if inside and seen + inside >= rank:
-            return lower + (upper - lower) * (rank - seen) / inside
-        seen += inside
-    return BOUNDS[-1]

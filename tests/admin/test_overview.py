@@ -7,7 +7,8 @@ import pytest
 
 import outbox
 from outbox.admin import overview as overviews
-from outbox.admin.overview import Activity, Failure, overview
+from outbox.admin.overview import Failure, overview
+from outbox.admin.recent_activity import Activity
 from outbox.core import Outbox
 from outbox.operations.count import Count
 from outbox.storage.operator_models import Minute, Process

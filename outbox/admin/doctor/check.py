@@ -71,7 +71,7 @@ class Thresholds:
     late_seconds: float = VERY_LATE.total_seconds()
     # How long ago a lease expired without another worker claiming its event.
     expired_seconds: float = 60.0
-    # The last minutes from which the doctor tells whether the backlog grows.
+    # How many of the last minutes decide whether the backlog grows.
     growing_minutes: int = 10
     # Payloads that one worker process may hold in memory.
     payload_bytes: int = 1024 * 1024 * 1024

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from outbox.admin.overview import Activity
+from outbox.admin.recent_activity import Activity
 
 # In the units of the SVG's view box: the chart's height, the width of a minute, and the width of its bar.
 HEIGHT = 100.0
