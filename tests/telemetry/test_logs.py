@@ -9,9 +9,11 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pytest
+from dramatiq.brokers.stub import StubBroker
 
 import outbox
 from outbox.core import Outbox
+from outbox.dramatiq import middleware, worker_shutdown
 from outbox.telemetry import logs
 from outbox.telemetry.logs import JsonFormatter
 from outbox.webhooks.verify import new_secret
@@ -138,6 +140,20 @@ class TestJson:
         monkeypatch.setattr(logging.getLogger(), "handlers", [handler])
         logs.use_format(form)
         assert type(handler.formatter) is expected
+
+
+@pytest.mark.parametrize(("under_dramatiq", "expected"), [(True, JsonFormatter), (False, logging.Formatter)])
+def test_a_worker_changes_formatters_only_in_a_process_of_dramatiqs_program(
+    configure: Configure, monkeypatch: pytest.MonkeyPatch, under_dramatiq: bool, expected: type
+) -> None:
+    configure(log_format="json")
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter())
+    monkeypatch.setattr(logging.getLogger(), "handlers", [handler])
+    monkeypatch.setattr(middleware, "under_dramatiq_cli", lambda: under_dramatiq)
+    monkeypatch.setattr(worker_shutdown, "prepare", lambda: None)
+    middleware.Lifecycle(lambda broker: None).after_process_boot(StubBroker(middleware=[]))
+    assert type(handler.formatter) is expected
 
 
 def test_peewee_logs_no_parameters_once_they_are_hidden(box: Outbox, caplog: pytest.LogCaptureFixture) -> None:
