@@ -28,6 +28,8 @@ BROWSER_STAMP = VENV / "stamp-browser"
 BROWSER_LOCK = ROOT / "requirements-browser.lock"
 OLDEST_VENV = ROOT / ".venv-oldest"
 OLDEST_LOCK = ROOT / "requirements-oldest.lock"
+DOCS_VENV = ROOT / ".venv-docs"
+DOCS_LOCK = ROOT / "requirements-docs.lock"
 PYPROJECT = ROOT / "pyproject.toml"
 BROWSER = "--browser"
 OLDEST = "--oldest"
@@ -96,6 +98,14 @@ def chaos(args: list[str]) -> None:
     become("-m", "tests.chaos", *args)
 
 
+def docs(args: list[str]) -> None:
+    """build the documentation site into build/site; `docs write` writes the parts of pages that the code knows"""
+    if args == ["write"]:
+        become("-m", "website.generated")
+    set_up_docs()
+    become("-m", "website", *args, python=DOCS_VENV / "bin" / "python")
+
+
 def lock(args: list[str]) -> None:
     """write the locks from pyproject.toml; --upgrade takes newer versions"""
     form = ["--universal", "--python-version=3.11", "--generate-hashes", "--no-emit-index-url", "-q"]
@@ -103,11 +113,21 @@ def lock(args: list[str]) -> None:
     compiling = ["-m", "uv", "pip", "compile", *form, "-o"]
     step(*compiling, LOCK.name, "--all-extras", "--group=dev", PYPROJECT.name)
     step(*compiling, BROWSER_LOCK.name, f"--group={PYPROJECT.name}:browser")
+    step(*compiling, DOCS_LOCK.name, f"--group={PYPROJECT.name}:docs")
     oldest = ["--resolution=lowest-direct", "--all-extras", "--group=oldest"]
     step(*compiling, OLDEST_LOCK.name, *oldest, PYPROJECT.name)
 
 
-COMMANDS = {"run": run, "test": test, "check": check, "chaos": chaos, "bench": bench, "mutants": mutants, "lock": lock}
+COMMANDS = {
+    "run": run,
+    "test": test,
+    "check": check,
+    "docs": docs,
+    "chaos": chaos,
+    "bench": bench,
+    "mutants": mutants,
+    "lock": lock,
+}
 
 
 def set_up() -> None:
@@ -138,7 +158,18 @@ def set_up_oldest() -> None:
     written.write_text(stamp)
 
 
-def make_venv(folder: Path, *locks: Path) -> None:
+def set_up_docs() -> None:
+    """An environment with what builds the documentation site, from a lock of its own: nothing else needs it."""
+    stamp = hashlib.sha256("\0".join([sys.version, str(DOCS_VENV), DOCS_LOCK.read_text()]).encode()).hexdigest()
+    written = DOCS_VENV / "stamp"
+    if written.exists() and written.read_text() == stamp:
+        return
+    say(f"setting up {DOCS_VENV.name} from {DOCS_LOCK.name}, this once")
+    make_venv(DOCS_VENV, DOCS_LOCK, with_project=False)
+    written.write_text(stamp)
+
+
+def make_venv(folder: Path, *locks: Path, with_project: bool = True) -> None:
     """Make it anew; what a later lock names takes the place of what an earlier one does."""
     if find_spec("pip") is None:
         fail(f"{sys.executable} has no pip: install it first (Debian and Ubuntu: apt install python3-pip)")
@@ -151,7 +182,8 @@ def make_venv(folder: Path, *locks: Path) -> None:
     for lock in locks:
         # Wheels only: building from source would fetch tools that the lock doesn't pin.
         install("--require-hashes", "--only-binary=:all:", f"--requirement={lock}", python=python)
-    install("--no-build-isolation", f"--editable={ROOT}", python=python)
+    if with_project:
+        install("--no-build-isolation", f"--editable={ROOT}", python=python)
 
 
 def set_up_browser() -> None:

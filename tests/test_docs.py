@@ -13,7 +13,7 @@ import pytest
 import dev
 import outbox
 from outbox.cli import cli
-from outbox.settings import DEFAULT_DATABASE_URL, PREFIX, Settings
+from outbox.settings import PREFIX, Settings
 from tests.program import run_python
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -80,29 +80,6 @@ def test_the_first_snippet_can_be_pasted_into_an_interactive_python(tmp_path: Pa
 
 
 # Settings, commands, names
-
-
-def shown(value: object) -> str:
-    """A default as the table has it."""
-    match value:
-        case None:
-            return ""
-        case bool():
-            return f"`{str(value).lower()}`"
-        case float():
-            return f"`{value:g}`"
-        case _:
-            return f"`{value}`"
-
-
-def test_the_settings_table_is_the_settings() -> None:
-    rows = [
-        f"| `{PREFIX}{field.name.upper()}` | {shown(field.default)} | {field.metadata['meaning']} |"
-        for field in dataclasses.fields(Settings)
-    ]
-    table = "\n".join(["| variable | default | meaning |", "|---|---|---|", *rows])
-    assert f"\n{table}\n" in README.read_text(), f"README.md needs this table:\n{table}"
-    assert DEFAULT_DATABASE_URL in table
 
 
 @pytest.mark.parametrize("page", [*PAGES, ROOT / ".env.example", ROOT / "docker-compose.yml"], ids=name_of)

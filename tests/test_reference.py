@@ -1,0 +1,92 @@
+"""The reference lists every parameter of every public function and class, with its default."""
+
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import outbox
+import outbox.dramatiq
+from outbox.admin import metrics, web
+
+REFERENCE = Path(__file__).resolve().parent.parent / "docs" / "reference"
+
+# Names that take no arguments of the user: constants, modules, types, models, and what only the library makes.
+NOT_CALLED = {
+    "DuplicateEvent", "Event", "EventNotStored", "Destination", "InboxMessage", "InvalidEvent", "InvalidMessage",
+    "Lease", "NotPermitted", "OutboxError", "OutboxEvent", "Outcome", "RegistrationError", "Reject", "SchemaError",
+    "SettingsError", "TransactionOpen", "TransactionRequired", "UNIQUE", "inbox", "webhooks",
+}  # fmt: skip
+# Their parameters are the settings, which have a page of their own.
+SETTINGS = {"Settings"}
+
+
+def public() -> Iterator[tuple[str, Callable[..., Any]]]:
+    for name in outbox.__all__:
+        if name not in NOT_CALLED | SETTINGS:
+            yield f"outbox.{name}", getattr(outbox, name)
+    yield from ((f"outbox.inbox.{name}", getattr(outbox.inbox, name)) for name in ("claim", "cleanup", "once"))
+    yield "outbox.inbox.create_tables", outbox.inbox.create_tables
+    yield from ((f"outbox.webhooks.{name}", getattr(outbox.webhooks, name)) for name in ("new_secret", "verify"))
+    yield from ((f"outbox.dramatiq.{name}", getattr(outbox.dramatiq, name)) for name in outbox.dramatiq.__all__)
+    yield from ((f"outbox.admin.web.{name}", getattr(web, name)) for name in web.__all__)
+    yield "outbox.admin.metrics.Collector", metrics.Collector
+    yield "outbox.admin.metrics.exposition", metrics.exposition
+
+
+@cache
+def sections() -> dict[str, str]:
+    """Return the text below each heading that is a name, by that name."""
+    found: dict[str, str] = {}
+    for page in sorted(REFERENCE.glob("*.md")):
+        for part in re.split(r"^(?=#)", page.read_text(), flags=re.MULTILINE):
+            if name := re.match(r"#+ `([\w.]+)`\n", part):
+                assert name[1] not in found, f"{name[1]} is documented twice"
+                found[name[1]] = part
+    return found
+
+
+def shown(parameter: inspect.Parameter) -> str:
+    """Return a default as the tables have it."""
+    if parameter.default is parameter.empty:
+        return ""
+    if isinstance(parameter.default, str):
+        return f'`"{parameter.default}"`'
+    if isinstance(parameter.default, tuple):
+        return "`" + repr(parameter.default).replace("'", '"') + "`"
+    return f"`{parameter.default!r}`".replace("datetime.timedelta(seconds=300)", "timedelta(minutes=5)")
+
+
+@pytest.mark.parametrize(
+    ("name", "callable"), list(public()), ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_every_parameter_is_listed_with_its_default(name: str, callable: Callable[..., Any]) -> None:
+    parameters = inspect.signature(callable).parameters
+    rows = re.findall(r"^\| `(\w+)` \| ?(.*?) ?\| .+ \|$", sections()[name], re.MULTILINE)
+    assert rows == [(parameter, shown(parameters[parameter])) for parameter in parameters]
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    text = "\n".join(page.read_text() for page in REFERENCE.glob("*.md"))
+    assert [name for name in outbox.__all__ if not re.search(rf"\boutbox\.{name}\b", text)] == []
+
+
+def test_every_error_is_in_the_tree_and_has_its_meaning() -> None:
+    errors = [each for each in vars(outbox.errors).values() if inspect.isclass(each)]
+    names = [each.__name__ for each in errors if issubclass(each, outbox.OutboxError)]
+    page = (REFERENCE / "errors.md").read_text()
+    tree = re.findall(r"\w+", page.partition("```text\n")[2].partition("```")[0])
+    assert sorted(tree) == sorted(names)
+    told = re.findall(r"^(?:\| |### )`(?:outbox\.)?(?:errors\.|webhooks\.)?(\w+)`", page, re.MULTILINE)
+    assert set(names) - set(told) == {"OutboxError", "Signal"}
+
+
+def test_every_attribute_of_an_event_that_is_public_exists() -> None:
+    rows = re.findall(r"^\| (`.+?`) \| .+ \|$", sections()["outbox.Event"], re.MULTILINE)
+    names = re.findall(r"`(\w+)`", " ".join(rows))
+    assert len(names) > 10
+    assert [name for name in names if not hasattr(outbox.Event, name)] == []

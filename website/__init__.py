@@ -1,0 +1,1 @@
+"""What makes the documentation site of the pages in docs/, and the parts of pages that are generated from the code."""
