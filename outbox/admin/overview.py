@@ -25,7 +25,7 @@ from outbox.storage.operator_models import Process
 from outbox.storage.progress import ProgressEntry
 from outbox.storage.status import is_failed, is_unfinished
 from outbox.storage.timestamp import from_database
-from outbox.telemetry.process_reports import MISSED_TURNS, SCHEDULER, UP, WORKER
+from outbox.telemetry.process_reports import MISSED_REPORTS, SCHEDULER, UP, WORKER
 from outbox.text import shorten
 
 # Failures are grouped by cause, from this many of the newest failed events, into this many causes.
@@ -130,7 +130,7 @@ class Overview:
     def is_silent(self, process: Process) -> bool:
         """Return whether the process has not reported for longer than the reports it may miss."""
         every = process.details.get("publish_seconds", 10.0)
-        return bool(self.now - process.seen_at > timedelta(seconds=MISSED_TURNS * every + 1))
+        return bool(self.now - process.seen_at > timedelta(seconds=MISSED_REPORTS * every + 1))
 
 
 def overview(dialect: Dialect) -> Overview:

@@ -27,7 +27,7 @@ from outbox.core import Outbox
 from outbox.delivery.deliver import DRAIN_SECONDS
 from outbox.destinations.recorded_destinations import REFRESH_SECONDS
 from outbox.dramatiq.broker_probe import BrokerProbe
-from outbox.telemetry.process_reports import MISSED_TURNS
+from outbox.telemetry.process_reports import MISSED_REPORTS
 
 logger = logging.getLogger(__name__)
 
@@ -114,7 +114,7 @@ class FallbackPoller:
             return 1  # workers don't report that they are running
         now = time.monotonic()
         if self._counted_at is None or now - self._counted_at >= COUNT_SECONDS:
-            self._workers = max(1, self._count_workers(MISSED_TURNS * publish_seconds + 1))
+            self._workers = max(1, self._count_workers(MISSED_REPORTS * publish_seconds + 1))
             self._counted_at = now
         return self._workers
 

@@ -40,7 +40,7 @@ WORKER, SCHEDULER, CONSUMER, APPLICATION = "worker", "scheduler", "consumer", "a
 UP = "up"  # workers and a scheduler in one process
 
 # A process that has missed this many of its reports counts as gone.
-MISSED_TURNS = 3
+MISSED_REPORTS = 3
 
 # The series that are also stored by the minute, for the charts of the last hours; the others are stored as totals only.
 BY_THE_MINUTE = ("emitted", "delivered", "retried", "failed", "latency_bucket", "latency_sum")
