@@ -17,9 +17,9 @@ from benchmarks.peers.environment import Environments
 from benchmarks.site import Site
 from benchmarks.size import Size
 from outbox.settings import PREFIX
-from tests.servers import PostgresServer, RedisServer
+from tests.support.servers import PostgresServer, RedisServer
 
-# What tests/servers.py turns off or down, as PostgreSQL has it by itself.
+# What tests/support/servers.py turns off or down, as PostgreSQL has it by itself.
 STOCK: dict[str, Any] = {
     "fsync": "on",
     "full_page_writes": "on",

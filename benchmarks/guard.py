@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from typing import Self
 
-from tests.servers import GUARD
+from tests.support.servers import GUARD
 
 
 class Guard:

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import outbox
 from benchmarks.endpoints import ADDRESS, CLIENT, FLOODING, HANGING, HEALTHY, HOSTILE_ADDRESS
-from tests.servers import find_postgres, find_redis
+from tests.support.servers import find_postgres, find_redis
 
 PER_SECOND = 100
 ROUNDS = 3

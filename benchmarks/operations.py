@@ -28,7 +28,7 @@ from outbox.settings import Settings
 from outbox.storage import timestamp
 from outbox.storage.connect import open_database
 from outbox.storage.ids import first_uuid7_of
-from tests.servers import find_postgres
+from tests.support.servers import find_postgres
 
 EVENTS = 1_000_000
 DAYS = 6

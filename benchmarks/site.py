@@ -22,7 +22,7 @@ from benchmarks.guard import Guard
 from outbox.core import Outbox
 from outbox.settings import Settings
 from outbox.storage.connect import open_database
-from tests.servers import PostgresServer, RedisServer, wait_until
+from tests.support.servers import PostgresServer, RedisServer, wait_until
 
 PATIENCE_SECONDS = 600.0
 EVENT_TYPE = "order.placed"

@@ -18,7 +18,7 @@ from outbox import current_outbox
 from outbox.core import Outbox
 from outbox.settings import Settings
 from outbox.storage.connect import open_database
-from tests.servers import Postgres, Redis, ServerError, find_postgres, find_redis
+from tests.support.servers import Postgres, Redis, ServerError, find_postgres, find_redis
 
 # Folders whose tests need what a bare machine lacks. Only those who name one get it: `dev.py test --browser`.
 APART = ("browser", "faketime", "pgbouncer", "rabbitmq", "sentinel", "netns")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.program import BIN, run
+from tests.support.program import BIN, run
 
 SHOP = """
 import peewee

@@ -7,8 +7,8 @@ import threading
 import pytest
 
 from outbox.background_thread import BackgroundThread
-from tests.program import run_python
-from tests.table import PATIENCE_SECONDS, becomes_true
+from tests.support.program import run_python
+from tests.support.table import PATIENCE_SECONDS, becomes_true
 
 
 class Owner:

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from tests.program import run
-from tests.servers import Redis
+from tests.support.program import run
+from tests.support.servers import Redis
 
 ROOT = Path(__file__).resolve().parent.parent
 COMPOSE = ROOT / "docker-compose.yml"

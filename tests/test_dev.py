@@ -9,7 +9,7 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 from tests.conftest import APART
-from tests.program import ROOT, run
+from tests.support.program import ROOT, run
 
 COLLECTING = (sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "no:cacheprovider")
 

@@ -14,7 +14,7 @@ import dev
 import outbox
 from outbox.cli import cli
 from outbox.settings import PREFIX, Settings
-from tests.program import run_python
+from tests.support.program import run_python
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import outbox
-from tests.program import ROOT, run_python
+from tests.support.program import ROOT, run_python
 
 FACADES = [ROOT / "outbox" / "__init__.py", ROOT / "outbox" / "inbox" / "__init__.py"]
 

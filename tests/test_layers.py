@@ -10,7 +10,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.program import ROOT
+from tests.support.program import ROOT
 
 # From the lowest to the highest. A module may import its own layer and those before it.
 LAYERS = [

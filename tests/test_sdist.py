@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.program import ROOT
+from tests.support.program import ROOT
 
 # What the build adds: metadata.
 MADE = {"PKG-INFO", "setup.cfg"}

@@ -14,11 +14,11 @@ from outbox.settings import PREFIX
 from outbox.storage.ids import uuid7
 from outbox.webhooks.verify import new_secret
 from tests.admin.web.test_process import ask, dashboard, port_of
-from tests.processes import BIN, MakeStage, Stage, make_stage
-from tests.program import run
-from tests.servers import Redis
+from tests.support.processes import BIN, MakeStage, Stage, make_stage
+from tests.support.program import run
 from tests.support.receiver import Exchange, Receiver, Reply, answers
-from tests.table import becomes_true
+from tests.support.servers import Redis
+from tests.support.table import becomes_true
 
 __all__ = ["make_stage"]
 

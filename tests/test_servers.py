@@ -13,8 +13,8 @@ import psycopg
 import pytest
 import redis
 
-from tests import servers
-from tests.servers import (
+from tests.support import servers
+from tests.support.servers import (
     POSTGRES_VARIABLE,
     REDIS_VARIABLE,
     TIME_ZONE,
@@ -162,7 +162,7 @@ class TestTheEnd:
     @pytest.mark.parametrize("server", ["PostgresServer", "RedisServer"])
     def test_of_a_test_run_that_is_killed(self, server: str, last_words: str) -> None:
         program = (
-            f"from tests.servers import {server}\n"
+            f"from tests.support.servers import {server}\n"
             f"server = {server}()\n"
             f"server.start()\n"
             f"{last_words}\n"

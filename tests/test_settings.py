@@ -19,7 +19,7 @@ from outbox import settings as settings_module
 from outbox.core import Outbox
 from outbox.settings import PREFIX, Settings
 from outbox.storage.connect import open_database
-from tests.program import BIN, run
+from tests.support.program import BIN, run
 
 # Each setting's default, a value that an environment variable may have, and what it means.
 GOOD: dict[str, tuple[Any, list[tuple[str, Any]]]] = {

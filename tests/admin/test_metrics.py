@@ -24,9 +24,9 @@ from outbox.storage.dialect import Dialect
 from outbox.telemetry.counters import BUCKETS
 from outbox.telemetry.process_reports import SCHEDULER, WORKER
 from tests.conftest import Configure
-from tests.processes import MakeStage, make_stage
-from tests.program import BIN, ROOT, run, run_python
-from tests.table import another, change, claimed, emit, emit_one, expire_leases, let_pass, on_postgres
+from tests.support.processes import MakeStage, make_stage
+from tests.support.program import BIN, ROOT, run, run_python
+from tests.support.table import another, change, claimed, emit, emit_one, expire_leases, let_pass, on_postgres
 
 __all__ = ["make_stage"]
 

@@ -13,7 +13,7 @@ from outbox.core import Outbox
 from outbox.operations.count import Count
 from outbox.storage.operator_models import Minute, Process
 from outbox.telemetry.process_reports import WORKER
-from tests.table import another, change, claimed, emit, emit_one, expire_leases, let_pass
+from tests.support.table import another, change, claimed, emit, emit_one, expire_leases, let_pass
 
 
 def test_the_overview_of_an_empty_outbox_is_empty(box: Outbox) -> None:

@@ -16,7 +16,7 @@ from outbox.operations.count import Count
 from outbox.operations.filters import Filter
 from outbox.storage.ids import uuid7
 from outbox.storage.models import OutboxEvent
-from tests.table import change, claimed, emit, emit_one, ids, statements
+from tests.support.table import change, claimed, emit, emit_one, ids, statements
 
 DAY = timedelta(days=1)
 

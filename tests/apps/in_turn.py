@@ -9,7 +9,7 @@ import sys
 from uuid import UUID
 
 import outbox
-from tests.servers import wait_until
+from tests.support.servers import wait_until
 
 
 def emit_one() -> UUID:

@@ -10,7 +10,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from benchmarks.row import OURS, Result, Row, Sample, Target, at_least, at_most
-from tests.processes import ROOT
+from tests.support.processes import ROOT
 
 ROW = Row("drain", "events/s", at_least(0.75, "bare", "barer"))
 

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.processes import BIN, MakeStage, Program, Stage, make_stage
+from tests.support.processes import BIN, MakeStage, Program, Stage, make_stage
 
 __all__ = ["make_stage"]
 

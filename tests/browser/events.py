@@ -3,7 +3,7 @@
 from pathlib import Path
 from uuid import UUID
 
-from tests.processes import Stage
+from tests.support.processes import Stage
 
 
 class Gate:

@@ -6,7 +6,7 @@ import pytest
 
 from tests.browser.conftest import Dashboard
 from tests.browser.events import fail_one
-from tests.processes import Stage
+from tests.support.processes import Stage
 
 SIZES = {"desktop": (1280, 900), "phone": (390, 844)}
 

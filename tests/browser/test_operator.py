@@ -4,7 +4,7 @@ import pytest
 
 from tests.browser.conftest import Dashboard, Page
 from tests.browser.events import fail_one
-from tests.processes import Stage
+from tests.support.processes import Stage
 
 
 def test_a_failed_event_is_found_understood_retried_and_seen_delivered(stage: Stage, dashboard: Dashboard) -> None:

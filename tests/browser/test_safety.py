@@ -5,7 +5,7 @@ from typing import Any
 
 from outbox.storage import timestamp
 from tests.browser.conftest import Dashboard
-from tests.processes import Stage
+from tests.support.processes import Stage
 
 ATTACKS = (
     "<script>window.boomed = 1; alert(1)</script>",

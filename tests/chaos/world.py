@@ -26,8 +26,8 @@ from tests.chaos.faults import ENOUGH, FAULTS, Hits
 from tests.chaos.ledger import Ledger, Reader, digest
 from tests.chaos.proxy import Proxy
 from tests.chaos.schedule import Step
-from tests.processes import BIN, Program, Stage
-from tests.servers import PostgresServer, RedisServer, free_port, send, wait_until
+from tests.support.processes import BIN, Program, Stage
+from tests.support.servers import PostgresServer, RedisServer, free_port, send, wait_until
 
 PATIENCE_SECONDS = 120.0
 SETTINGS = {"lease_seconds": 3, "backoff_cap_seconds": 1}

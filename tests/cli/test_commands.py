@@ -20,10 +20,21 @@ from outbox.telemetry.process_reports import WORKER
 from tests.admin.doctor.published_processes import publish_process
 from tests.cli.conftest import Command
 from tests.conftest import Configure
-from tests.processes import Program
-from tests.program import BIN, environment, run, run_python
+from tests.support.processes import Program
+from tests.support.program import BIN, environment, run, run_python
 from tests.support.recorded_destinations import let_records_age
-from tests.table import becomes_true, change, claimed, emit, emit_one, ids, let_pass, other_worker, statuses, stored
+from tests.support.table import (
+    becomes_true,
+    change,
+    claimed,
+    emit,
+    emit_one,
+    ids,
+    let_pass,
+    other_worker,
+    statuses,
+    stored,
+)
 
 
 def fail_all(box: Outbox, count: int = 1, event_type: str = "order.placed", **fields: Any) -> list[OutboxEvent]:

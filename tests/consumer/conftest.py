@@ -11,8 +11,8 @@ import outbox
 from outbox.consumer import consumer
 from outbox.core import Outbox
 from tests.consumer.streams import MakeConsumer, Stream
-from tests.processes import make_stage, stage
-from tests.servers import Redis
+from tests.support.processes import make_stage, stage
+from tests.support.servers import Redis
 
 __all__ = ["make_stage", "stage"]
 

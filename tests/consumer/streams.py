@@ -16,7 +16,7 @@ from outbox.consumer.consumer_group import ConsumerGroup
 from outbox.storage.ids import uuid7
 from outbox.storage.models import InboxMessage
 from tests.conftest import Note
-from tests.table import becomes_true
+from tests.support.table import becomes_true
 
 GROUP = "outbox"
 

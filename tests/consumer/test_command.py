@@ -13,9 +13,9 @@ import pytest
 
 from outbox.cli.consume import consume as command
 from tests.consumer.streams import Stream, fields
-from tests.processes import BIN, ROOT, MakeStage, Program, Stage
-from tests.program import run
-from tests.servers import PostgresServer, Redis
+from tests.support.processes import BIN, ROOT, MakeStage, Program, Stage
+from tests.support.program import run
+from tests.support.servers import PostgresServer, Redis
 
 MODULE = "tests.apps.ledger"
 

@@ -14,7 +14,7 @@ from outbox.core import Outbox
 from outbox.events.event import Event
 from tests.conftest import Note
 from tests.consumer.streams import Crash, MakeConsumer, Stream, consume, dealt_with, note, notes, running
-from tests.table import becomes_true, on_postgres, passes
+from tests.support.table import becomes_true, on_postgres, passes
 
 
 @pytest.fixture

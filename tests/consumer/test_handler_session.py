@@ -15,8 +15,8 @@ from outbox.storage.connect import open_database
 from outbox.storage.dialects import dialect_of
 from outbox.table_names import Tables
 from tests.consumer.streams import MakeConsumer, Stream, consume, dealt_with, note, notes
-from tests.servers import PostgresServer
-from tests.table import becomes_true
+from tests.support.servers import PostgresServer
+from tests.support.table import becomes_true
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from outbox.consumer import consumer_group as group_module
 from outbox.consumer.stream_entry import StreamEntry
 from outbox.events.event import Event
 from tests.consumer.streams import GROUP, MakeConsumer, Stream, consume, make_group, note, running
-from tests.servers import Redis
-from tests.table import becomes_true
+from tests.support.servers import Redis
+from tests.support.table import becomes_true
 
 
 @pytest.fixture

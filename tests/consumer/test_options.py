@@ -10,7 +10,7 @@ from outbox.consumer.options import unique_name
 from outbox.core import Outbox
 from tests.conftest import Configure
 from tests.consumer.streams import MakeConsumer, Stream, consume, note, notes
-from tests.servers import Redis
+from tests.support.servers import Redis
 
 TEXT = "must be text that is not empty"
 NUMBER = "must be a whole number from 1 on"

@@ -19,8 +19,8 @@ from tests.consumer.streams import (
     on_any_database,
     running,
 )
-from tests.servers import Redis
-from tests.table import becomes_true
+from tests.support.servers import Redis
+from tests.support.table import becomes_true
 
 
 def test_an_entry_is_parked_after_max_deliveries_with_all_its_fields_and_notes(

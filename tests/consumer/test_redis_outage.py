@@ -10,8 +10,8 @@ import outbox
 from outbox.consumer import consumer as module
 from outbox.events.event import Event
 from tests.consumer.streams import MakeConsumer, Stream, consume, note, notes, running
-from tests.servers import RedisServer
-from tests.table import becomes_true
+from tests.support.servers import RedisServer
+from tests.support.table import becomes_true
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ import redis
 import outbox
 from outbox.consumer.stream_source import StreamSource
 from tests.consumer.streams import MakeConsumer, note, running
-from tests.program import BIN, run
-from tests.servers import Redis
-from tests.table import becomes_true
+from tests.support.program import BIN, run
+from tests.support.servers import Redis
+from tests.support.table import becomes_true
 
 PASSWORD = "hush-hush"
 

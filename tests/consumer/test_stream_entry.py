@@ -14,8 +14,8 @@ from outbox.destinations.outcome import DELIVERED_OUTCOME
 from outbox.destinations.protocol import Lease
 from outbox.events.event import Event
 from tests.consumer.streams import MakeConsumer, Stream, consume, fields
-from tests.servers import Redis
-from tests.table import claimed, emit_one
+from tests.support.servers import Redis
+from tests.support.table import claimed, emit_one
 
 ALL = (
     "id",

@@ -25,8 +25,8 @@ from tests.consumer.streams import (
     on_any_database,
     running,
 )
-from tests.servers import Redis
-from tests.table import becomes_true
+from tests.support.servers import Redis
+from tests.support.table import becomes_true
 
 
 def test_entries_of_a_dead_consumer_have_their_effect(stream: Stream, make_consumer: MakeConsumer) -> None:

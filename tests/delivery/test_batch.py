@@ -8,7 +8,7 @@ from outbox.core import Outbox
 from outbox.delivery.batch import Batch, Delivery
 from outbox.storage.models import DELIVERED
 from outbox.storage.progress import ProgressEntry
-from tests.table import claimed, emit, ids
+from tests.support.table import claimed, emit, ids
 
 GOT_IT = ProgressEntry(state=DELIVERED, attempts=1)
 

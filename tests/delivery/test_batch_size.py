@@ -10,7 +10,7 @@ import outbox
 from outbox.delivery.batch_size import AdaptiveBatchSize
 from outbox.storage.models import DELIVERED, SENDING
 from tests.conftest import Configure
-from tests.table import becomes_true, emit, passes, statuses
+from tests.support.table import becomes_true, emit, passes, statuses
 
 SECONDS = st.just(0.0) | st.floats(1e-9, 1e6)  # as clocks have them
 

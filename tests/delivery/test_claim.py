@@ -16,7 +16,7 @@ from outbox.events.event import Event
 from outbox.storage.models import DELIVERED, FAILED, PENDING, SENDING
 from outbox.storage.timestamp import EARLIEST
 from tests.conftest import Configure
-from tests.table import (
+from tests.support.table import (
     becomes_true,
     change,
     claimed,

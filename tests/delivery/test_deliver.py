@@ -13,7 +13,7 @@ from outbox.errors import SettingsError, TransactionOpen
 from outbox.settings import Settings
 from outbox.storage.models import DELIVERED, FAILED, PENDING
 from tests.conftest import Configure
-from tests.table import change, claimed, emit, emit_one, error_of, let_pass, statuses, stored
+from tests.support.table import change, claimed, emit, emit_one, error_of, let_pass, statuses, stored
 
 
 def register(*names: str, event_type: str = "order.*") -> list[str]:

@@ -16,7 +16,7 @@ from outbox.events.event import Event
 from outbox.storage.models import DELIVERED, FAILED, PENDING
 from outbox.throttle.destination_throttle import DestinationThrottle
 from tests.conftest import Configure, Note
-from tests.table import (
+from tests.support.table import (
     at_work,
     becomes_true,
     emit,

@@ -8,7 +8,7 @@ from outbox.delivery import deliver
 from outbox.storage.models import DELIVERED, PENDING
 from tests.conftest import Configure
 from tests.support.notifications import replace_wake
-from tests.table import claimed, emit, expire_leases, statuses
+from tests.support.table import claimed, emit, expire_leases, statuses
 
 
 @pytest.fixture

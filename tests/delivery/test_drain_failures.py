@@ -14,7 +14,7 @@ from outbox.storage.operator_models import Process
 from outbox.telemetry.process_reports import WORKER
 from tests.admin.doctor.findings import finding_of
 from tests.conftest import Configure
-from tests.table import emit, on_postgres
+from tests.support.table import emit, on_postgres
 
 
 @on_postgres

@@ -12,8 +12,8 @@ from outbox.delivery.batch import Batch
 from outbox.delivery.drain_limit import DrainLimit
 from outbox.storage.models import DELIVERED
 from tests.conftest import Configure
-from tests.crowd import at_once, elsewhere
-from tests.table import emit, emit_one, statuses
+from tests.support.crowd import at_once, elsewhere
+from tests.support.table import emit, emit_one, statuses
 
 
 class TestSlots:

@@ -18,7 +18,7 @@ from outbox.storage.models import DELIVERED, PENDING, SENDING, OutboxEvent
 from tests.conftest import Configure
 from tests.delivery.test_settle import end_connections
 from tests.support.notifications import replace_wake
-from tests.table import (
+from tests.support.table import (
     LONG_AGO,
     another,
     at_work,

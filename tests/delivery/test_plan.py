@@ -9,7 +9,7 @@ from outbox.delivery.plan import plan
 from outbox.storage.models import DELIVERED, FAILED, OutboxEvent
 from outbox.storage.progress import NO_DESTINATION, NOT_REGISTERED, WAITING
 from outbox.storage.timestamp import to_text
-from tests.table import LONG_AGO, change, claimed, emit_one, expire_leases
+from tests.support.table import LONG_AGO, change, claimed, emit_one, expire_leases
 
 FAR_AHEAD = LONG_AGO.replace(year=2120)
 

@@ -18,7 +18,7 @@ from outbox.delivery.pool_size import PoolSize, check_pool, pool_size
 from outbox.destinations.limits import Limits
 from outbox.storage.models import DELIVERED, PENDING
 from tests.conftest import Note
-from tests.table import (
+from tests.support.table import (
     PATIENCE_SECONDS,
     at_work,
     becomes_true,

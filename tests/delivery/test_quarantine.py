@@ -10,7 +10,7 @@ from outbox.delivery import quarantine
 from outbox.storage.models import DELIVERED, SENDING
 from tests.conftest import Configure
 from tests.support.notifications import replace_wake
-from tests.table import (
+from tests.support.table import (
     PATIENCE_SECONDS,
     another,
     at_work,

@@ -10,7 +10,7 @@ import outbox
 from outbox.core import Outbox
 from outbox.delivery.claim import claim
 from outbox.delivery.scan_position import ScanPosition
-from tests.table import change, claimed, emit, emit_one, expire_leases, ids, on_postgres, statements, stored
+from tests.support.table import change, claimed, emit, emit_one, expire_leases, ids, on_postgres, statements, stored
 
 
 class Clock:

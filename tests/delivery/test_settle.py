@@ -19,7 +19,7 @@ from outbox.delivery.settle import close, give_back, settle
 from outbox.storage.models import DELIVERED, FAILED, PENDING, SENDING, OutboxEvent
 from outbox.storage.progress import delivered
 from outbox.telemetry.counters import Series
-from tests.table import (
+from tests.support.table import (
     PATIENCE_SECONDS,
     change,
     claimed,

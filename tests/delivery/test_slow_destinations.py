@@ -28,9 +28,9 @@ from outbox.throttle import circuit_breaker, concurrency_limit, destination_thro
 from outbox.throttle.delivery_mode import DeliveryMode
 from tests.conftest import Configure
 from tests.delivery.test_lease import sees_leases
-from tests.processes import Stage, make_stage, stage
 from tests.support.notifications import replace_wake
-from tests.table import (
+from tests.support.processes import Stage, make_stage, stage
+from tests.support.table import (
     PATIENCE_SECONDS,
     another,
     becomes_true,

@@ -12,9 +12,9 @@ from outbox import configured_destinations, current_outbox
 from outbox.destinations.registry import Registry
 from outbox.settings import Settings
 from tests.conftest import Configure
-from tests.processes import BIN, MakeStage, make_stage
-from tests.servers import Redis
-from tests.table import emit_one, statuses
+from tests.support.processes import BIN, MakeStage, make_stage
+from tests.support.servers import Redis
+from tests.support.table import emit_one, statuses
 
 __all__ = ["make_stage"]
 

@@ -7,7 +7,7 @@ from outbox.core import Outbox
 from outbox.destinations.event_filter import Pattern
 from outbox.errors import RegistrationError
 from outbox.storage.models import NAME_LENGTH
-from tests.table import emit
+from tests.support.table import emit
 
 
 class TestPatterns:

@@ -13,7 +13,7 @@ from outbox.core import Outbox
 from outbox.storage.models import DELIVERED, FAILED, PENDING
 from outbox.text import ERROR_LENGTH
 from tests.conftest import Note
-from tests.table import emit, emit_one, error_of, let_pass, statuses, stored
+from tests.support.table import emit, emit_one, error_of, let_pass, statuses, stored
 
 
 def failing_with(error: BaseException) -> Callable[[outbox.Event], None]:

@@ -11,7 +11,7 @@ import outbox
 from outbox.core import Outbox
 from outbox.storage.models import DELIVERED, PENDING
 from tests.inbox.effects import inbox_rows
-from tests.table import emit_one, error_of, stored
+from tests.support.table import emit_one, error_of, stored
 
 
 async def work(_: outbox.Event) -> None: ...

@@ -11,9 +11,9 @@ from outbox.core import Outbox
 from outbox.destinations import recorded_destinations
 from outbox.destinations.recorded_destinations import change_recorded, read_recorded
 from outbox.errors import SchemaError
-from tests.crowd import at_once
+from tests.support.crowd import at_once
 from tests.support.recorded_destinations import let_records_age, recorded, refresh
-from tests.table import becomes_true, emit_one, on_postgres, other_worker, statements, statuses
+from tests.support.table import becomes_true, emit_one, on_postgres, other_worker, statements, statuses
 
 
 def version(box: Outbox) -> int:

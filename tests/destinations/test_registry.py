@@ -8,7 +8,7 @@ import outbox
 from outbox.core import Outbox
 from outbox.destinations.registry import LOOKUPS_KEPT, Registry
 from outbox.errors import RegistrationError
-from tests.table import emit
+from tests.support.table import emit
 
 
 def take(_: outbox.Event) -> None:

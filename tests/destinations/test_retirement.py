@@ -9,7 +9,7 @@ from outbox.errors import RegistrationError
 from outbox.operations import audit
 from tests.conftest import Configure
 from tests.support.recorded_destinations import let_records_age, recorded, refresh
-from tests.table import emit_one, other_worker
+from tests.support.table import emit_one, other_worker
 
 
 class TestAbsence:

@@ -16,10 +16,10 @@ from outbox.destinations.protocol import Lease
 from outbox.destinations.stream import SHORTEST_TIMEOUT
 from outbox.events.event import Event
 from outbox.storage.redis_client import is_unavailable
-from tests.flights import flights
-from tests.program import run_python
-from tests.servers import Redis, RedisServer
-from tests.table import (
+from tests.support.flights import flights
+from tests.support.program import run_python
+from tests.support.servers import Redis, RedisServer
+from tests.support.table import (
     another,
     at_work,
     becomes_true,
@@ -31,7 +31,7 @@ from tests.table import (
     let_pass,
     statuses,
 )
-from tests.table import stored as row_of
+from tests.support.table import stored as row_of
 
 UNREACHABLE = "redis://127.0.0.1:1/0"
 HIDDEN = "redis://:hush@127.0.0.1:1/0"

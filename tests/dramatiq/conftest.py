@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.processes import make_stage, stage
-from tests.servers import RedisServer
+from tests.support.processes import make_stage, stage
+from tests.support.servers import RedisServer
 
 __all__ = ["make_stage", "stage"]
 

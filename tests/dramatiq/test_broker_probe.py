@@ -10,7 +10,7 @@ from dramatiq.brokers.redis import RedisBroker
 from dramatiq.brokers.stub import StubBroker
 
 from outbox.dramatiq.broker_probe import BrokerProbe
-from tests.servers import Redis, RedisServer
+from tests.support.servers import Redis, RedisServer
 
 
 def refuse_writes(server: RedisServer) -> None:

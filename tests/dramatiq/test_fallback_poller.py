@@ -16,8 +16,8 @@ from outbox.dramatiq.fallback_poller import FallbackPoller
 from outbox.telemetry.process_reports import APPLICATION, UP, WORKER
 from tests.conftest import Configure
 from tests.jobs.test_broker import run_python
-from tests.processes import BIN, MakeStage, Stage
-from tests.servers import PostgresServer, RedisServer
+from tests.support.processes import BIN, MakeStage, Stage
+from tests.support.servers import PostgresServer, RedisServer
 
 SWEEP_SECONDS = 10.0
 

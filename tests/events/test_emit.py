@@ -21,9 +21,9 @@ from outbox.settings import Settings
 from outbox.storage.connect import open_database
 from outbox.storage.timestamp import EARLIEST
 from tests.conftest import Configure, Note
-from tests.crowd import PATIENCE_SECONDS, at_once, elsewhere
-from tests.servers import wait_until
-from tests.table import claimed, ids, on_postgres, statements
+from tests.support.crowd import PATIENCE_SECONDS, at_once, elsewhere
+from tests.support.servers import wait_until
+from tests.support.table import claimed, ids, on_postgres, statements
 
 A_MOMENT = timedelta(seconds=30)
 

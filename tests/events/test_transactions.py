@@ -23,7 +23,7 @@ from outbox.settings import Settings
 from outbox.storage.connect import open_database
 from outbox.storage.peewee_database import place_of
 from tests.conftest import Configure, Note
-from tests.crowd import elsewhere
+from tests.support.crowd import elsewhere
 from tests.support.notifications import CountedNotifications, replace_wake
 
 Body = Callable[[], None]

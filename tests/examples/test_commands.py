@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from outbox.storage.connect import open_database
-from tests.processes import Program, Stage
-from tests.program import run
-from tests.serving import at_the_same_moment, port_of, post, serve
+from tests.support.processes import Program, Stage
+from tests.support.program import run
+from tests.support.serving import at_the_same_moment, port_of, post, serve
 
 
 class Api:

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import pytest
 
-from tests.processes import Program, Stage, make_stage, stage
+from tests.support.processes import Program, Stage, make_stage, stage
 
 __all__ = ["make_stage", "stage"]
 

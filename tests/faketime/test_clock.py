@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from tests.faketime.conftest import WrongClock, wrong_clock
-from tests.processes import Stage
+from tests.support.processes import Stage
 
 OFFSETS = ("+10m", "-10m")
 both_ways = pytest.mark.parametrize("offset", OFFSETS)

@@ -14,8 +14,8 @@ from outbox.settings import Settings
 from outbox.storage import statements
 from outbox.storage.connect import open_database
 from outbox.table_names import Tables
-from tests.processes import close_all
-from tests.servers import PostgresServer, wait_until
+from tests.support.processes import close_all
+from tests.support.servers import PostgresServer, wait_until
 
 ROUNDS, EARLY, LATE = 8, 3, 2
 EVENTS = 1_000

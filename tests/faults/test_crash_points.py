@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from outbox import crash_points
-from tests.processes import BIN, HANDLERS, MakeStage
-from tests.program import run, run_python
+from tests.support.processes import BIN, HANDLERS, MakeStage
+from tests.support.program import run, run_python
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,7 @@ from collections import Counter
 import pytest
 
 from outbox.throttle.circuit_breaker import RAMP_DOUBLES_EVERY, RAMP_PER_SECOND
-from tests.processes import MakeStage
-from tests.servers import free_port
+from tests.support.processes import MakeStage
 from tests.support.receiver import (
     Exchange,
     Receiver,
@@ -21,6 +20,7 @@ from tests.support.receiver import (
     never_answers,
     says,
 )
+from tests.support.servers import free_port
 
 WORKERS = 2
 PER_SECOND = 40.0

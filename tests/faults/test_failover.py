@@ -12,8 +12,8 @@ import psycopg
 import pytest
 
 from outbox.core import Outbox
-from tests.processes import Emitter, MakeStage, Stage, close_all
-from tests.servers import PASSWORD, USER, PostgresServer, wait_until
+from tests.support.processes import Emitter, MakeStage, Stage, close_all
+from tests.support.servers import PASSWORD, USER, PostgresServer, wait_until
 
 
 class Standby(PostgresServer):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tests.processes import MakeStage, Stage
+from tests.support.processes import MakeStage, Stage
 from tests.support.receiver import Exchange, Receiver, Reply, answers
 
 PROCESSES = 3

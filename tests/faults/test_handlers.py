@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.processes import BIN, HANDLERS, Stage
+from tests.support.processes import BIN, HANDLERS, Stage
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,8 @@ from outbox.core import Outbox
 from outbox.events.new_event import NewEvent
 from outbox.settings import Settings
 from outbox.storage.connect import open_database
-from tests.processes import BIN, MakeStage, Program, Stage, close_all, stands_still
-from tests.servers import Postgres, Redis, send, wait_until
+from tests.support.processes import BIN, MakeStage, Program, Stage, close_all, stands_still
+from tests.support.servers import Postgres, Redis, send, wait_until
 
 ENTRIES = 10_000
 TRANSACTION = 100

@@ -15,9 +15,9 @@ import outbox
 from outbox import webhooks
 from outbox.events.new_event import NewEvent
 from outbox.storage.connect import open_database
-from tests.processes import BIN, MakeStage, Program, Stage
-from tests.servers import Postgres, free_port
-from tests.serving import serve
+from tests.support.processes import BIN, MakeStage, Program, Stage
+from tests.support.servers import Postgres, free_port
+from tests.support.serving import serve
 
 # A development server takes a few hundred requests a second: 10,000 would take a minute, and show nothing more.
 ENTRIES = 2_000

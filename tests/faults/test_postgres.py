@@ -15,8 +15,8 @@ from outbox.core import Outbox
 from outbox.settings import Settings
 from outbox.storage.connect import open_database
 from tests.chaos.proxy import AFTER, BEFORE, Proxy
-from tests.processes import Emitter, MakeStage, Stage, close_all
-from tests.servers import PostgresServer
+from tests.support.processes import Emitter, MakeStage, Stage, close_all
+from tests.support.servers import PostgresServer
 
 STORM = """SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
     WHERE datname = current_database() AND pid <> pg_backend_pid()"""

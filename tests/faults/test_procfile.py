@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import BIN, HANDLERS, ROOT, Program, Stage
-from tests.servers import alive, send
+from tests.support.processes import BIN, HANDLERS, ROOT, Program, Stage
+from tests.support.servers import alive, send
 
 
 class InFlight:

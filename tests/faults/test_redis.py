@@ -10,8 +10,8 @@ import redis
 import outbox
 from outbox.core import Outbox
 from outbox.settings import Settings
-from tests.processes import Emitter, MakeStage, Stage, close_all
-from tests.servers import RedisServer
+from tests.support.processes import Emitter, MakeStage, Stage, close_all
+from tests.support.servers import RedisServer
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from collections import defaultdict
 import pytest
 
 from outbox import webhooks
-from tests.processes import MakeStage, Stage
+from tests.support.processes import MakeStage, Stage
 from tests.support.receiver import LOOPBACK, Exchange, Gone, Receiver, answers
 
 SECRET = webhooks.new_secret()

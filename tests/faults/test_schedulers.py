@@ -2,8 +2,8 @@
 
 import signal
 
-from tests.processes import Emitter, MakeStage, Stage
-from tests.servers import send
+from tests.support.processes import Emitter, MakeStage, Stage
+from tests.support.servers import send
 
 
 def test_while_it_is_dead_commits_alone_have_a_dead_workers_events_taken_over(make_stage: MakeStage) -> None:

@@ -8,8 +8,8 @@ from uuid import UUID
 
 import pytest
 
-from tests.processes import Emitter, MakeStage, Stage
-from tests.program import run_python
+from tests.support.processes import Emitter, MakeStage, Stage
+from tests.support.program import run_python
 
 MEGABYTE = 1_000_000
 

@@ -3,7 +3,7 @@
 import signal
 from collections import Counter
 
-from tests.processes import Emitter, Stage
+from tests.support.processes import Emitter, Stage
 
 
 def test_all_at_once_finish_what_they_have_begun_and_nothing_is_delivered_twice(stage: Stage) -> None:

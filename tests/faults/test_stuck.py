@@ -9,7 +9,7 @@ import pytest
 from outbox.admin.doctor.check import OK, PROBLEM
 from outbox.storage.models import DELIVERED
 from tests.admin.doctor.findings import finding_of
-from tests.processes import MakeStage, Program, Stage
+from tests.support.processes import MakeStage, Program, Stage
 
 SETTINGS = {"drains": 1, "lease_seconds": 1, "max_run_seconds": 2, "publish_seconds": 0.3}
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import BIN, Emitter, MakeStage, Stage
+from tests.support.processes import BIN, Emitter, MakeStage, Stage
 
 
 @pytest.fixture

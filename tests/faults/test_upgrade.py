@@ -9,7 +9,7 @@ from outbox.errors import SchemaError
 from outbox.settings import Settings
 from outbox.storage import schema
 from outbox.storage.connect import open_database
-from tests.processes import BIN, Emitter, MakeStage, close_all
+from tests.support.processes import BIN, Emitter, MakeStage, close_all
 
 PREVIOUS = "tests.apps.previous"
 

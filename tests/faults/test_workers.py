@@ -10,8 +10,8 @@ from uuid import UUID
 import pytest
 import redis
 
-from tests.processes import Emitter, MakeStage, Stage, close_all
-from tests.servers import PostgresServer, RedisServer
+from tests.support.processes import Emitter, MakeStage, Stage, close_all
+from tests.support.servers import PostgresServer, RedisServer
 
 
 def assert_each_delivered_once(stage: Stage, ids: list[UUID]) -> None:

@@ -10,7 +10,7 @@ from outbox.core import Outbox
 from outbox.errors import OutboxError
 from tests.admin.web.sample import delivered, failed, waiting
 from tests.fuzz.anything import NASTY_TEXTS
-from tests.thoroughness import thorough
+from tests.support.thoroughness import thorough
 
 # No argument of a process can hold a NUL; bytes that are no UTF-8 become lone surrogates.
 words = (

@@ -14,8 +14,8 @@ from outbox.storage import timestamp
 from outbox.storage.models import OutboxEvent
 from tests.conftest import Note
 from tests.fuzz.anything import texts, things, values
-from tests.table import statements
-from tests.thoroughness import thorough
+from tests.support.table import statements
+from tests.support.thoroughness import thorough
 
 good = {
     "aggregate_type": st.text("abc", min_size=1, max_size=5),

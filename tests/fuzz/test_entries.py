@@ -12,7 +12,7 @@ import outbox
 from outbox.consumer.stream_entry import StreamEntry, event_of
 from outbox.errors import InvalidMessage
 from tests.consumer.streams import MakeConsumer, Stream, consume, fields, on_any_database
-from tests.thoroughness import thorough
+from tests.support.thoroughness import thorough
 
 WHOLE = {name.encode(): value.encode() for name, value in fields({"a": 1}).items()}
 NAMES = [*WHOLE, b"headers", b"correlation_id", b"tenant_id", b"unknown"]

@@ -12,7 +12,7 @@ from outbox.admin.web.login_link import LoginLink
 from outbox.core import Outbox
 from tests.admin.web.client import anybody
 from tests.admin.web.sample import delivered, failed, waiting
-from tests.thoroughness import thorough
+from tests.support.thoroughness import thorough
 
 PATHS = [
     b"/",

@@ -12,7 +12,7 @@ from outbox.errors import OutboxError, SettingsError
 from outbox.settings import PREFIX, Settings
 from outbox.storage.connect import open_database
 from tests.fuzz.anything import texts, things
-from tests.thoroughness import thorough
+from tests.support.thoroughness import thorough
 
 NAMES = [field.name for field in dataclasses.fields(Settings)]
 NUMBERS = [

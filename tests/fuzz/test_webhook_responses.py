@@ -13,7 +13,7 @@ from outbox.webhooks.retry_after import LONGEST, SHORTEST
 from outbox.webhooks.signature import PREFIX
 from outbox.webhooks.webhook import Webhook
 from tests.support.receiver import Receiver, answers, says
-from tests.thoroughness import thorough
+from tests.support.thoroughness import thorough
 from tests.webhooks.deliveries import SECRET, deliver_one
 
 # A receiver may echo what it was sent; the token must not appear in an error.

@@ -15,7 +15,7 @@ from outbox.dramatiq.broker import install_middleware
 from outbox.inbox.once_decorator import SKIPPED
 from tests.conftest import Note
 from tests.inbox.effects import inbox_rows, notes
-from tests.processes import BIN, Program, Stage
+from tests.support.processes import BIN, Program, Stage
 
 ACTORS = "tests.apps.idempotent"
 HARMED = "tests.apps.retried"

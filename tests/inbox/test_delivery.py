@@ -10,7 +10,7 @@ from outbox.inbox.once_decorator import SKIPPED
 from outbox.storage.models import DELIVERED
 from tests.conftest import Configure, Note
 from tests.inbox.effects import inbox_rows, notes
-from tests.table import another, at_work, emit, emit_one, expire_leases, let_pass, passes, statuses
+from tests.support.table import another, at_work, emit, emit_one, expire_leases, let_pass, passes, statuses
 
 
 @outbox.inbox.once("ledger")

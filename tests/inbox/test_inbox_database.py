@@ -16,10 +16,10 @@ from outbox.storage import schema
 from outbox.storage.connect import open_database
 from outbox.storage.peewee_database import place_of
 from tests.conftest import Configure, Note, is_postgres
-from tests.crowd import at_once
 from tests.inbox.effects import inbox_rows, note_taker, notes
-from tests.program import BIN, run
-from tests.table import emit_one, on_postgres, statuses
+from tests.support.crowd import at_once
+from tests.support.program import BIN, run
+from tests.support.table import emit_one, on_postgres, statuses
 
 MESSAGE = {"id": "m-1"}
 MISSING = r"The inbox has no table in \S+ yet: run `outbox init` there, or call outbox\.inbox\.create_tables\(\)"

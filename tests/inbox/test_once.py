@@ -17,7 +17,7 @@ from outbox.events.envelope import as_dict
 from outbox.inbox.once_decorator import SKIPPED
 from tests.conftest import Configure, Note
 from tests.inbox.effects import inbox_rows, note_taker, notes
-from tests.table import claimed, emit_one
+from tests.support.table import claimed, emit_one
 
 ID = UUID("0199c2f0-7a1e-7cc3-8d3a-5f0e6b1f2a3b")
 

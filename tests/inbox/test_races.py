@@ -14,10 +14,10 @@ import outbox
 from outbox.core import Outbox
 from outbox.inbox.once_decorator import SKIPPED
 from tests.conftest import Note
-from tests.crowd import at_once, processes_at_once
 from tests.inbox.effects import inbox_rows, note_taker, notes
-from tests.program import ROOT, environment
-from tests.table import becomes_true, on_postgres, passes, sessions_waiting
+from tests.support.crowd import at_once, processes_at_once
+from tests.support.program import ROOT, environment
+from tests.support.table import becomes_true, on_postgres, passes, sessions_waiting
 
 MESSAGE = {"id": "m-1"}
 CROWD = 20

@@ -13,7 +13,7 @@ from outbox.inbox.once_decorator import SKIPPED
 from outbox.storage import retention
 from tests.conftest import Configure
 from tests.inbox.effects import inbox_rows, note_taker
-from tests.table import change, emit, impatient, on_postgres, statements, statuses
+from tests.support.table import change, emit, impatient, on_postgres, statements, statuses
 
 RETENTION = timedelta(hours=72 + 168)
 MINUTE = timedelta(minutes=1)

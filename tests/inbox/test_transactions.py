@@ -12,9 +12,9 @@ import outbox
 from outbox.core import Outbox
 from outbox.inbox.once_decorator import SKIPPED
 from tests.conftest import Configure, Note
-from tests.crowd import elsewhere
 from tests.inbox.effects import inbox_rows, note_taker, notes
-from tests.table import on_postgres, statements, statuses
+from tests.support.crowd import elsewhere
+from tests.support.table import on_postgres, statements, statuses
 
 MESSAGE = {"id": "m-1"}
 ROW = ("m-1", "reader")

@@ -1,5 +1,5 @@
 """Tests with real processes share their stage."""
 
-from tests.processes import make_stage, stage
+from tests.support.processes import make_stage, stage
 
 __all__ = ["make_stage", "stage"]

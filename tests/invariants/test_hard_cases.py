@@ -19,7 +19,7 @@ from outbox.storage import schema
 from outbox.storage.connect import open_database
 from outbox.storage.models import DELIVERED, FAILED, PENDING
 from tests.conftest import Configure
-from tests.table import at_work, becomes_true, change, emit, emit_one, on_postgres, passes, statuses, stored
+from tests.support.table import at_work, becomes_true, change, emit, emit_one, on_postgres, passes, statuses, stored
 
 
 def take(_: outbox.Event) -> None:

@@ -12,7 +12,7 @@ from outbox.delivery.claim import claim
 from outbox.storage.models import DELIVERED, FAILED, PENDING, SENDING, OutboxEvent
 from outbox.throttle.throttles import Throttles
 from tests.conftest import Configure
-from tests.table import claimed, emit, emit_one, expire_leases, let_pass, statuses, stored
+from tests.support.table import claimed, emit, emit_one, expire_leases, let_pass, statuses, stored
 
 MAX_ATTEMPTS = 3
 

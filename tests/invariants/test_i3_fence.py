@@ -12,7 +12,7 @@ from outbox.delivery.batch import Batch
 from outbox.delivery.dispatch import dispatch
 from outbox.delivery.settle import give_back
 from outbox.storage.models import DELIVERED, SENDING, OutboxEvent
-from tests.table import another, claimed, emit_one, expire_leases, let_pass, stored
+from tests.support.table import another, claimed, emit_one, expire_leases, let_pass, stored
 
 Word = Callable[[Outbox, Batch], Any]
 

@@ -6,7 +6,7 @@ import outbox
 from outbox.core import Outbox
 from outbox.delivery.claim import claim
 from outbox.storage.models import DELIVERED, PENDING
-from tests.table import another, emit, emit_one, expire_leases, let_pass, statuses
+from tests.support.table import another, emit, emit_one, expire_leases, let_pass, statuses
 
 PAYLOAD = {"b": 1, "a": "naïve ☃ \\u0000", "nested": {"z": [1.0, 1e100, None]}, "a ": 2}
 

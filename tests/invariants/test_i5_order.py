@@ -5,7 +5,7 @@ from datetime import timedelta
 import outbox
 from outbox.core import Outbox
 from outbox.storage.models import OutboxEvent
-from tests.table import emit, emit_one
+from tests.support.table import emit, emit_one
 
 
 def sequence() -> list[str]:

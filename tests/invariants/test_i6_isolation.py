@@ -11,7 +11,7 @@ from outbox.delivery.claim import claim
 from outbox.delivery.dispatch import dispatch
 from outbox.storage.models import DELIVERED, FAILED, PENDING, SENDING, OutboxEvent
 from tests.conftest import Configure
-from tests.table import (
+from tests.support.table import (
     at_work,
     becomes_true,
     claimed,

@@ -14,7 +14,7 @@ from outbox.destinations.registry import Registry
 from outbox.storage.models import DELIVERED, FAILED, PENDING, OutboxEvent
 from outbox.storage.progress import RETIRED
 from tests.conftest import Configure
-from tests.table import emit, emit_one, let_pass, other_worker, statements, statuses, stored
+from tests.support.table import emit, emit_one, let_pass, other_worker, statements, statuses, stored
 
 
 def worker(box: Outbox, *names: str, calls: list[str] | None = None) -> Outbox:

@@ -16,7 +16,7 @@ from outbox.storage.models import DELIVERED, PENDING
 from tests.conftest import Configure
 from tests.operations.changing import change_all, replay_to
 from tests.support.recorded_destinations import let_records_age, recorded, refresh
-from tests.table import change, emit, emit_one, let_pass, statuses, stored
+from tests.support.table import change, emit, emit_one, let_pass, statuses, stored
 
 dispatch: Any = sys.modules["outbox.delivery.dispatch"]
 

@@ -8,8 +8,8 @@ import dramatiq
 import pytest
 import redis
 
-from tests.processes import MakeStage, Stage
-from tests.servers import RedisServer
+from tests.support.processes import MakeStage, Stage
+from tests.support.servers import RedisServer
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import pytest
 from outbox.dramatiq.broker import install_middleware
 from outbox.dramatiq.redis_broker import OutboxRedisBroker
 from outbox.settings import Settings
-from tests.processes import make_stage, stage
-from tests.servers import Redis, RedisServer
+from tests.support.processes import make_stage, stage
+from tests.support.servers import Redis, RedisServer
 
 __all__ = ["make_stage", "stage"]
 

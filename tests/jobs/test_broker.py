@@ -26,8 +26,8 @@ from outbox.dramatiq.redis_broker import OutboxRedisBroker
 from outbox.errors import SettingsError
 from outbox.settings import Settings
 from tests.conftest import Configure
-from tests.processes import ROOT, Stage
-from tests.servers import wait_until
+from tests.support.processes import ROOT, Stage
+from tests.support.servers import wait_until
 
 
 class TestFromTheSettings:

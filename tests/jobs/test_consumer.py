@@ -15,8 +15,8 @@ from outbox.dramatiq.middleware import BusyThreads, find_middleware
 from outbox.dramatiq.redis_broker import OutboxRedisBroker, WaitingConsumer
 from tests.conftest import Configure
 from tests.jobs.conftest import close, make_broker
-from tests.processes import MakeStage
-from tests.servers import RedisServer, wait_until
+from tests.support.processes import MakeStage
+from tests.support.servers import RedisServer, wait_until
 
 QUEUE = "things"
 

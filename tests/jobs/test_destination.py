@@ -22,11 +22,11 @@ from outbox.dramatiq import ActorDestination
 from outbox.dramatiq.redis_broker import OutboxRedisBroker
 from outbox.events.envelope import as_dict
 from outbox.events.event import Event
-from tests.flights import flights
 from tests.jobs.conftest import close, make_broker
-from tests.processes import Stage
-from tests.servers import RedisServer
-from tests.table import another, claimed, emit, let_pass, statuses, stored
+from tests.support.flights import flights
+from tests.support.processes import Stage
+from tests.support.servers import RedisServer
+from tests.support.table import another, claimed, emit, let_pass, statuses, stored
 
 BAD = 2  # the number of the event that something is wrong with
 

@@ -16,8 +16,8 @@ from outbox.dramatiq.middleware import BusyThreads, Lifecycle, find_middleware
 from outbox.settings import Settings
 from outbox.storage.connect import open_database
 from tests.conftest import Configure
-from tests.processes import MakeStage, Stage
-from tests.servers import PostgresServer
+from tests.support.processes import MakeStage, Stage
+from tests.support.servers import PostgresServer
 
 
 class Interrupted(BaseException):

@@ -14,7 +14,7 @@ from dramatiq.brokers.stub import StubBroker
 from outbox.dramatiq.redis_broker import OutboxRedisBroker
 from outbox.dramatiq.worker import start_worker
 from tests.conftest import Configure
-from tests.processes import BIN, MakeStage, Program, Stage
+from tests.support.processes import BIN, MakeStage, Program, Stage
 
 ORDERS = 20
 

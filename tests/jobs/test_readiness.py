@@ -6,7 +6,7 @@ import types
 import pytest
 
 from outbox.dramatiq.worker import is_meant
-from tests.processes import BIN, HANDLERS, MakeStage, Program, Stage
+from tests.support.processes import BIN, HANDLERS, MakeStage, Program, Stage
 
 
 def refused(stage: Stage, *modules: str) -> str:
@@ -23,10 +23,11 @@ def test_without_handlers(stage: Stage) -> None:
 
 
 def test_without_handlers_the_command_names_the_modules_that_it_has_imported(stage: Stage) -> None:
-    worker = stage.start("worker", BIN / "outbox", "worker", "tests.apps", "tests.servers", "-p", "1")
+    worker = stage.start("worker", BIN / "outbox", "worker", "tests.apps", "tests.support.servers", "-p", "1")
     assert worker.wait() != 0
-    assert "outbox: no handler is registered, and no other destination (imported: tests.apps, tests.servers)" in (
-        worker.said()
+    assert (
+        "outbox: no handler is registered, and no other destination (imported: tests.apps, tests.support.servers)"
+        in (worker.said())
     )
     assert "Traceback" not in worker.said()
 

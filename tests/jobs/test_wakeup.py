@@ -29,8 +29,8 @@ from outbox.dramatiq.wakeup_flag import (
     MinimumInterval,
     RedisFlag,
 )
-from tests.processes import MakeStage, Stage
-from tests.servers import wait_until
+from tests.support.processes import MakeStage, Stage
+from tests.support.servers import wait_until
 
 
 class Died(BaseException):

@@ -40,7 +40,7 @@ from outbox.operations.filters import Filter
 from outbox.storage.models import DELIVERED, FAILED, OutboxEvent
 from tests.model.life import BACKOFF, LEASE, MAX_AGE, RETENTION, Life, Place
 from tests.operations.changing import change_all, replay_to
-from tests.table import _earlier, let_pass
+from tests.support.table import _earlier, let_pass
 
 SETTINGS = {
     "lease_seconds": LEASE * 60,

@@ -10,7 +10,7 @@ from outbox.settings import Settings
 from outbox.storage.connect import open_database
 from tests.conftest import Configure
 from tests.model.machine import SETTINGS, Machine
-from tests.thoroughness import thorough
+from tests.support.thoroughness import thorough
 
 
 @pytest.fixture

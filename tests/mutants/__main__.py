@@ -23,8 +23,8 @@ from xml.etree import ElementTree as ET
 
 from tests.mutants.catalogue import MUTANTS
 from tests.mutants.mutant import ROOT, Mutant
-from tests.servers import POSTGRES_VARIABLE, REDIS_VARIABLE, find_postgres, find_redis
-from tests.thoroughness import UNSHRUNK
+from tests.support.servers import POSTGRES_VARIABLE, REDIS_VARIABLE, find_postgres, find_redis
+from tests.support.thoroughness import UNSHRUNK
 
 LEFT_OUT = shutil.ignore_patterns(".git", ".venv*", ".*_cache", "__pycache__", "node_modules", "build", "*.egg-info")
 PATIENCE_SECONDS = 600

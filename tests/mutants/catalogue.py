@@ -298,7 +298,7 @@ MUTANTS = [
         "emit-through-another-connection",
         "outbox/events/emit.py",
         "self._stored(draft, on_duplicate, self._dialect.insert(draft))",
-        "__import__('tests.crowd', fromlist=['']).elsewhere("
+        "__import__('tests.support.crowd', fromlist=['']).elsewhere("
         "self._dialect.database, lambda: self._stored(draft, on_duplicate, self._dialect.insert(draft)))",
         ("tests/invariants/test_i1_committed.py",),
     ),

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from tests.netns.network import Network
-from tests.servers import PostgresServer, ServerError
+from tests.support.servers import PostgresServer, ServerError
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.servers import ServerError
+from tests.support.servers import ServerError
 
 # Somebody else's hardware address: what is sent there is dropped without a word.
 NOBODY = "02:00:00:00:00:09"

@@ -4,9 +4,9 @@ import sys
 from pathlib import Path
 
 from tests.netns.network import Network
-from tests.processes import Program
-from tests.program import environment
-from tests.servers import wait_until
+from tests.support.processes import Program
+from tests.support.program import environment
+from tests.support.servers import wait_until
 
 
 def test_a_statement_fails_within_a_minute_and_the_next_connection_works_when_the_host_is_back(

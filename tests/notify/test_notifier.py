@@ -18,9 +18,9 @@ from outbox.dramatiq.wakeup import send_wakeup
 from outbox.notify import notifier
 from outbox.notify.notifier import Notifier
 from outbox.settings import Settings
-from tests.program import run_python
-from tests.servers import PATIENCE_SECONDS, Redis, RedisServer, wait_until
 from tests.support.notifications import replace_wake
+from tests.support.program import run_python
+from tests.support.servers import PATIENCE_SECONDS, Redis, RedisServer, wait_until
 
 on_sqlite = pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 

@@ -11,7 +11,7 @@ from outbox.operations import audit
 from outbox.operations.actions import ACTIONS, DELETE, FAIL, REPLAY, RETRY, Action
 from outbox.storage.models import DELIVERED, FAILED, PENDING, SENDING, OutboxEvent
 from tests.operations.changing import change_all, count_all
-from tests.table import claimed, emit_one, statuses
+from tests.support.table import claimed, emit_one, statuses
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from outbox.operations.actions import DELETE, REPLAY, RETRY, fail_with
 from outbox.operations.filters import Filter
 from outbox.storage.models import DELIVERED, FAILED, PENDING, SENDING, OutboxEvent
 from tests.operations.changing import apply, change_all, count_all, replay_to
-from tests.table import (
+from tests.support.table import (
     LONG_AGO,
     change,
     claimed,

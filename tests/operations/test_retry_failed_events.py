@@ -12,7 +12,7 @@ from outbox.core import Outbox
 from outbox.operations import apply_action
 from outbox.storage.models import DELIVERED, FAILED, PENDING, SENDING, OutboxEvent
 from tests.support.notifications import replace_wake
-from tests.table import (
+from tests.support.table import (
     claimed,
     emit,
     emit_one,

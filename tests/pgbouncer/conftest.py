@@ -9,8 +9,8 @@ from typing import Protocol
 import pytest
 
 from tests.pgbouncer.server import PgBouncerServer
-from tests.processes import make_stage
-from tests.servers import ServerError
+from tests.support.processes import make_stage
+from tests.support.servers import ServerError
 
 __all__ = ["make_stage"]
 

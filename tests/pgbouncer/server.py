@@ -8,7 +8,7 @@ from urllib.parse import unquote, urlsplit
 
 import psycopg
 
-from tests.servers import PATIENCE_SECONDS, Process, ServerError, unprivileged_user
+from tests.support.servers import PATIENCE_SECONDS, Process, ServerError, unprivileged_user
 
 PROGRAM_VARIABLE = "OUTBOX_TEST_PGBOUNCER"
 FOLDERS = ("/usr/sbin", "/usr/local/sbin", "/usr/local/bin", "/opt/homebrew/bin")

@@ -14,8 +14,8 @@ from playhouse.pool import PooledPostgresqlDatabase
 import outbox
 from outbox.core import Outbox
 from outbox.settings import Settings
-from tests.processes import MakeStage, Stage
-from tests.program import BIN, run
+from tests.support.processes import MakeStage, Stage
+from tests.support.program import BIN, run
 
 THREADS = 8
 EMITS = 60  # per thread

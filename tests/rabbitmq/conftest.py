@@ -11,9 +11,9 @@ from typing import Any, Protocol
 
 import pytest
 
-from tests.application import Application
 from tests.rabbitmq.server import RabbitmqServer
-from tests.servers import ServerError
+from tests.support.application import Application
+from tests.support.servers import ServerError
 
 
 @pytest.fixture(scope="session")

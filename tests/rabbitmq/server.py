@@ -11,7 +11,7 @@ from pathlib import Path
 import pika
 import pika.exceptions
 
-from tests.servers import PATIENCE_SECONDS, Process, ServerError, free_port
+from tests.support.servers import PATIENCE_SECONDS, Process, ServerError, free_port
 
 PROGRAM_VARIABLE = "OUTBOX_TEST_RABBITMQ"
 # The one on the PATH of Debian runs as the user rabbitmq, in that user's folder; the first of these is behind it.

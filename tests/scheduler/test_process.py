@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from tests.processes import MakeStage, Program, Stage
-from tests.servers import RedisServer
+from tests.support.processes import MakeStage, Program, Stage
+from tests.support.servers import RedisServer
 
 
 def test_its_sweeps_have_workers_deliver_what_nobody_was_woken_for(make_stage: MakeStage) -> None:

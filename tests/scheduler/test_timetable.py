@@ -14,7 +14,7 @@ from outbox.dramatiq.actor_names import CLEANUP, DELIVER
 from outbox.dramatiq.broker import InProcessBroker
 from outbox.scheduler.timetable import Tick, make_scheduler, timetable
 from outbox.settings import Settings
-from tests.servers import wait_until
+from tests.support.servers import wait_until
 
 
 @pytest.fixture

@@ -14,10 +14,10 @@ import dramatiq
 import pytest
 from dramatiq.brokers.redis import RedisBroker
 
-from tests.application import Application
-from tests.processes import Program
 from tests.sentinel.server import SentinelServers, master_client
-from tests.servers import ServerError
+from tests.support.application import Application
+from tests.support.processes import Program
+from tests.support.servers import ServerError
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 from redis.sentinel import Sentinel
 
-from tests.servers import Process, RedisServer, ServerError, redis_program, wait_until
+from tests.support.servers import Process, RedisServer, ServerError, redis_program, wait_until
 
 MASTER = "shop"
 

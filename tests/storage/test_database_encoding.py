@@ -15,8 +15,8 @@ from outbox.settings import Settings
 from outbox.storage.connect import open_database
 from outbox.storage.postgres import Postgres as PostgresDialect
 from tests.admin.doctor.findings import advice_of, finding_of
-from tests.program import BIN, run
-from tests.servers import Postgres, Redis
+from tests.support.program import BIN, run
+from tests.support.servers import Postgres, Redis
 
 Open = Callable[..., Outbox]
 

@@ -26,7 +26,7 @@ from outbox.operations.filters import Filter
 from outbox.settings import Settings
 from outbox.storage.connect import open_database
 from tests.operations.changing import change_all
-from tests.program import BIN, ROOT, run
+from tests.support.program import BIN, ROOT, run
 
 PAGE = (ROOT / "docs" / "how-to" / "permissions.md").read_text()
 GRANTS = "\n".join(re.findall(r"^```sql\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL))

@@ -5,7 +5,7 @@ import redis
 
 from outbox.errors import SettingsError
 from outbox.storage.redis_client import CONNECT_TIMEOUT, RESPONSE_TIMEOUT, make_client
-from tests.servers import Redis, wait_until
+from tests.support.servers import Redis, wait_until
 
 ADDRESS = "redis://127.0.0.1:1/0"
 

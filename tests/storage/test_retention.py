@@ -12,7 +12,7 @@ from outbox.errors import SettingsError
 from outbox.storage import retention
 from outbox.storage.ids import first_uuid7_of, uuid7
 from outbox.storage.models import DELIVERED, FAILED, PENDING, SENDING, OutboxEvent
-from tests.table import change, claimed, emit, emit_one, impatient, locking, on_postgres, statements, statuses
+from tests.support.table import change, claimed, emit, emit_one, impatient, locking, on_postgres, statements, statuses
 
 RETENTION = timedelta(hours=168)
 MINUTE = timedelta(minutes=1)

@@ -21,10 +21,10 @@ from outbox.storage.connect import open_database
 from outbox.storage.peewee_database import place_of
 from outbox.storage.postgres import Postgres
 from outbox.storage.schema import VERSIONS, Version
-from tests.crowd import at_once, processes_at_once
-from tests.program import BIN, run
-from tests.servers import wait_until
-from tests.table import on_postgres
+from tests.support.crowd import at_once, processes_at_once
+from tests.support.program import BIN, run
+from tests.support.servers import wait_until
+from tests.support.table import on_postgres
 
 HISTORY = [(1, "the events"), (2, "the inbox"), (3, "for operators"), (4, "the destinations")]
 

@@ -30,8 +30,8 @@ from outbox.storage.connect import open_database
 from outbox.storage.schema import VERSIONS
 from outbox.table_names import KINDS, PREFIX_LENGTH, Tables
 from tests.operations.changing import change_all, count_all
-from tests.program import BIN, ROOT, run
-from tests.table import becomes_true, on_postgres
+from tests.support.program import BIN, ROOT, run
+from tests.support.table import becomes_true, on_postgres
 
 NAMES: list[dict[str, str]] = [
     {"table_prefix": "billing_"},

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Self
 
-from tests.table import PATIENCE_SECONDS, becomes_true
+from tests.support.table import PATIENCE_SECONDS, becomes_true
 
 DRIP_SECONDS = 0.005
 LOOPBACK = "127.0.0.1"

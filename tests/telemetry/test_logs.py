@@ -18,10 +18,10 @@ from outbox.telemetry import logs
 from outbox.telemetry.logs import JsonFormatter
 from outbox.webhooks.verify import new_secret
 from tests.conftest import Configure
-from tests.processes import BIN, MakeStage, Program, make_stage
-from tests.program import run
+from tests.support.processes import BIN, MakeStage, Program, make_stage
+from tests.support.program import run
 from tests.support.receiver import Receiver, answers
-from tests.table import emit, emit_one
+from tests.support.table import emit, emit_one
 
 __all__ = ["make_stage"]
 

@@ -30,10 +30,10 @@ from outbox.telemetry.process_reports import SCHEDULER, WORKER
 from outbox.text import ERROR_LENGTH
 from outbox.throttle.delivery_mode import DeliveryMode
 from tests.conftest import Configure, Note
-from tests.crowd import at_once
-from tests.processes import MakeStage, Stage, make_stage, stage
-from tests.program import run_python
-from tests.table import another, becomes_true, emit, emit_one, on_postgres, stored
+from tests.support.crowd import at_once
+from tests.support.processes import MakeStage, Stage, make_stage, stage
+from tests.support.program import run_python
+from tests.support.table import another, becomes_true, emit, emit_one, on_postgres, stored
 
 __all__ = ["make_stage", "stage"]
 

@@ -21,9 +21,9 @@ from outbox.telemetry import tracing
 from tests.conftest import Configure
 from tests.consumer.conftest import make_consumer, stream
 from tests.consumer.streams import MakeConsumer, Stream, consume
-from tests.program import run_python
+from tests.support.program import run_python
 from tests.support.receiver import Receiver, answers
-from tests.table import emit, emit_one, let_pass, stored
+from tests.support.table import emit, emit_one, let_pass, stored
 
 __all__ = ["make_consumer", "stream"]
 

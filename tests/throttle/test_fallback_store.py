@@ -16,8 +16,8 @@ from outbox.throttle.destination_throttle import DestinationThrottle
 from outbox.throttle.fallback_store import FallbackStore
 from outbox.throttle.redis_store import RedisStore
 from outbox.throttle.throttles import RESPONSE_TIMEOUT
-from tests.flights import flights
-from tests.servers import RedisServer
+from tests.support.flights import flights
+from tests.support.servers import RedisServer
 from tests.throttle.states import NAME, begin_call, count, look
 
 OWN, SHARED = "this process applies circuit breakers and limits by itself", "are shared by all workers"

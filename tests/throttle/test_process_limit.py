@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from outbox.destinations.limits import Limits
 from outbox.throttle import destination_throttle, slot_queue
 from outbox.throttle.rate_limit import BURST_SECONDS
-from tests.servers import PATIENCE_SECONDS
+from tests.support.servers import PATIENCE_SECONDS
 from tests.throttle.worker import DRAIN, HOLD_SECONDS, Worker
 
 

@@ -18,7 +18,7 @@ from outbox.throttle import circuit_breaker
 from outbox.throttle.shared_state import ThrottleState
 from outbox.throttle.shared_throttle import HEALTH_CHECK_SECONDS
 from outbox.throttle.throttles import Throttles
-from tests.servers import PATIENCE_SECONDS, Redis
+from tests.support.servers import PATIENCE_SECONDS, Redis
 from tests.throttle.worker import DRAIN, ONE_BATCH, REFUSED, Clock, Target, close, fail, state_of
 
 

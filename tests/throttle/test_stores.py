@@ -16,9 +16,9 @@ from outbox.throttle import redis_store
 from outbox.throttle.redis_store import KEPT_MILLISECONDS, RedisStore
 from outbox.throttle.shared_state import ThrottleState
 from outbox.throttle.state_store import LocalStore, StateStore
-from tests.flights import flights
-from tests.program import run_python
-from tests.servers import Redis
+from tests.support.flights import flights
+from tests.support.program import run_python
+from tests.support.servers import Redis
 from tests.throttle.states import NAME, begin_call, count, look, read_clock
 
 COUNTING = """

@@ -15,9 +15,9 @@ from outbox import OutboxEvent, webhooks
 from outbox.core import Outbox
 from outbox.storage.connect import open_database
 from tests.conftest import is_postgres
-from tests.processes import Stage
-from tests.serving import at_the_same_moment, port_of, post, serve
-from tests.table import LONG_AGO, change, error_of, let_pass, statuses, stored
+from tests.support.processes import Stage
+from tests.support.serving import at_the_same_moment, port_of, post, serve
+from tests.support.table import LONG_AGO, change, error_of, let_pass, statuses, stored
 
 SECRET, ANOTHER = webhooks.new_secret(), webhooks.new_secret()
 

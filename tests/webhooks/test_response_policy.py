@@ -11,7 +11,6 @@ from outbox.errors import Unavailable
 from outbox.storage.timestamp import DatabaseClock
 from outbox.webhooks.redaction import Redaction
 from outbox.webhooks.transport import response_limits as limits
-from tests.servers import free_port
 from tests.support.receiver import (
     ClientConnection,
     Exchange,
@@ -25,7 +24,8 @@ from tests.support.receiver import (
     says,
     sends_a_gigabyte,
 )
-from tests.table import PATIENCE_SECONDS
+from tests.support.servers import free_port
+from tests.support.table import PATIENCE_SECONDS
 from tests.webhooks.deliveries import (
     NOW,
     MakeWebhook,

@@ -12,9 +12,9 @@ from outbox.core import Outbox
 from outbox.storage.models import DELIVERED, FAILED, PENDING
 from outbox.webhooks.webhook import Webhook
 from tests.conftest import Configure
-from tests.servers import free_port
 from tests.support.receiver import Receiver, answers, never_answers
-from tests.table import change, emit, emit_one, error_of, let_pass, statuses, stored
+from tests.support.servers import free_port
+from tests.support.table import change, emit, emit_one, error_of, let_pass, statuses, stored
 from tests.webhooks.deliveries import SECRET, MakeWebhook
 
 

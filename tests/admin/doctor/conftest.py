@@ -1,5 +1,5 @@
 """Fixtures of the doctor's tests."""
 
-from tests.processes import make_stage
+from tests.support.processes import make_stage
 
 __all__ = ["make_stage"]

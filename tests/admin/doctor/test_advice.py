@@ -17,7 +17,7 @@ from outbox.admin.doctor.run_checks import CHECKS
 from outbox.cli import cli
 from outbox.dramatiq.sweep_check import SWEEP
 from outbox.settings import PREFIX, Settings
-from tests.program import ROOT
+from tests.support.program import ROOT
 
 SOURCES = sorted(Path(doctor.__file__).parent.glob("*.py"))
 PAGE = ROOT / "docs" / "reference" / "doctor.md"

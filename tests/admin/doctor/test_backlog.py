@@ -13,7 +13,7 @@ from outbox.telemetry.process_reports import WORKER
 from tests.admin.doctor.findings import advice_of, finding_of
 from tests.admin.doctor.published_processes import publish_process
 from tests.conftest import Configure
-from tests.table import change, claimed, emit, let_pass
+from tests.support.table import change, claimed, emit, let_pass
 
 
 def test_an_empty_table_is_fine(box: Outbox) -> None:

@@ -34,10 +34,10 @@ from outbox.webhooks.redaction import HIDDEN
 from tests.admin.doctor.findings import finding_of
 from tests.admin.doctor.published_processes import publish_process
 from tests.conftest import Configure
-from tests.processes import MakeStage
-from tests.program import BIN, run
-from tests.servers import RedisServer, free_port
-from tests.table import becomes_true, emit
+from tests.support.processes import MakeStage
+from tests.support.program import BIN, run
+from tests.support.servers import RedisServer, free_port
+from tests.support.table import becomes_true, emit
 
 HANDLERS = """
 import outbox

@@ -11,7 +11,7 @@ from outbox.admin.doctor.check import NOTE, OK
 from outbox.core import Outbox
 from outbox.settings import Settings
 from tests.admin.doctor.findings import advice_of, finding_of
-from tests.table import on_postgres
+from tests.support.table import on_postgres
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from outbox.core import Outbox
 from outbox.settings import Settings
 from outbox.storage.connect import open_database
 from tests.admin.doctor.findings import advice_of, finding_of, findings_of
-from tests.servers import PostgresServer, free_port
-from tests.table import on_postgres
+from tests.support.servers import PostgresServer, free_port
+from tests.support.table import on_postgres
 
 
 def test_a_reachable_database_is_named_with_its_version(box: Outbox) -> None:

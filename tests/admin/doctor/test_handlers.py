@@ -9,7 +9,7 @@ from outbox.core import Outbox
 from outbox.telemetry.process_reports import WORKER
 from tests.admin.doctor.findings import advice_of, finding_of, findings_of
 from tests.admin.doctor.published_processes import publish_process, published_handlers
-from tests.table import emit, let_pass
+from tests.support.table import emit, let_pass
 
 
 def test_without_waiting_events_no_handler_is_missing(box: Outbox) -> None:

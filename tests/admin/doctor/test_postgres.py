@@ -16,8 +16,8 @@ from outbox.core import Outbox
 from outbox.settings import Settings
 from outbox.storage.connect import open_database
 from tests.admin.doctor.findings import advice_of, commands_in, finding_of, findings_of
-from tests.servers import PostgresServer
-from tests.table import becomes_true, emit, on_postgres
+from tests.support.servers import PostgresServer
+from tests.support.table import becomes_true, emit, on_postgres
 
 
 def execute(box: Outbox, statement: str) -> Any:

@@ -10,7 +10,7 @@ from outbox.telemetry.process_reports import APPLICATION, SCHEDULER, UP, WORKER
 from tests.admin.doctor.findings import advice_of, finding_of, findings_of
 from tests.admin.doctor.published_processes import publish_process, published_handlers
 from tests.conftest import Configure
-from tests.table import another
+from tests.support.table import another
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from outbox.admin.doctor.check import NOTE, OK, PROBLEM, WARNING
 from outbox.core import Outbox
 from tests.admin.doctor.findings import advice_of, commands_in, finding_of
 from tests.conftest import Configure
-from tests.servers import RedisServer, free_port
-from tests.table import becomes_true
+from tests.support.servers import RedisServer, free_port
+from tests.support.table import becomes_true
 
 # One database is enough: these checks don't depend on it.
 once = pytest.mark.parametrize("url", ["sqlite"], indirect=True)

@@ -13,7 +13,7 @@ from outbox.settings import Settings
 from outbox.storage import schema
 from outbox.storage.connect import open_database
 from tests.admin.doctor.findings import advice_of, commands_in, finding_of, findings_of
-from tests.table import emit, on_postgres
+from tests.support.table import emit, on_postgres
 
 
 def execute(box: Outbox, statement: str) -> Any:

@@ -14,7 +14,7 @@ from outbox.dramatiq.broker import broker_in_use
 from outbox.telemetry.process_reports import WORKER
 from tests.admin.doctor.published_processes import publish_process
 from tests.conftest import Configure
-from tests.servers import Redis, wait_until
+from tests.support.servers import Redis, wait_until
 
 
 @pytest.fixture

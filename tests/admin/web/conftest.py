@@ -6,7 +6,7 @@ from outbox.admin.web import make_app
 from outbox.core import Outbox
 from tests.admin.web.browser import Browser
 from tests.admin.web.client import Client, anybody
-from tests.processes import make_stage, stage
+from tests.support.processes import make_stage, stage
 
 __all__ = ["make_stage", "stage"]
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from outbox.storage import timestamp
 from outbox.storage.models import OutboxEvent
-from tests.table import change, emit, emit_one
+from tests.support.table import change, emit, emit_one
 
 
 def now() -> datetime:

@@ -14,7 +14,7 @@ from tests.admin.web.browser import Browser, Document, form_to
 from tests.admin.web.client import Client, anybody
 from tests.admin.web.sample import delivered, failed, many_delivered, sending, waiting
 from tests.conftest import Configure
-from tests.table import emit_one, error_of, other_worker, statuses, stored
+from tests.support.table import emit_one, error_of, other_worker, statuses, stored
 
 MAKE = {"retry": failed, "replay": delivered, "fail": waiting, "delete": delivered}
 

@@ -5,7 +5,7 @@ import pytest
 from outbox.storage.models import OutboxEvent
 from tests.admin.web.browser import Browser, form_to
 from tests.admin.web.client import Client
-from tests.table import change, emit_one
+from tests.support.table import change, emit_one
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 

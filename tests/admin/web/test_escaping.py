@@ -10,7 +10,7 @@ from outbox.core import Outbox
 from outbox.storage.operator_models import Audit, Process
 from tests.admin.web.browser import Browser, Document
 from tests.admin.web.sample import now
-from tests.table import change, emit_one, other_worker
+from tests.support.table import change, emit_one, other_worker
 
 ATTACKS = [
     "<script>boom()</script>",

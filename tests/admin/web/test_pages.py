@@ -18,7 +18,7 @@ from tests.admin.web.client import Client, anybody
 from tests.admin.web.sample import delivered, failed, many_delivered, now, sending, waiting
 from tests.conftest import Configure
 from tests.support.recorded_destinations import let_records_age
-from tests.table import change, emit_one, on_postgres, other_worker, statements
+from tests.support.table import change, emit_one, on_postgres, other_worker, statements
 
 
 def tell(box: Outbox, **changes: Any) -> None:

@@ -12,10 +12,10 @@ from urllib.parse import urlencode
 import pytest
 
 from tests.admin.web.browser import Document, form_to
-from tests.processes import BIN, MakeStage, Program, Stage
-from tests.program import run, run_python
-from tests.servers import PATIENCE_SECONDS
+from tests.support.processes import BIN, MakeStage, Program, Stage
+from tests.support.program import run, run_python
 from tests.support.receiver import LOOPBACK
+from tests.support.servers import PATIENCE_SECONDS
 
 READY = "The dashboard is running on "
 

@@ -21,7 +21,7 @@ from tests.support.receiver import (
     drips_its_headers,
     never_answers,
 )
-from tests.table import PATIENCE_SECONDS
+from tests.support.table import PATIENCE_SECONDS
 from tests.webhooks.deliveries import MakeWebhook, deliver, deliver_one, make_event, resolving_to, unavailable
 
 SHORT = 1.0

@@ -22,8 +22,8 @@ from outbox.webhooks.transport.response_limits import (
     LimitExceeded,
 )
 from tests.support.receiver import ClientConnection, Exchange, Receiver, Reply, answers, says
-from tests.table import PATIENCE_SECONDS
-from tests.thoroughness import thorough
+from tests.support.table import PATIENCE_SECONDS
+from tests.support.thoroughness import thorough
 from tests.webhooks.deliveries import MakeWebhook, deliver, deliver_one, make_event, retried, unavailable
 
 HINT = b"HTTP/1.1 103 Early Hints\r\n\r\n"

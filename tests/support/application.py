@@ -7,7 +7,7 @@ registers handlers; `place_orders` sends messages to the actors.
 import sys
 from pathlib import Path
 
-from tests.processes import BIN, Emitter, Program, Stage
+from tests.support.processes import BIN, Emitter, Program, Stage
 
 
 class Application(Stage):

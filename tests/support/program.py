@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from outbox.settings import PREFIX
-from tests.servers import PATIENCE_SECONDS
+from tests.support.servers import PATIENCE_SECONDS
 
 BIN = Path(sys.executable).parent
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def environment(**settings: Any) -> dict[str, str]:

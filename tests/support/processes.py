@@ -32,9 +32,9 @@ from outbox.dramatiq.redis_broker import OutboxRedisBroker
 from outbox.events.new_event import NewEvent
 from outbox.settings import PREFIX, Settings
 from outbox.storage.connect import open_database
-from tests.servers import GUARD, PATIENCE_SECONDS, Redis, alive, send, wait_until
+from tests.support.servers import GUARD, PATIENCE_SECONDS, Redis, alive, send, wait_until
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 HANDLERS = "tests.apps.ledger"
 

@@ -19,7 +19,7 @@ from outbox.delivery.batch import Batch
 from outbox.delivery.claim import claim
 from outbox.storage import timestamp
 from outbox.storage.models import OutboxEvent
-from tests.servers import wait_until
+from tests.support.servers import wait_until
 
 on_postgres = pytest.mark.parametrize("url", ["postgres"], indirect=True)
 

@@ -13,10 +13,10 @@ import psycopg
 from psycopg import sql
 
 from tests.conftest import is_postgres
-from tests.processes import Program, Stage
-from tests.servers import PATIENCE_SECONDS
+from tests.support.processes import Program, Stage
 from tests.support.receiver import LOOPBACK
-from tests.table import becomes_true, sessions_waiting
+from tests.support.servers import PATIENCE_SECONDS
+from tests.support.table import becomes_true, sessions_waiting
 
 
 def serve(stage: Stage, server: str, app: str, *, port: int = 0, **environment: str) -> Program:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import peewee
 
-from tests.program import ROOT, environment
+from tests.support.program import ROOT, environment
 
 T = TypeVar("T")
 
