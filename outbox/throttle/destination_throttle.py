@@ -1,8 +1,8 @@
 """The throttle of one destination in this process: how many events it may be sent now.
 
 Before events are sent to a destination, delivery asks its throttle (`admit`), and then reports the outcomes to it. The
-throttle applies the circuit breaker and the limits that all workers share (`shared_throttle`), and in a worker the
-limit of this process (`process_limit`).
+throttle applies the circuit breaker and the limits that all workers share, and in a worker the limit of this process
+(both in `limiters`).
 
 A *slot* is the right to have one call under way. A destination without a concurrency limit has a slot for each of the
 batches that this process may send to it at the same time.
@@ -13,7 +13,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from uuid import uuid4
 
@@ -24,16 +26,16 @@ from outbox.errors import Unavailable
 from outbox.throttle import concurrency_limit
 from outbox.throttle.decision import Decision, Request
 from outbox.throttle.delivery_mode import DeliveryMode
-from outbox.throttle.process_limit import ProcessLimit
-from outbox.throttle.shared_throttle import SharedThrottle
-from outbox.throttle.slot_queue import SlotQueue
-from outbox.throttle.state_store import StateStore
+from outbox.throttle.limiters import ProcessLimiter, SharedLimiter
+from outbox.throttle.shared_state import StateStore
 from outbox.throttle.stuck_calls import CallTracker, StuckCalls
 
 logger = logging.getLogger(__name__)
 
 # When all slots are taken, how long to wait for one that may be released in a moment.
 PATIENCE_SECONDS = 0.1
+# How long a thread waits at most before it looks again: a slot may also be released by another process.
+LOOK_SECONDS = 0.02
 # How fast the measured speed follows: each batch counts for a third.
 WEIGHT = 1 / 3
 NO_LIMITS = Limits()
@@ -72,8 +74,8 @@ class DestinationThrottle:
             max_batches=max_batches,
         )
         self._queue = SlotQueue()
-        self._shared = SharedThrottle(name, self.limits, store, self._calls, clock)
-        self._process_limit = ProcessLimit(name, max_batches, self._calls, clock)
+        self._shared_limiter = SharedLimiter(name, self.limits, store, self._calls, clock)
+        self._process_limiter = ProcessLimiter(name, max_batches, self._calls, clock)
         self._lock = threading.Lock()
         self._failures = 0  # how many times in a row this process could not reach the destination
         self._speed: float | None = None  # the events a second that one call at a time does
@@ -112,17 +114,17 @@ class DestinationThrottle:
     def _decide(self, request: Request, mode: DeliveryMode) -> Decision:
         """Decide by the limit of this process, in a drain, and by the state that all workers share."""
         if mode is not DeliveryMode.DRAIN or self.limits.concurrency is not None:
-            return self._shared.decide(request)
-        own = self._process_limit.decide(request)
-        if own.limit_reached and not self._shared.is_open:
+            return self._shared_limiter.decide(request)
+        own = self._process_limiter.decide(request)
+        if own.limit_reached and not self._shared_limiter.is_open:
             return own
         # A probe needs no slot: all of them may be taken by calls that take long.
         is_whole = own.limit_reached or own.events == request.events
-        shared = self._shared.decide(request if is_whole else replace(request, events=own.events))
+        shared = self._shared_limiter.decide(request if is_whole else replace(request, events=own.events))
         if shared.probe:
             return shared
         if not shared.events:
-            self._process_limit.release(request.holder)
+            self._process_limiter.release(request.holder)
             return shared
         return own if own.events <= shared.events else shared
 
@@ -130,9 +132,9 @@ class DestinationThrottle:
         """Release the slots of a batch whose calls have returned."""
         self._calls.end(holder)
         if self.limits.concurrency is not None:
-            self._shared.release(holder)
+            self._shared_limiter.release(holder)
         else:
-            self._process_limit.release(holder)
+            self._process_limiter.release(holder)
         self._queue.notify()
 
     def stuck(self) -> StuckCalls | None:
@@ -162,11 +164,11 @@ class DestinationThrottle:
         with self._lock:
             self._failures = 0
         if probe:
-            self._shared.close_breaker()
+            self._shared_limiter.close_breaker()
             logger.warning("The circuit breaker of %s is closed: it was reached again", self.name)
 
     def _open_breaker(self, error: str, *, probe: bool) -> None:
-        seconds = self._shared.open_breaker(error, probe=probe)
+        seconds = self._shared_limiter.open_breaker(error, probe=probe)
         with self._lock:
             self._failures = 0
             self.trips += 1
@@ -181,7 +183,7 @@ class DestinationThrottle:
 
     def cancel_probe(self) -> None:
         """Allow another probe at once, because this one was not sent."""
-        self._shared.cancel_probe()
+        self._shared_limiter.cancel_probe()
 
     def measure_speed(self, events: int, seconds: float, at_once: int) -> None:
         """Follow how fast the destination is: so many events took so long, with so many calls at the same time."""
@@ -221,3 +223,44 @@ class Admission:
             self._throttle.measure_speed(events, seconds, self.at_once)
         elif self.decision.probe:
             self._throttle.cancel_probe()
+
+
+class SlotQueue:
+    """The threads of this process that wait for a free slot of one destination.
+
+    First in, first out: otherwise a thread could take back the slot that it has just released, before the threads that
+    wait have looked.
+    """
+
+    def __init__(self) -> None:
+        self._holders: deque[str] = deque()
+        self._changed = threading.Condition()
+        # Counts the changes, so that none is missed between a look and the wait that follows.
+        self.changes = 0
+
+    @contextmanager
+    def waiting(self, holder: str) -> Iterator[None]:
+        """Stand in the queue for the length of the block."""
+        with self._changed:
+            self._holders.append(holder)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._holders.remove(holder)
+            self.notify()
+
+    def is_first(self, holder: str) -> bool:
+        """Return whether this holder is the first in the queue: only the first looks for a slot."""
+        return self._holders[0] == holder
+
+    def wait(self, known_changes: int) -> None:
+        """Wait for a change beyond those that the caller knows of, for a moment at most."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.changes != known_changes, LOOK_SECONDS)
+
+    def notify(self) -> None:
+        """Wake the threads that wait: a slot was released, or a thread has left the queue."""
+        with self._changed:
+            self.changes += 1
+            self._changed.notify_all()

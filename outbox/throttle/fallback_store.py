@@ -9,7 +9,7 @@ import logging
 import time
 from collections import deque
 
-from outbox.throttle.state_store import Decide, LocalStore, StateStore, T
+from outbox.throttle.shared_state import Decide, LocalStore, StateStore, T
 
 logger = logging.getLogger(__name__)
 

@@ -12,8 +12,7 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from outbox.throttle.shared_state import ThrottleState
-from outbox.throttle.state_store import Decide, T
+from outbox.throttle.shared_state import Decide, T, ThrottleState
 
 # Writes the new state if the old one is still there; returns whether it was, the state that was there, and the time.
 COMPARE_AND_SET = """

@@ -1,15 +1,19 @@
-"""The state of one destination's throttle that all workers must agree on, and its JSON in Redis.
+"""The state of one destination's throttle that all workers must agree on, its JSON in Redis, and where it is kept.
 
 The state holds the circuit breaker (`circuit_breaker`), the calls under way (`concurrency_limit`) and the schedule of
-the rate limit (`rate_limit`). These modules hold pure functions from a state to a state; a store (`state_store`) keeps
-the state. All times are seconds by the store's clock: Redis's, or the process's own without Redis.
+the rate limit (`rate_limit`). The functions of these modules take a state and return a new one. A store keeps the
+state, and applies such a function so that no change by another worker is lost. All times are seconds by the store's
+clock: Redis's, or the process's own without Redis.
 """
 
 from __future__ import annotations
 
 import json
+import threading
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any, Protocol, Self, TypeVar
 
 # Two readings of one clock differ by less than this, unless the clock was set back between them.
 SKEW_SECONDS = 1.0
@@ -92,3 +96,36 @@ def _fields(value: ThrottleState | ActiveCalls) -> dict[str, Any]:
 
 def _known(kind: type[ActiveCalls | ThrottleState], fields: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if name in kind.__slots__}
+
+
+T = TypeVar("T")
+# Gets the state and the time by the store's clock; returns the new state and a result for the caller.
+Decide = Callable[[ThrottleState, float], tuple[ThrottleState, T]]
+
+
+class StateStore(Protocol):
+    """Keeps a state for each destination, by its name."""
+
+    def update(self, name: str, decide: Decide[T]) -> T:
+        """Replace the state by the one that `decide` returns, and return its result."""
+        ...
+
+    def release(self, name: str, decide: Decide[None]) -> None:
+        """Do the same for a change that releases something: it must not be lost, but may be late."""
+        ...
+
+
+class LocalStore:
+    """Keeps the states in the memory of this process: without Redis, or while Redis can't be used."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._states: dict[str, ThrottleState] = {}
+
+    def update(self, name: str, decide: Decide[T]) -> T:
+        with self._lock:
+            self._states[name], result = decide(self._states.get(name, ThrottleState()), self._clock())
+            return result
+
+    release = update

@@ -21,7 +21,7 @@ from outbox.throttle.circuit_breaker import is_healthy
 from outbox.throttle.destination_throttle import DestinationThrottle
 from outbox.throttle.fallback_store import FallbackStore
 from outbox.throttle.redis_store import RedisStore
-from outbox.throttle.state_store import LocalStore, StateStore
+from outbox.throttle.shared_state import LocalStore, StateStore
 
 logger = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from outbox.destinations.outcome import DELIVERED_OUTCOME, Failed, Outcome, Retr
 from outbox.throttle.circuit_breaker import RAMP_SECONDS
 from outbox.throttle.delivery_mode import DeliveryMode
 from outbox.throttle.destination_throttle import Admission
-from outbox.throttle.shared_throttle import HEALTH_CHECK_SECONDS
+from outbox.throttle.limiters import HEALTH_CHECK_SECONDS
 from tests.throttle.worker import DRAIN, HOLD_SECONDS, ONE_BATCH, REFUSED, Worker
 
 OPENED = (

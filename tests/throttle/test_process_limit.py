@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outbox.destinations.limits import Limits
-from outbox.throttle import destination_throttle, slot_queue
+from outbox.throttle import destination_throttle
 from outbox.throttle.rate_limit import BURST_SECONDS
 from tests.support.servers import PATIENCE_SECONDS
 from tests.throttle.worker import DRAIN, HOLD_SECONDS, Worker
@@ -42,7 +42,7 @@ class TestBatches:
 
     def test_that_wait_come_before_one_that_has_just_ended(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(destination_throttle, "PATIENCE_SECONDS", PATIENCE_SECONDS)
-        monkeypatch.setattr(slot_queue, "LOOK_SECONDS", PATIENCE_SECONDS)
+        monkeypatch.setattr(destination_throttle, "LOOK_SECONDS", PATIENCE_SECONDS)
         worker = Worker(max_batches=1)
         waits = threading.Event()
         order: list[str] = []

@@ -15,8 +15,8 @@ from outbox.destinations.limits import Limits
 from outbox.destinations.outcome import DELIVERED_OUTCOME
 from outbox.settings import Settings
 from outbox.throttle import circuit_breaker
+from outbox.throttle.limiters import HEALTH_CHECK_SECONDS
 from outbox.throttle.shared_state import ThrottleState
-from outbox.throttle.shared_throttle import HEALTH_CHECK_SECONDS
 from outbox.throttle.throttles import Throttles
 from tests.support.servers import PATIENCE_SECONDS, Redis
 from tests.throttle.worker import DRAIN, ONE_BATCH, REFUSED, Clock, Target, close, fail, state_of

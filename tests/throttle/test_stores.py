@@ -14,8 +14,7 @@ import pytest
 from outbox.storage.redis_client import make_client
 from outbox.throttle import redis_store
 from outbox.throttle.redis_store import KEPT_MILLISECONDS, RedisStore
-from outbox.throttle.shared_state import ThrottleState
-from outbox.throttle.state_store import LocalStore, StateStore
+from outbox.throttle.shared_state import LocalStore, StateStore, ThrottleState
 from tests.support.flights import flights
 from tests.support.program import run_python
 from tests.support.servers import Redis

@@ -7,7 +7,7 @@ import pytest
 from outbox.destinations.limits import Limits
 from outbox.throttle.delivery_mode import DeliveryMode
 from outbox.throttle.destination_throttle import DestinationThrottle
-from outbox.throttle.state_store import LocalStore
+from outbox.throttle.shared_state import LocalStore
 from tests.throttle.worker import (
     DRAIN,
     HOLD_SECONDS,

@@ -10,8 +10,7 @@ from outbox.errors import Unavailable
 from outbox.events.event import Event
 from outbox.throttle.delivery_mode import DeliveryMode
 from outbox.throttle.destination_throttle import Admission, DestinationThrottle
-from outbox.throttle.shared_state import ThrottleState
-from outbox.throttle.state_store import Decide, LocalStore
+from outbox.throttle.shared_state import Decide, LocalStore, ThrottleState
 from outbox.throttle.throttles import Throttles
 
 HOLD_SECONDS = 100.0

@@ -1,17 +1,17 @@
-"""Apply the limits and the circuit breaker of one destination by the state that all workers share.
+"""The two limiters of a destination: one that all workers share, and one of this process.
 
-Without Redis the state is shared by the threads of this process.
+A limiter decides how many events of a batch may be sent now. `destination_throttle` asks both.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from outbox.destinations.limits import Limits
 from outbox.throttle import circuit_breaker, concurrency_limit
 from outbox.throttle.decision import Decision, Request, decide
-from outbox.throttle.shared_state import ThrottleState
-from outbox.throttle.state_store import StateStore
+from outbox.throttle.shared_state import LocalStore, StateStore, ThrottleState
 from outbox.throttle.stuck_calls import CallTracker
 
 # For a destination without limits the state says nothing but whether the circuit breaker is open, or has just closed: a
@@ -19,8 +19,11 @@ from outbox.throttle.stuck_calls import CallTracker
 HEALTH_CHECK_SECONDS = 1.0
 
 
-class SharedThrottle:
-    """Decides on requests, and opens and closes the circuit breaker, for all workers."""
+class SharedLimiter:
+    """Applies the limits and the circuit breaker of the destination, by the state that all workers share.
+
+    Without Redis the state is shared by the threads of this process.
+    """
 
     def __init__(
         self, name: str, limits: Limits, store: StateStore, calls: CallTracker, clock: Callable[[], float]
@@ -78,6 +81,36 @@ class SharedThrottle:
     def cancel_probe(self) -> None:
         """Allow another probe at once, because this one was not sent."""
         self._store.update(self._name, lambda state, now: (circuit_breaker.cancel_probe(state, now), None))
+
+
+class ProcessLimiter:
+    """Limits how many batches this process sends to the destination at the same time, each to about a second's work.
+
+    It is used in a worker, for a destination without a concurrency limit of its own. Otherwise a slow destination would
+    take more and more threads of the process. A batch has one slot, however many calls it makes at the same time.
+    """
+
+    def __init__(self, name: str, max_batches: int, calls: CallTracker, clock: Callable[[], float]) -> None:
+        self._name = name
+        self._limits = Limits(concurrency=max_batches, open_after=None)
+        self._calls = calls
+        self._store = LocalStore(clock)
+
+    def decide(self, request: Request) -> Decision:
+        """Return how many events of a batch may be sent now; the batch takes a slot if any may."""
+        calls = min(request.at_once, request.events)
+        speed = None if request.speed is None else request.speed * calls
+        batch = Request(request.holder, request.events, 1, request.hold_seconds, speed)
+        decision = self._store.update(
+            self._name,
+            lambda state, now: decide(self._calls.keep_held(state, now), now, batch, self._limits),
+        )
+        at_once = min(request.at_once, decision.events)
+        return decision if at_once == decision.at_once else replace(decision, at_once=at_once)
+
+    def release(self, holder: str) -> None:
+        """Release the slot of a batch, if it has one."""
+        self._store.update(self._name, lambda state, _: (concurrency_limit.release(state, holder), None))
 
 
 def _allow_all(request: Request) -> Decision:
