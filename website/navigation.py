@@ -8,7 +8,12 @@ from __future__ import annotations
 HOME = "index.md"
 
 SECTIONS = {
-    "tutorial/index.md": (),
+    "tutorial/index.md": (
+        "tutorial/first-event.md",
+        "tutorial/servers.md",
+        "tutorial/failures.md",
+        "tutorial/production.md",
+    ),
     "how-to/index.md": (
         "how-to/existing-application.md",
         "how-to/emitting.md",

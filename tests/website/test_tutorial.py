@@ -1,0 +1,173 @@
+"""The tutorial works: its files, written as it says, do what it says, on SQLite and then on PostgreSQL and Redis."""
+
+import os
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from outbox.settings import PREFIX, Settings
+from tests.processes import Program
+from tests.program import BIN
+from tests.servers import PATIENCE_SECONDS, Redis, wait_until
+from website.pages import DOCS
+
+TUTORIAL = DOCS / "tutorial"
+FILE = re.compile(r"^```\w+ title=\"([\w./-]+)\"\n(.*?)^```", re.MULTILINE | re.DOTALL)
+EXPORTED = re.compile(r"^\$ export (OUTBOX_BACKOFF\w+|WAREHOUSE\w+)=(\S+)$", re.MULTILINE)
+
+
+class Shop:
+    """The reader's folder, and the terminals in it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "shop").mkdir()
+        (folder / "shop" / "__init__.py").touch()
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
+        path = f"{BIN}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+        self.environment = inherited | {"PATH": path, "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(folder)}
+        self.programs: list[Program] = []
+
+    def follow(self, page: str, **replaced: str) -> None:
+        """Write the files of a page, and set the variables that it exports."""
+        text = (TUTORIAL / page).read_text()
+        for old, new in replaced.items():
+            assert old in text
+            text = text.replace(old, new)
+        for name, content in FILE.findall(text):
+            (self.folder / name).write_text(content)
+        self.environment.update(EXPORTED.findall(text))
+
+    def run(self, *command: str, code: int = 0, **environment: str) -> str:
+        """Run a command to its end, and return what it printed."""
+        done = subprocess.run(
+            command,
+            cwd=self.folder,
+            env=self.environment | environment,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_SECONDS,
+            check=False,
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout
+
+    def order(self, customer: str, total: int, **environment: str) -> str:
+        return self.run(sys.executable, "-m", "shop.orders", customer, str(total), code=0, **environment)
+
+    def start(self, *command: str, ready: str, **environment: str) -> Program:
+        output = self.folder / f"{len(self.programs)}.log"
+        there = ["/bin/sh", "-c", 'cd "$0" && exec "$@"', str(self.folder), *command]
+        program = Program(there, self.environment | environment, output)
+        self.programs.append(program)
+        prints(program, ready)
+        return program
+
+
+def prints(program: Program, text: str) -> None:
+    wait_until(lambda: text in program.said() or not program.running)
+    assert text in program.said(), program.said()
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Iterator[Shop]:
+    shop = Shop(tmp_path)
+    yield shop
+    for program in shop.programs:
+        program.kill()
+
+
+@pytest.fixture
+def port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        number: int = found.getsockname()[1]
+        return number
+
+
+def test_the_first_event(shop: Shop) -> None:
+    shop.follow("first-event.md")
+    assert shop.order("ada", 20, OUTBOX_DISPATCH="off") == "placed order 1\n"
+    assert "pending" in shop.run("outbox", "list")
+    up = shop.start("outbox", "up", "shop.handlers", ready="Dear ada, we have your order 1.", OUTBOX_SWEEP_SECONDS="1")
+    shop.order("bob", 5, OUTBOX_DISPATCH="off")
+    prints(up, "Dear bob, we have your order 2.")
+    rolled_back = (
+        "from shop.models import Order, db\nfrom shop.orders import place_order\n"
+        "with db.atomic() as transaction:\n    place_order('eve', 7)\n    transaction.rollback()\n"
+        "print(Order.select().where(Order.customer == 'eve').count())"
+    )
+    assert shop.run(sys.executable, "-c", rolled_back, OUTBOX_DISPATCH="off") == "0\n"
+    assert "Order:3" not in shop.run("outbox", "list")
+    twice = "import outbox\nfrom shop.models import db\nwith db.atomic():\n    outbox.emit('Order', 1, 'order.placed')"
+    shop.run(sys.executable, "-c", twice, code=1, OUTBOX_DISPATCH="off")
+
+
+def test_servers_failures_and_a_receiver(shop: Shop, postgres_url: str, redis_server: Redis, port: int) -> None:
+    shop.environment |= {"OUTBOX_DATABASE_URL": postgres_url, "OUTBOX_REDIS_URL": redis_server.url}
+    shop.environment |= {"OUTBOX_NAMESPACE": f"tutorial-{port}", "OUTBOX_SWEEP_SECONDS": "1"}
+    shop.follow("first-event.md")
+    shop.run("outbox", "init")
+    worker = shop.start("outbox", "worker", "shop.handlers", "-p", "1", ready="ready for action")
+    shop.start("outbox", "scheduler", ready="scheduler started")
+    shop.order("carl", 12)
+    prints(worker, "Dear carl, we have your order 1.")
+    worker.kill()
+
+    shop.follow("failures.md", **{"8000": str(port)})
+    worker = shop.start("outbox", "worker", "shop.handlers", "-p", "1", ready="ready for action")
+    shop.order("emma", 30)
+    prints(worker, "charged order 2")
+    assert wait_until(lambda: "order.paid" in shop.run("outbox", "list", "--destination", "warehouse"))
+    receiver = shop.start(
+        *("flask", "--app", "warehouse", "run", "--port", str(port)),
+        ready="packing order 2",
+        OUTBOX_DATABASE_URL="sqlite:///warehouse.db",
+    )
+
+    shop.order("fritz", 500)
+    prints(worker, "Dear fritz, we have your order 3.")
+    assert wait_until(lambda: "more than the limit" in shop.run("outbox", "list", "--status", "failed"))
+    worker.kill()
+    shop.follow("failures.md", **{"8000": str(port), "LIMIT = 100\n": "LIMIT = 1000\n"})
+    worker = shop.start("outbox", "worker", "shop.handlers", "-p", "1", ready="ready for action")
+    shop.run("outbox", "retry", "--destination", "charge", "--yes")
+    prints(worker, "charged order 3")
+    prints(receiver, "packing order 3")
+    assert "Dear fritz" not in worker.said()
+
+
+def yaml_blocks(page: Path) -> list[Any]:
+    blocks = re.findall(r"^```yaml.*?\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+    return [YAML(typ="safe").load(block) for block in blocks]
+
+
+def test_the_compose_file_of_the_tutorial_is_valid(tmp_path: Path) -> None:
+    ((name, content),) = FILE.findall((TUTORIAL / "production.md").read_text())
+    (tmp_path / name).write_text(content)
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", tmp_path / name]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_the_manifests_for_kubernetes_use_commands_and_settings_that_exist() -> None:
+    known = {f"{PREFIX}{name.upper()}" for name in Settings.__dataclass_fields__}
+    manifests = yaml_blocks(DOCS / "how-to" / "kubernetes.md")
+    assert [manifest["kind"] for manifest in manifests] == ["Job", "Deployment", "Deployment", "Deployment"]
+    for manifest in manifests:
+        (container,) = manifest["spec"]["template"]["spec"]["containers"]
+        assert {variable["name"] for variable in container.get("env", [])} <= known
+        program, command, *rest = container["command"]
+        assert program == "outbox"
+        options = [word for word in rest if word.startswith("-")]
+        help_text = subprocess.run(
+            [BIN / "outbox", command, "--help"], capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=True
+        ).stdout
+        assert [option for option in options if option not in help_text] == []
