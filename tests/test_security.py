@@ -13,7 +13,7 @@ import outbox
 from outbox.settings import PREFIX
 from outbox.storage.ids import uuid7
 from outbox.webhooks.verify import new_secret
-from tests.admin.web.test_process import ask, dashboard, port_of
+from tests.support.dashboard import ask, dashboard, port_of
 from tests.support.processes import BIN, MakeStage, Stage, make_stage
 from tests.support.program import run
 from tests.support.receiver import Exchange, Receiver, Reply, answers

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from datetime import datetime
 from threading import Event as Gate
 from typing import Any
 
@@ -16,7 +15,6 @@ from outbox.delivery.batch import Delivery
 from outbox.delivery.deliver import count_due, end_slice
 from outbox.storage.models import DELIVERED, PENDING, SENDING, OutboxEvent
 from tests.conftest import Configure
-from tests.delivery.test_settle import end_connections
 from tests.support.notifications import replace_wake
 from tests.support.table import (
     LONG_AGO,
@@ -26,10 +24,12 @@ from tests.support.table import (
     claimed,
     emit,
     emit_one,
+    end_connections,
     expire_leases,
     locking,
     on_postgres,
     passes,
+    sees_leases,
     sessions_waiting,
     statements,
     statuses,
@@ -49,17 +49,6 @@ def busy_handler(gate: Gate) -> list[str]:
         passes(gate)
 
     return called
-
-
-def sees_leases(event: OutboxEvent, count: int) -> Callable[[], bool]:
-    """Return whether the table has shown so many different ends of the event's lease."""
-    seen: set[datetime] = set()
-
-    def look() -> bool:
-        seen.add(stored(event).lease_until)
-        return len(seen) >= count
-
-    return look
 
 
 class TestRenewal:

@@ -7,7 +7,6 @@ from threading import Event as Gate
 from threading import Lock, Semaphore
 from uuid import uuid4
 
-import psycopg
 import pytest
 
 import outbox
@@ -25,6 +24,7 @@ from tests.support.table import (
     claimed,
     emit,
     emit_one,
+    end_connections,
     expire_leases,
     let_pass,
     on_postgres,
@@ -320,12 +320,3 @@ class TestThroughALostConnection:
         box.process_pending_events()
         row = stored(event)
         assert (row.status, row.attempts) == (DELIVERED, 1)
-
-
-def end_connections(url: str) -> None:
-    """End all connections, as a restart of the server does."""
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-            "WHERE datname = current_database() AND pid <> pg_backend_pid()"
-        )

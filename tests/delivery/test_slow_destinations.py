@@ -27,7 +27,6 @@ from outbox.storage.models import DELIVERED, FAILED, PENDING, SENDING, OutboxEve
 from outbox.throttle import circuit_breaker, concurrency_limit, destination_throttle
 from outbox.throttle.delivery_mode import DeliveryMode
 from tests.conftest import Configure
-from tests.delivery.test_lease import sees_leases
 from tests.support.notifications import replace_wake
 from tests.support.processes import Stage, make_stage, stage
 from tests.support.table import (
@@ -40,6 +39,7 @@ from tests.support.table import (
     error_of,
     let_pass,
     passes,
+    sees_leases,
     statuses,
     stored,
 )

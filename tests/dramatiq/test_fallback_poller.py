@@ -15,7 +15,6 @@ from outbox.dramatiq import fallback_poller
 from outbox.dramatiq.fallback_poller import FallbackPoller
 from outbox.telemetry.process_reports import APPLICATION, UP, WORKER
 from tests.conftest import Configure
-from tests.jobs.test_broker import run_python
 from tests.support.processes import BIN, MakeStage, Stage
 from tests.support.servers import PostgresServer, RedisServer
 
@@ -222,8 +221,7 @@ class TestItsProcess:
         assert stage.statuses() == {"delivered": 1}
 
     def test_is_a_worker_and_none_that_only_emits(self, stage: Stage) -> None:
-        run_python(
-            stage,
+        stage.run_python(
             """
             import threading, outbox, jobs
             with outbox.current().dialect.connection():

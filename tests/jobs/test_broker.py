@@ -1,8 +1,5 @@
 """The broker comes from the settings, or from the application; our actors are declared on it with their options."""
 
-import subprocess
-import sys
-import textwrap
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,7 +23,7 @@ from outbox.dramatiq.redis_broker import OutboxRedisBroker
 from outbox.errors import SettingsError
 from outbox.settings import Settings
 from tests.conftest import Configure
-from tests.support.processes import ROOT, Stage
+from tests.support.processes import Stage
 from tests.support.servers import wait_until
 
 
@@ -82,8 +79,7 @@ class TestTheApplicationsOwn:
         assert [type(each) for each in broker.middleware[len(theirs) :]] == [Connections, Skips, BusyThreads]
 
     def test_is_the_one_that_our_actors_are_declared_on(self, stage: Stage) -> None:
-        run_python(
-            stage,
+        stage.run_python(
             """
             import dramatiq
             from dramatiq.brokers.stub import StubBroker
@@ -100,8 +96,7 @@ class TestTheApplicationsOwn:
         )
 
     def test_may_lack_the_middleware_that_an_option_belongs_to(self, stage: Stage) -> None:
-        run_python(
-            stage,
+        stage.run_python(
             """
             import dramatiq
             from dramatiq.brokers.stub import StubBroker
@@ -114,8 +109,7 @@ class TestTheApplicationsOwn:
         )
 
     def test_is_used_by_an_emitter_that_neither_sets_nor_declares_anything(self, stage: Stage) -> None:
-        run_python(
-            stage,
+        stage.run_python(
             """
             import dramatiq, outbox
             from dramatiq.brokers.stub import StubBroker
@@ -140,8 +134,7 @@ class TestTheApplicationsOwn:
         assert waiting(stage) == 1
 
     def test_that_dramatiq_has_made_on_localhost_for_an_early_actor_is_said(self, stage: Stage) -> None:
-        said = run_python(
-            stage,
+        said = stage.run_python(
             """
             import dramatiq, outbox
             dramatiq.actor(lambda: None, actor_name="early")
@@ -223,13 +216,12 @@ assert threading.active_count() == 1
 
 
 def test_importing_anything_but_jobs_has_no_effects(stage: Stage) -> None:
-    run_python(stage, EVERY_MODULE)
+    stage.run_python(EVERY_MODULE)
 
 
 class TestOurActors:
     def test_are_on_a_broker_from_the_environment_and_their_own_queue_without_retries(self, stage: Stage) -> None:
-        run_python(
-            stage,
+        stage.run_python(
             """
             import dramatiq, jobs, outbox
             from outbox.dramatiq.redis_broker import OutboxRedisBroker
@@ -248,7 +240,7 @@ class TestOurActors:
 
     def test_open_no_database_when_they_are_imported(self, stage: Stage) -> None:
         stage.environment["OUTBOX_DATABASE_URL"] = "postgresql://nobody@127.0.0.1:9/nothing"
-        run_python(stage, "import jobs; from outbox import current_outbox; assert not current_outbox.is_configured()")
+        stage.run_python("import jobs; from outbox import current_outbox; assert not current_outbox.is_configured()")
 
     def test_that_fail_are_not_sent_again(self, stage: Stage) -> None:
         worker = stage.worker()
@@ -262,12 +254,3 @@ class TestOurActors:
 
 def waiting(stage: Stage) -> int:
     return int(stage.broker.client.llen(f"{stage.settings.namespace}:outbox"))
-
-
-def run_python(stage: Stage, text: str) -> str:
-    program = textwrap.dedent(text)
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, env=stage.environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stderr

@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import textwrap
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -193,6 +194,13 @@ class Stage:
 
     def up(self, *modules: str) -> Program:
         return self.start("up", BIN / "outbox", "up", *(modules or [HANDLERS]), ready=" up: ")
+
+    def run_python(self, code: str) -> str:
+        """Run Python code, which may be indented, to its end; it must succeed. Return what it wrote to stderr."""
+        command = [sys.executable, "-c", textwrap.dedent(code)]
+        done = subprocess.run(command, cwd=ROOT, env=self.environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stderr
 
     def _tell_guard(self) -> None:
         assert self._guard.stdin is not None

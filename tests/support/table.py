@@ -1,7 +1,7 @@
 """The table as tests see it, and time as they move it: by the rows' timestamps, never by waiting."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
@@ -65,6 +65,17 @@ def change(*events: OutboxEvent, **fields: Any) -> None:
 
 def expire_leases(*events: OutboxEvent) -> None:
     change(*events, lease_until=LONG_AGO)
+
+
+def sees_leases(event: OutboxEvent, count: int) -> Callable[[], bool]:
+    """Return whether the table has shown so many different ends of the event's lease."""
+    seen: set[datetime] = set()
+
+    def look() -> bool:
+        seen.add(stored(event).lease_until)
+        return len(seen) >= count
+
+    return look
 
 
 def let_pass(**time: float) -> None:
@@ -145,6 +156,15 @@ def sessions_waiting(url: str) -> int:
         row = connection.execute(query).fetchone()
     assert row is not None
     return int(row[0])
+
+
+def end_connections(url: str) -> None:
+    """End all connections, as a restart of the server does."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from outbox.admin.doctor.run_checks import CHECKS
 from outbox.cli import cli
 from outbox.dramatiq.sweep_check import SWEEP
 from outbox.settings import PREFIX, Settings
+from tests.admin.doctor.unsafe_settings import UNSAFE
 from tests.support.program import ROOT
 
 SOURCES = sorted(Path(doctor.__file__).parent.glob("*.py"))
@@ -84,8 +85,6 @@ def test_nothing_else_is_documented() -> None:
 
 
 def test_every_setting_that_is_looked_at_has_a_row() -> None:
-    from tests.admin.doctor.test_settings import UNSAFE
-
     for variable in {variable for variable, _, _ in UNSAFE}:
         assert f"`{variable}`" in PAGE.read_text() or variable == "OUTBOX_MAX_PAYLOAD_BYTES"
 
