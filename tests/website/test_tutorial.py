@@ -13,9 +13,9 @@ import pytest
 from ruamel.yaml import YAML
 
 from outbox.settings import PREFIX, Settings
-from tests.processes import Program
-from tests.program import BIN
-from tests.servers import PATIENCE_SECONDS, Redis, wait_until
+from tests.support.processes import Program
+from tests.support.program import BIN
+from tests.support.servers import PATIENCE_SECONDS, Redis, wait_until
 from website.pages import DOCS
 
 TUTORIAL = DOCS / "tutorial"
