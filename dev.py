@@ -38,7 +38,7 @@ OLDEST_TESTS = (
     "tests/events/test_emit.py", "tests/admin/test_metrics.py", "tests/telemetry/test_tracing.py",
     "tests/consumer/test_effects.py",
     "tests/delivery/test_deliver.py", "tests/webhooks/test_request_builder.py", "tests/destinations/test_stream.py",
-    "tests/throttle/test_stores.py", "tests/inbox/test_once.py", "tests/jobs/test_broker.py",
+    "tests/throttle/test_stores.py", "tests/inbox/test_once.py", "tests/dramatiq/test_broker.py",
     "tests/scheduler/test_timetable.py", "tests/admin/web/test_pages.py",
 )  # fmt: skip
 # Most tests wait for something: more of them at a time than there are cores.

@@ -33,11 +33,11 @@ def doctor(thorough: bool, as_json: bool) -> None:
 
     The exit code is 0 if all is well, 1 if there are warnings, and 2 if there are problems.
     """
-    from outbox.dramatiq.broker import is_set
+    from outbox.dramatiq.broker import has_global_broker
     from outbox.dramatiq.sweep_check import SWEEP
 
     checks = (*CHECKS, SWEEP)
-    findings = run_checks(current(), thorough=thorough, checks=checks, has_own_broker=is_set())
+    findings = run_checks(current(), thorough=thorough, checks=checks, has_own_broker=has_global_broker())
     if as_json:
         echo_json({"level": worst(findings), "findings": [asdict(each) for each in findings]})
     else:

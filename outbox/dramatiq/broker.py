@@ -1,7 +1,8 @@
-"""Find the Dramatiq broker that carries the wake-ups: the application's own, or one made from the settings.
+"""Find the Dramatiq broker for the outbox's messages: the application's own, or one created from the settings.
 
-Emitters, workers and the scheduler find it in the same way. A broker made from the settings uses Redis, or stays inside
-the process if OUTBOX_REDIS_URL is not set.
+The messages are wake-ups (they tell a worker that events are due), sweeps (wake-ups that the scheduler sends at regular
+times) and clean-ups. Emitters, workers and the scheduler find the broker in the same way. A broker that is created
+from the settings uses Redis. Without OUTBOX_REDIS_URL it is an in-process broker, which other processes can't reach.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from dramatiq.brokers.stub import StubBroker
 from outbox.current_outbox import loaded_settings
 from outbox.dramatiq.broker_kind import is_redis
 from outbox.dramatiq.middleware import BusyThreads, Connections, Skips
-from outbox.dramatiq.rabbitmq import is_rabbitmq, is_the_default
+from outbox.dramatiq.rabbitmq import is_rabbitmq, looks_like_dramatiq_default
 from outbox.errors import SettingsError
 from outbox.settings import Settings
 
@@ -26,24 +27,28 @@ DEAD_LETTERS_KEPT = 100
 
 
 class InProcessBroker(StubBroker):
-    """Dramatiq's stub broker, for production in one process without a server: its dead letters are limited."""
+    """Dramatiq's stub broker with a limit on the dead letters that it keeps, so that a long-running process can use it.
+
+    `outbox up` runs everything in one process, without a server.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.dead_letters_by_queue: Any = defaultdict(lambda: deque(maxlen=DEAD_LETTERS_KEPT))
 
 
-def make_broker(settings: Settings) -> dramatiq.Broker:
-    """Return a broker for these settings; it is not yet the one that Dramatiq uses."""
-    broker = InProcessBroker() if settings.redis_url is None else _redis_broker(settings)
-    _made_for[broker] = settings
+def create_broker(settings: Settings) -> dramatiq.Broker:
+    """Create a broker from these settings. Dramatiq does not use it until `set_global_broker` is called."""
+    broker = InProcessBroker() if settings.redis_url is None else _create_redis_broker(settings)
+    _created_from[broker] = settings
     return broker
 
 
-_made_for: WeakKeyDictionary[dramatiq.Broker, Settings] = WeakKeyDictionary()
+# The brokers that `create_broker` returned, each with its settings. An application's own broker is not in here.
+_created_from: WeakKeyDictionary[dramatiq.Broker, Settings] = WeakKeyDictionary()
 
 
-def _redis_broker(settings: Settings) -> dramatiq.Broker:
+def _create_redis_broker(settings: Settings) -> dramatiq.Broker:
     try:
         from outbox.dramatiq.redis_broker import OutboxRedisBroker  # redis is an extra
     except ImportError:
@@ -53,101 +58,108 @@ def _redis_broker(settings: Settings) -> dramatiq.Broker:
     return OutboxRedisBroker(settings)
 
 
-def broker_in_use(settings: Settings) -> dramatiq.Broker:
-    """Return the broker that the application has set, else one from the settings, without setting it.
+def find_broker(settings: Settings) -> dramatiq.Broker:
+    """Return Dramatiq's global broker if there is one, else a broker from the settings, which does not become global.
 
-    Raise SettingsError if the settings and the application's broker name different servers: processes that don't import
-    the application's modules would use the other one.
+    Raise SettingsError if the global broker and the settings name different servers. Processes that don't import the
+    application's modules use the server of the settings, so messages would be sent to one server and awaited at the
+    other.
     """
     broker = dramatiq.broker.global_broker
     if broker is None:
-        return _broker_of(settings)
-    check_agreement(broker, settings)
+        return _get_or_create_broker(settings)
+    check_matches_settings(broker, settings)
     return broker
 
 
-# An emitting process makes one broker for each configuration, and keeps it.
-_broker_of = lru_cache(maxsize=8)(make_broker)
+# An emitting process creates one broker for each Settings, and keeps it.
+_get_or_create_broker = lru_cache(maxsize=8)(create_broker)
 
 
 def set_up_broker() -> dramatiq.Broker:
-    """Have Dramatiq use the application's broker if it has set one, else one from the settings; return it.
+    """Add the outbox's middleware to Dramatiq's global broker, and return the broker.
 
-    For a module that declares actors and brings no broker: call it before the first `@dramatiq.actor`. Otherwise
-    Dramatiq makes a broker on localhost.
+    If there is no global broker yet, create one from the settings. A module that declares actors and does not set a
+    broker calls this before its first `@dramatiq.actor`. Otherwise Dramatiq would create a broker on localhost.
     """
     broker = dramatiq.broker.global_broker
-    return set_up(make_broker(loaded_settings()) if broker is None else broker)
+    return set_global_broker(create_broker(loaded_settings()) if broker is None else broker)
 
 
-def set_up(broker: dramatiq.Broker) -> dramatiq.Broker:
-    """Have Dramatiq use this broker, with our middleware; return it."""
+def set_global_broker(broker: dramatiq.Broker) -> dramatiq.Broker:
+    """Make this the broker that Dramatiq uses, add the outbox's middleware to it, and return it."""
     dramatiq.set_broker(broker)
     install_middleware(broker)
     return broker
 
 
 def install_middleware(broker: dramatiq.Broker) -> None:
-    """Add the middleware that actors beside an outbox need. A second call does nothing."""
+    """Add the middleware that actors need in a process that uses the outbox. A second call does nothing."""
     for middleware in (Connections(), Skips(), BusyThreads()):
         add_once(broker, middleware)
 
 
 def add_once(broker: dramatiq.Broker, middleware: dramatiq.Middleware) -> None:
-    """Add a middleware, unless the broker has one of its kind."""
+    """Add a middleware, unless the broker already has one of the same class."""
     if not any(type(each) is type(middleware) for each in broker.middleware):
         broker.add_middleware(middleware)
 
 
-def adopt_settings(broker: dramatiq.Broker, settings: Settings) -> dramatiq.Broker:
-    """Return a broker for settings that the application has changed since this one was made from the environment.
+def apply_changed_settings(broker: dramatiq.Broker, settings: Settings) -> None:
+    """Apply settings that the application changed, with `outbox.configure`, after this global broker was created.
 
-    It is the same one unless the change is about the server, and nothing was declared on it yet.
+    If the Redis URL or the namespace changed, and the broker has no actors yet, a new broker becomes the global one.
+    Otherwise the broker stays, and only the name of the outbox's queue is updated. (If the broker has actors and its
+    server is now the wrong one, `find_broker` raises SettingsError.) An application's own broker is not changed.
     """
-    made_for = _made_for.get(broker)
-    if made_for is None or made_for == settings:
-        return broker
-    server = ("redis_url", "namespace")
-    if not broker.actors and any(getattr(made_for, name) != getattr(settings, name) for name in server):
-        return set_up(make_broker(settings))
-    adopt_queue(broker, settings)
-    return broker
+    created_from = _created_from.get(broker)
+    if created_from is None or created_from == settings:
+        return
+    before, after = ((each.redis_url, each.namespace) for each in (created_from, settings))
+    if before != after and not broker.actors:
+        set_global_broker(create_broker(settings))
+    else:
+        set_outbox_queue(broker, settings)
 
 
-def adopt_queue(broker: dramatiq.Broker, settings: Settings) -> None:
-    """Tell a broker of our own class which queue is the outbox's."""
+def set_outbox_queue(broker: dramatiq.Broker, settings: Settings) -> None:
+    """Tell an OutboxRedisBroker the name of the outbox's queue; do nothing for other brokers."""
     if hasattr(broker, "outbox_queue"):
         broker.outbox_queue = settings.queue
 
 
-def is_set() -> bool:
-    """Return whether the application has set a broker."""
+def has_global_broker() -> bool:
+    """Return whether Dramatiq has a broker: set by the application, or created because an actor was declared."""
     return dramatiq.broker.global_broker is not None
 
 
-# Whether it agrees with the settings
+# Compare the broker with the settings
 
 
-def check_agreement(broker: Any, settings: Settings) -> None:
-    """Raise SettingsError if this broker and OUTBOX_REDIS_URL would send messages to different places."""
-    if settings.redis_url is None or _agreed.get(broker) == settings:
+def check_matches_settings(broker: Any, settings: Settings) -> None:
+    """Raise SettingsError if this broker and OUTBOX_REDIS_URL would send messages to different servers.
+
+    Nothing is compared if OUTBOX_REDIS_URL is not set: then the application's broker is the only one.
+    """
+    if settings.redis_url is None or _matching.get(broker) == settings:
         return
     if is_redis(broker):
         _check_redis(broker, settings)
-    elif is_rabbitmq(broker) and is_the_default(broker):
+    elif is_rabbitmq(broker) and looks_like_dramatiq_default(broker):
         raise SettingsError(
-            "Dramatiq has made its default broker, RabbitMQ on 127.0.0.1, since an actor was declared before a broker "
-            f"was set, and OUTBOX_REDIS_URL is set. {ADVICE}"
+            "OUTBOX_REDIS_URL is set, but Dramatiq uses its default broker, RabbitMQ on 127.0.0.1, because an actor "
+            f"was declared before a broker was set. {SET_BROKER_FIRST}"
         )
-    _agreed[broker] = settings
+    _matching[broker] = settings
 
 
-# Each pair is checked once: emitters ask before each wake-up.
-_agreed: WeakKeyDictionary[Any, Settings] = WeakKeyDictionary()
+# The brokers that match, with the settings they were compared with. Each pair is compared once, because an emitting
+# process calls `check_matches_settings` before each wake-up.
+_matching: WeakKeyDictionary[Any, Settings] = WeakKeyDictionary()
 
-ADVICE = (
-    "Call `dramatiq.set_broker(...)`, or `outbox.dramatiq.set_up_broker()` for one from OUTBOX_REDIS_URL, before the "
-    "first @dramatiq.actor."
+SET_BROKER_FIRST = (
+    "Before the first @dramatiq.actor, call `dramatiq.set_broker(...)`, or call `outbox.dramatiq.set_up_broker()` to "
+    "use OUTBOX_REDIS_URL."
 )
 
 
@@ -155,19 +167,19 @@ def _check_redis(broker: Any, settings: Settings) -> None:
     from outbox.storage.redis_client import address_of, make_client  # redis is an extra
 
     assert settings.redis_url is not None  # noqa: S101  (for the type checker)
-    theirs, ours = address_of(broker.client), address_of(make_client(settings.redis_url))
-    if theirs is None or ours is None:
-        return  # unknown before it connects, as for a Sentinel's client
-    if theirs != ours:
+    broker_address, settings_address = address_of(broker.client), address_of(make_client(settings.redis_url))
+    if broker_address is None or settings_address is None:
+        return  # a Sentinel client, for example, does not know the address before it connects
+    if broker_address != settings_address:
         raise SettingsError(
-            f"Dramatiq's broker uses the Redis at {theirs}, and OUTBOX_REDIS_URL names the one at {ours}. Messages of "
-            "one would not reach the workers of the other. Let both name the same one, or leave out OUTBOX_REDIS_URL. "
-            "If you have set no broker, Dramatiq made one on localhost for an actor that was declared too early. "
-            f"{ADVICE}"
+            f"Dramatiq's broker uses the Redis at {broker_address}, but OUTBOX_REDIS_URL names the Redis at "
+            f"{settings_address}. Messages sent to one would not reach workers that use the other. Use the same Redis "
+            "for both, or unset OUTBOX_REDIS_URL. If you have not set a broker, Dramatiq created one on localhost, "
+            f"because an actor was declared before a broker was set. {SET_BROKER_FIRST}"
         )
     if broker.namespace != settings.namespace:
         raise SettingsError(
-            f"Dramatiq's broker has the namespace {broker.namespace!r}, and OUTBOX_NAMESPACE is "
-            f"{settings.namespace!r}. Messages of one would not reach the workers of the other. Set "
-            f"OUTBOX_NAMESPACE={broker.namespace}, or leave out OUTBOX_REDIS_URL."
+            f"Dramatiq's broker has the namespace {broker.namespace!r}, but OUTBOX_NAMESPACE is "
+            f"{settings.namespace!r}. Messages sent to one would not reach workers that use the other. Set "
+            f"OUTBOX_NAMESPACE={broker.namespace}, or unset OUTBOX_REDIS_URL."
         )

@@ -33,7 +33,7 @@ def is_rabbitmq(broker: object) -> bool:
     return module is not None and isinstance(broker, module.RabbitmqBroker)
 
 
-def is_the_default(broker: Any) -> bool:
+def looks_like_dramatiq_default(broker: Any) -> bool:
     """Return whether the broker looks like the one that Dramatiq makes when none is set."""
     parameters = broker.parameters
     found = tuple(

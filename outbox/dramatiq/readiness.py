@@ -10,7 +10,7 @@ import peewee
 from dramatiq.brokers.stub import StubBroker
 
 from outbox.core import Outbox
-from outbox.dramatiq.broker import check_agreement
+from outbox.dramatiq.broker import check_matches_settings
 from outbox.dramatiq.dramatiq_program import under_dramatiq_cli
 from outbox.errors import SettingsError
 
@@ -31,7 +31,7 @@ def check_ready(box: Outbox, broker: dramatiq.Broker) -> None:
             "is sent to the new one. Name the module that sets it first, `dramatiq your.broker jobs your.module`, or "
             "run `outbox worker your.module`."
         )
-    check_agreement(broker, box.settings)
+    check_matches_settings(broker, box.settings)
     try:
         box.check_schema()
     except peewee.PeeweeException as error:

@@ -10,7 +10,7 @@ import dramatiq
 from outbox.admin.doctor.check import Check, Context, Finding, ok, problem
 from outbox.dramatiq import wakeup
 from outbox.dramatiq.actor_names import DELIVER
-from outbox.dramatiq.broker import broker_in_use
+from outbox.dramatiq.broker import find_broker
 from outbox.dramatiq.broker_kind import is_in_process
 from outbox.errors import SettingsError, describe
 from outbox.settings import INLINE
@@ -26,7 +26,7 @@ def look(context: Context) -> Iterator[Finding]:
     if settings.dispatch == INLINE or not context.overview.workers:
         return
     try:
-        broker = broker_in_use(settings)
+        broker = find_broker(settings)
     except SettingsError as error:
         yield problem(str(error), "Do so for all processes, and restart them.")
         return

@@ -22,7 +22,7 @@ from dramatiq.brokers.stub import StubBroker
 from outbox.core import Outbox
 from outbox.current_outbox import loaded_settings
 from outbox.dramatiq.actor_names import CLEANUP, DELIVER
-from outbox.dramatiq.broker import broker_in_use
+from outbox.dramatiq.broker import find_broker
 from outbox.dramatiq.broker_kind import is_redis
 from outbox.dramatiq.middleware import has_worker
 from outbox.dramatiq.rabbitmq import is_rabbitmq, sender_for
@@ -67,18 +67,17 @@ class NotifyWorker:
     """Called by the notifier after commits, when OUTBOX_DISPATCH is `dramatiq`. It declares no actors."""
 
     def __call__(self, box: Outbox) -> None:
-        broker = broker_in_use(box.settings)
+        broker = find_broker(box.settings)
         if isinstance(broker, StubBroker) and not has_worker(broker):
             raise NoWorkerReachable
         send_wakeup(broker, box.settings.queue)
 
     def prepare(self, box: Outbox) -> None:
         """Import what sending needs. The first emit calls this: a process that is ending can import nothing."""
-        broker_in_use(box.settings)
+        find_broker(box.settings)
 
 
 notify_worker = NotifyWorker()
-ring = notify_worker  # for environments that were installed before the entry point was renamed
 
 
 def send_wakeup(broker: dramatiq.Broker, queue: str) -> None:
@@ -98,7 +97,7 @@ def clean_up() -> None:
 
 def _send_by_settings(actor_name: str) -> None:
     settings = loaded_settings()
-    send(broker_in_use(settings), settings.queue, actor_name)
+    send(find_broker(settings), settings.queue, actor_name)
 
 
 def send(broker: dramatiq.Broker, queue: str, actor_name: str) -> None:

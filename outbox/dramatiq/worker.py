@@ -21,7 +21,7 @@ import dramatiq.broker
 from outbox.application_modules import import_modules
 from outbox.current_outbox import current, loaded_settings
 from outbox.dramatiq.actors import declare_actors
-from outbox.dramatiq.broker import add_once, adopt_queue, adopt_settings, broker_in_use, set_up_broker
+from outbox.dramatiq.broker import add_once, apply_changed_settings, find_broker, set_outbox_queue, set_up_broker
 from outbox.dramatiq.dramatiq_program import under_dramatiq_cli
 from outbox.dramatiq.middleware import Lifecycle
 from outbox.dramatiq.readiness import check_ready
@@ -70,8 +70,8 @@ def load_application(modules: Sequence[str], *, embedded: bool = False) -> drama
     import_modules(modules)
     settings = loaded_settings()
     if provisional is not None and dramatiq.broker.global_broker is provisional:
-        adopt_settings(provisional, settings)
-    return broker_in_use(settings)
+        apply_changed_settings(provisional, settings)
+    return find_broker(settings)
 
 
 def prepare_worker(modules: Sequence[str] = ()) -> dramatiq.Broker:
@@ -85,7 +85,7 @@ def start_worker(broker: dramatiq.Broker, modules: Sequence[str] = ()) -> None:
     """Check that all is in place, declare the actors, and become a worker."""
     box = current()
     box.stopping.clear()
-    adopt_queue(broker, box.settings)
+    set_outbox_queue(broker, box.settings)
     check_ready(box, broker)
     box.become_worker(modules)
     declare_actors(broker, box.settings)

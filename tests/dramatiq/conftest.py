@@ -1,11 +1,15 @@
-"""Tests with real processes share their stage."""
+"""A broker of the test's own on the real Redis; tests with real processes share their stage."""
 
+import uuid
 from collections.abc import Iterator
 
 import pytest
 
+from outbox.dramatiq.broker import install_middleware
+from outbox.dramatiq.redis_broker import OutboxRedisBroker
+from outbox.settings import Settings
 from tests.support.processes import make_stage, stage
-from tests.support.servers import RedisServer
+from tests.support.servers import Redis, RedisServer
 
 __all__ = ["make_stage", "stage"]
 
@@ -14,6 +18,25 @@ __all__ = ["make_stage", "stage"]
 def url(postgres_url: str) -> str:
     """Dramatiq's workers are for servers."""
     return postgres_url
+
+
+def make_broker(redis_url: str) -> OutboxRedisBroker:
+    broker = OutboxRedisBroker(Settings(redis_url=redis_url, namespace=f"test-{uuid.uuid4().hex}"))
+    install_middleware(broker)
+    return broker
+
+
+def close(broker: OutboxRedisBroker) -> None:
+    broker.flush_all()
+    broker.close()
+    broker.client.close()
+
+
+@pytest.fixture
+def broker(redis_server: Redis) -> Iterator[OutboxRedisBroker]:
+    broker = make_broker(redis_server.url)
+    yield broker
+    close(broker)
 
 
 @pytest.fixture

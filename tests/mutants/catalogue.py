@@ -7,10 +7,10 @@ OPERATIONS_SQL = "outbox/storage/sql/operations.py"
 MODEL = "tests/model/test_life.py"
 FENCE = "tests/invariants/test_i3_fence.py"
 CLAIM = "tests/delivery/test_claim.py"
-OWN_WORKER = "tests/jobs/test_own_broker.py::TestAWorkerThatOnlyEmits"
+OWN_WORKER = "tests/dramatiq/test_own_broker.py::TestAWorkerThatOnlyEmits"
 SCAN_POSITION = "tests/delivery/test_scan_position.py"
 ACTIONS = "tests/operations/test_actions.py"
-QUEUE_OF_ITS_OWN = "tests/jobs/test_own_broker.py::TestAQueueThatAModuleConfigures"
+QUEUE_OF_ITS_OWN = "tests/dramatiq/test_own_broker.py::TestAQueueThatAModuleConfigures"
 ENCODING = "tests/storage/test_database_encoding.py"
 AUDIENCE = "tests/invariants/test_i8_audience.py"
 RECORD = "tests/destinations/test_recorder.py"
@@ -232,28 +232,28 @@ MUTANTS = [
     except Exception as error:
         logger.warning("Could not clear the wake-up flag: %s. It expires by itself after a second.", error)
 """,
-        ("tests/jobs/test_wakeup.py::TestInEveryOrder",),
+        ("tests/dramatiq/test_wakeup.py::TestInEveryOrder",),
     ),
     Mutant(
         "flag-left-set-when-sending-fails",
         "outbox/dramatiq/wakeup.py",
         "        with contextlib.suppress(Exception):\n            flag.clear()\n        raise",
         "        raise",
-        ("tests/jobs/test_wakeup.py::TestInEveryOrder",),
+        ("tests/dramatiq/test_wakeup.py::TestInEveryOrder",),
     ),
     Mutant(
         "suppressed-by-other-actors-messages",
         "outbox/dramatiq/wakeup_flag.py",
         "if unanswered >= tonumber(ARGV[1]) and redis.call",
         "if redis.call",
-        ("tests/jobs/test_wakeup.py::TestMessages",),
+        ("tests/dramatiq/test_wakeup.py::TestMessages",),
     ),
     Mutant(
         "flag-that-no-process-clears",
         "outbox/dramatiq/wakeup.py",
         "    return MinimumInterval()\n",
         "    return LocalFlag()\n",
-        ("tests/jobs/test_wakeup.py::TestWithoutAFlag",),
+        ("tests/dramatiq/test_wakeup.py::TestWithoutAFlag",),
     ),
     # Who delivers
     Mutant(
@@ -262,7 +262,7 @@ MUTANTS = [
         "        send_wakeup(broker, box.settings.queue)\n",
         "        __import__('outbox.dramatiq.actors', fromlist=['']).declare_actors(broker, box.settings)\n"
         "        send_wakeup(broker, box.settings.queue)\n",
-        ("tests/jobs/test_own_broker.py::TestAWorkerThatOnlyEmits",),
+        ("tests/dramatiq/test_own_broker.py::TestAWorkerThatOnlyEmits",),
     ),
     Mutant(
         "every-process-is-a-worker",
@@ -276,7 +276,7 @@ MUTANTS = [
         "outbox/core.py",
         "        self.check_registered(modules)\n        self.is_worker = True",
         "        self.is_worker = True",
-        ("tests/jobs/test_readiness.py::test_without_handlers",),
+        ("tests/dramatiq/test_readiness.py::test_without_handlers",),
     ),
     Mutant(
         "delivered-to-nobody-by-a-worker",
@@ -949,7 +949,7 @@ MUTANTS = [
         "outbox/dramatiq/middleware.py",
         "        self._poller.start()",
         "        self._poller.stop()",
-        ("tests/jobs/test_middleware.py::test_an_outbox_worker_has_a_fallback_poller_for_as_long_as_it_runs",),
+        ("tests/dramatiq/test_middleware.py::test_an_outbox_worker_has_a_fallback_poller_for_as_long_as_it_runs",),
     ),
     Mutant(
         "ready-before-it-is-recorded",

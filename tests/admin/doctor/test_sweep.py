@@ -10,7 +10,7 @@ from outbox.admin.doctor.check import OK, PROBLEM, Finding
 from outbox.admin.doctor.run_checks import run_checks
 from outbox.core import Outbox
 from outbox.dramatiq import sweep_check, wakeup
-from outbox.dramatiq.broker import broker_in_use
+from outbox.dramatiq.broker import find_broker
 from outbox.telemetry.process_reports import WORKER
 from tests.admin.doctor.published_processes import publish_process
 from tests.conftest import Configure
@@ -27,7 +27,7 @@ def findings(box: Outbox) -> list[Finding]:
 
 
 def waiting(box: Outbox) -> int:
-    broker: Any = broker_in_use(box.settings)
+    broker: Any = find_broker(box.settings)
     return int(broker.client.llen(f"{broker.namespace}:outbox"))
 
 
@@ -59,7 +59,7 @@ def test_that_can_not_be_sent_is_a_problem_without_the_password(configure: Confi
 
 def test_that_a_worker_takes_is_well(box: Outbox) -> None:
     publish_process(box, WORKER)
-    broker = broker_in_use(box.settings)
+    broker = find_broker(box.settings)
 
     def work() -> None:
         assert wait_until(lambda: waiting(box) == 1)

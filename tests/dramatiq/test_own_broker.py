@@ -120,7 +120,7 @@ class TestTheApplicationsBroker:
         name, *command = program
         started = stage.start("refused", BIN / name, *command, "tests.apps.tasks_and_handlers")
         assert started.wait() != 0
-        assert "Set OUTBOX_NAMESPACE=mine, or leave out OUTBOX_REDIS_URL" in started.said()
+        assert "Set OUTBOX_NAMESPACE=mine, or unset OUTBOX_REDIS_URL" in started.said()
         assert "Traceback" not in started.said()
 
     def test_may_be_set_in_a_module_that_dramatiq_imports_before_jobs(self, stage: Stage) -> None:

@@ -14,7 +14,7 @@ from outbox.dramatiq import redis_broker
 from outbox.dramatiq.middleware import BusyThreads, find_middleware
 from outbox.dramatiq.redis_broker import OutboxRedisBroker, WaitingConsumer
 from tests.conftest import Configure
-from tests.jobs.conftest import close, make_broker
+from tests.dramatiq.conftest import close, make_broker
 from tests.support.processes import MakeStage
 from tests.support.servers import RedisServer, wait_until
 

@@ -13,12 +13,12 @@ from redis.sentinel import Sentinel
 from outbox.dramatiq.broker import (
     DEAD_LETTERS_KEPT,
     InProcessBroker,
-    check_agreement,
+    check_matches_settings,
+    create_broker,
     install_middleware,
-    make_broker,
 )
 from outbox.dramatiq.middleware import BusyThreads, Connections, Skips
-from outbox.dramatiq.rabbitmq import is_the_default
+from outbox.dramatiq.rabbitmq import looks_like_dramatiq_default
 from outbox.dramatiq.redis_broker import OutboxRedisBroker
 from outbox.errors import SettingsError
 from outbox.settings import Settings
@@ -29,7 +29,7 @@ from tests.support.servers import wait_until
 
 class TestFromTheSettings:
     def test_redis_with_short_timeouts_and_no_retries(self) -> None:
-        broker = make_broker(Settings(redis_url="redis://127.0.0.1:9/3", namespace="mine"))
+        broker = create_broker(Settings(redis_url="redis://127.0.0.1:9/3", namespace="mine"))
         assert isinstance(broker, OutboxRedisBroker)
         assert broker.namespace == "mine"
         options = broker.client.connection_pool.connection_kwargs
@@ -39,17 +39,17 @@ class TestFromTheSettings:
         assert options["retry"].get_retries() == 0
 
     def test_without_redis_it_stays_inside_the_process(self) -> None:
-        assert isinstance(make_broker(Settings()), InProcessBroker)
+        assert isinstance(create_broker(Settings()), InProcessBroker)
 
     def test_an_address_that_is_none_is_one_clear_error(self) -> None:
         with pytest.raises(SettingsError, match="OUTBOX_REDIS_URL can't be"):
-            make_broker(Settings(redis_url="nonsense"))
+            create_broker(Settings(redis_url="nonsense"))
 
 
 class TestInProcess:
     def test_it_keeps_only_the_last_dead_letters(self, configure: Configure) -> None:
         configure().registry.ignore("*")
-        broker = make_broker(Settings())
+        broker = create_broker(Settings())
         install_middleware(broker)
         calls: list[int] = []
 
@@ -169,7 +169,7 @@ class TestAgreementWithTheSettings:
         ids=["localhost", "all parts", "defaults", "socket", "Sentinel", "another kind"],
     )
     def test_of_the_same_server_or_of_one_that_can_not_be_compared(self, broker: dramatiq.Broker, url: str) -> None:
-        check_agreement(broker, Settings(redis_url=url))
+        check_matches_settings(broker, Settings(redis_url=url))
 
     @pytest.mark.parametrize(
         ("broker", "told"),
@@ -185,19 +185,19 @@ class TestAgreementWithTheSettings:
     def test_is_needed_where_both_name_a_redis(self, broker: dramatiq.Broker, told: str) -> None:
         for _ in range(2):  # it is refused again and again
             with pytest.raises(SettingsError) as refused:
-                check_agreement(broker, Settings(redis_url="redis://:hush@h/0"))
+                check_matches_settings(broker, Settings(redis_url="redis://:hush@h/0"))
             assert told in str(refused.value)
             assert "hush" not in str(refused.value)
 
     def test_is_not_asked_for_where_the_settings_name_none(self) -> None:
-        check_agreement(redis_broker(host="h", namespace="mine"), Settings())
+        check_matches_settings(redis_broker(host="h", namespace="mine"), Settings())
 
     @pytest.mark.parametrize(("port", "is_default"), [(5672, True), (5673, False)])
     def test_dramatiqs_own_rabbitmq_broker_is_recognised(self, port: int, is_default: bool) -> None:
         parameters = SimpleNamespace(
             host="127.0.0.1", port=port, heartbeat=5, connection_attempts=5, blocked_connection_timeout=30
         )
-        assert is_the_default(SimpleNamespace(parameters=parameters)) is is_default
+        assert looks_like_dramatiq_default(SimpleNamespace(parameters=parameters)) is is_default
 
 
 EVERY_MODULE = """

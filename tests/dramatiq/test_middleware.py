@@ -11,7 +11,7 @@ from playhouse.pool import PooledDatabase
 
 import outbox
 from outbox import current_outbox
-from outbox.dramatiq.broker import install_middleware, make_broker
+from outbox.dramatiq.broker import create_broker, install_middleware
 from outbox.dramatiq.middleware import BusyThreads, Lifecycle, find_middleware
 from outbox.settings import Settings
 from outbox.storage.connect import open_database
@@ -36,7 +36,7 @@ class Running:
     """A worker inside the test's process, and an actor that runs what it is given."""
 
     def __init__(self, middleware: Middleware | None = None) -> None:
-        self.broker = make_broker(Settings())
+        self.broker = create_broker(Settings())
         if middleware is not None:
             self.broker.add_middleware(middleware)
         install_middleware(self.broker)

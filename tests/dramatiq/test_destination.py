@@ -22,7 +22,7 @@ from outbox.dramatiq import ActorDestination
 from outbox.dramatiq.redis_broker import OutboxRedisBroker
 from outbox.events.envelope import as_dict
 from outbox.events.event import Event
-from tests.jobs.conftest import close, make_broker
+from tests.dramatiq.conftest import close, make_broker
 from tests.support.flights import flights
 from tests.support.processes import Stage
 from tests.support.servers import RedisServer
