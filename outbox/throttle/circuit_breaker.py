@@ -5,8 +5,8 @@
       │                                           ▼
       └── reached: closed, with a ramp-up ◀── probe ── not reached ──▶ open again
 
-These are pure functions from a state to a state; all workers that share a Redis share the state. Each process counts by
-itself how often it could not reach the destination (`destination_throttle`).
+These functions take a state and return a new one, without side effects. All workers that share a Redis share the state.
+Each process counts its own failures to reach the destination (`destination_throttle`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from dataclasses import replace
 
 from outbox.throttle.shared_state import ThrottleState
 
-# The breaker is open for this long at first, and twice as long each time, up to the cap: a probe costs little.
+# The breaker is open for this long at first, and twice as long after each failed probe, up to the cap. The cap is low
+# because a probe costs little.
 OPEN_SECONDS = 5.0
 OPEN_CAP_SECONDS = 60.0
 
@@ -28,7 +29,8 @@ RAMP_SECONDS = 60.0
 def trip(state: ThrottleState, now: float, error: str, *, probe: bool) -> ThrottleState:
     """Open the breaker because the destination could not be reached.
 
-    A breaker that another worker has opened stays as it is, unless it was a `probe` that could not reach it.
+    If the breaker is open already, return the state unchanged, because another worker has opened it. But after a failed
+    `probe`, the breaker opens again, for longer.
     """
     if state.is_open and not probe:
         return state
@@ -37,7 +39,10 @@ def trip(state: ThrottleState, now: float, error: str, *, probe: bool) -> Thrott
 
 
 def begin_probe(state: ThrottleState, now: float, hold_seconds: float) -> ThrottleState:
-    """Keep the breaker open while a probe is under way; if no outcome comes, another may be sent after this time."""
+    """Keep the breaker open for `hold_seconds` while a probe is under way.
+
+    If the outcome of the probe is never reported, another probe may be sent after that time.
+    """
     return replace(state, open_until=now + hold_seconds)
 
 
@@ -47,19 +52,19 @@ def cancel_probe(state: ThrottleState, now: float) -> ThrottleState:
 
 
 def recover(state: ThrottleState, now: float) -> ThrottleState:
-    """Close the breaker and begin the ramp-up, because the destination was reached; a closed one stays as it is."""
+    """Close the breaker and begin the ramp-up: the destination was reached. A closed breaker does not change."""
     if not state.is_open:
         return state
     return replace(state, trips=0, open_until=0.0, error="", recovered_at=now, tail_at=now)
 
 
 def is_healthy(state: ThrottleState, now: float) -> bool:
-    """Return whether the breaker is closed and no ramp-up is going on: it then limits nothing."""
+    """Return whether the breaker limits nothing: it is closed, and no ramp-up is going on."""
     return not state.is_open and (state.recovered_at is None or now - state.recovered_at >= RAMP_SECONDS)
 
 
 def ramp_up_rate(state: ThrottleState, now: float) -> float | None:
-    """Return how many events a second a destination gets that has recovered from an outage; None for no limit."""
+    """Return how many events a second the ramp-up after an outage allows; None if there is no ramp-up."""
     if state.recovered_at is None or is_healthy(state, now):
         return None
     since = max(0.0, now - state.recovered_at)

@@ -1,19 +1,19 @@
 """The concurrency limit of a destination: how many calls may be under way at the same time.
 
-These are pure functions from a state to a state. The same functions also limit how many batches of a destination one
-process works on, if the destination has no limit of its own (`destination_throttle`).
+These functions take a state and return a new one, without side effects. If a destination has no concurrency limit, the
+same functions limit how many batches one process sends to it at the same time (`ProcessLimiter`).
 """
 
 from __future__ import annotations
 
 from outbox.throttle.shared_state import ActiveCalls, ThrottleState
 
-# When the limit is reached: how long until another try, at least and at most.
+# If the limit is reached, the next try is after this many seconds, at least and at most.
 LEAST_WAIT, MOST_WAIT = 0.2, 30.0
 
 
 def drop_expired(state: ThrottleState, now: float) -> ThrottleState:
-    """Return the state without the calls whose time is over."""
+    """Return the state without the calls that have expired."""
     return _with_calls(state, {holder: each for holder, each in state.active_calls.items() if each.until > now})
 
 
@@ -23,13 +23,13 @@ def calls_under_way(state: ThrottleState) -> int:
 
 
 def wait_seconds(state: ThrottleState, now: float) -> float:
-    """Return how long to wait for the end of a call: as long as the latest has been under way, within bounds."""
+    """Return how long to wait before the next try: as long as the newest calls have been under way, within bounds."""
     age = now - max(each.since for each in state.active_calls.values())
     return min(max(age, LEAST_WAIT), MOST_WAIT)
 
 
 def hold(state: ThrottleState, calls: dict[str, ActiveCalls]) -> ThrottleState:
-    """Return the state with these calls, by holder, under way."""
+    """Return the state in which these calls, by holder, are under way too."""
     return _with_calls(state, state.active_calls | calls)
 
 
@@ -39,7 +39,7 @@ def release(state: ThrottleState, holder: str) -> ThrottleState:
 
 
 def _with_calls(state: ThrottleState, active_calls: dict[str, ActiveCalls]) -> ThrottleState:
-    """Do what `dataclasses.replace` does, in a third of the time: this is done for every batch."""
+    """Return the state with other calls. Each batch needs it, and `dataclasses.replace` takes three times as long."""
     if active_calls == state.active_calls:
         return state
     return ThrottleState(

@@ -17,25 +17,25 @@ class Request:
     holder: str  # the id under which the calls of the batch are counted
     events: int
     at_once: int = 1  # how many calls it would make at the same time
-    hold_seconds: float = 60.0  # how long the calls count if the worker never says that they have ended
-    # The events a second that one call at a time was measured to do; limits the batch to a second of work.
+    hold_seconds: float = 60.0  # how long the calls count if the worker never reports their end
+    # How many events a second were measured with one call at a time. It limits the batch to a second of work.
     speed: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """How many events may be sent now, with how many calls at the same time, and when to try the others."""
+    """How many events may be sent now, with how many calls at the same time, and when to try the other events."""
 
     events: int
     at_once: int = 0
-    probe: bool = False  # the event tests a destination whose circuit breaker is open
+    probe: bool = False  # the one event tests whether a destination with an open circuit breaker can be reached
     breaker_open: bool = False
     limit_reached: bool = False  # too many calls are under way
-    wait_seconds: float = 0.0  # until the first event that may not be sent now
-    step_seconds: float = 0.0  # between two of these events
+    wait_seconds: float = 0.0  # how long to put off the first of the other events
+    step_seconds: float = 0.0  # how much longer to put off each event after it
 
     def delay_seconds(self, number: int) -> float:
-        """Return how long to put off the n-th (from 0) of the events that may not be sent now."""
+        """Return how long to put off one of the events that may not be sent now, by its number, from 0 on."""
         return min(self.wait_seconds + number * self.step_seconds, rate_limit.HORIZON_SECONDS)
 
 
@@ -52,22 +52,23 @@ def decide(state: ThrottleState, now: float, request: Request, limits: Limits) -
             return state, Decision(0, limit_reached=True, wait_seconds=wait)
         calls = min(calls, free)
     rate = rate_limit.lowest(limits.per_second, circuit_breaker.ramp_up_rate(state, now))
-    doable = request.events if request.speed is None else max(calls, math.ceil(request.speed * calls))
-    events, state = rate_limit.take(state, now, min(request.events, doable), rate)
+    second_of_work = request.events if request.speed is None else max(calls, math.ceil(request.speed * calls))
+    events, state = rate_limit.take(state, now, min(request.events, second_of_work), rate)
     if events and limits.concurrency is not None:
         calls = min(calls, events)
         state = concurrency_limit.hold(state, {request.holder: ActiveCalls(calls, now, now + request.hold_seconds)})
-    # The rest is sent at the speed of all calls that the limit allows: those under way now will have ended by then.
+    # The rest is scheduled at the speed of all calls that the limit allows, because the calls that are under way now
+    # will have ended by then.
     all_calls = calls if limits.concurrency is None else limits.concurrency
     rate = rate_limit.lowest(rate, None if request.speed is None else request.speed * all_calls)
     return _put_off_rest(state, now, request.events - events, Decision(events, calls), rate)
 
 
 def _decide_open(state: ThrottleState, now: float, request: Request, limits: Limits) -> tuple[ThrottleState, Decision]:
-    """Allow one event, the probe, if the circuit breaker has been open for long enough and no other probe is out."""
-    opens_at = max(state.open_until, state.next_at if limits.per_second is not None else 0.0)
-    if now < opens_at:
-        wait = min(opens_at - now, circuit_breaker.OPEN_CAP_SECONDS)
+    """Allow one event, the probe, if the circuit breaker was open for long enough and no other probe is under way."""
+    probe_at = max(state.open_until, state.next_at if limits.per_second is not None else 0.0)
+    if now < probe_at:
+        wait = min(probe_at - now, circuit_breaker.OPEN_CAP_SECONDS)
         return state, Decision(0, breaker_open=True, wait_seconds=wait)
     _, state = rate_limit.take(state, now, 1, limits.per_second)
     probing = circuit_breaker.begin_probe(state, now, request.hold_seconds)
@@ -78,7 +79,7 @@ def _decide_open(state: ThrottleState, now: float, request: Request, limits: Lim
 def _put_off_rest(
     state: ThrottleState, now: float, waiting: int, decision: Decision, rate: float | None
 ) -> tuple[ThrottleState, Decision]:
-    """Give the events that may not be sent now their times, so many a second."""
+    """Schedule the `waiting` events, which may not be sent now, at this rate; without a rate they need no schedule."""
     if not waiting or rate is None:
         return state, decision
     state, wait, step = rate_limit.enqueue(state, now, waiting, decision.events, rate)

@@ -1,4 +1,4 @@
-"""The two ways to deliver a batch; delivery and the limits per destination act on the difference."""
+"""The two ways to deliver a batch: in a worker's drain, or for a caller that waits. Throttles differ by mode too."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from enum import Enum, auto
 
 
 class DeliveryMode(Enum):
-    """How long the caller waits for slow destinations, and how much one of them is given at a time."""
+    """Whether delivery waits for slow destinations, and how many events a destination gets at a time."""
 
-    # A worker claims batch after batch. It does not wait for a slow destination: that goes on in a thread of its own,
-    # and is given at most a second's work at a time, in a limited number of threads. A full batch means that there is
-    # more than one worker's share, so another worker is notified.
+    # A worker claims batch after batch while events are due. It does not wait for a slow destination: a thread goes on
+    # with the events of that destination, and the number of these threads is limited. A destination gets at most about
+    # a second's work at a time. After a full batch, another worker is notified, because more events may be due than one
+    # worker can deliver.
     DRAIN = auto()
-    # A call (`process_pending_events`, inline) claims one batch, and returns when all of it is delivered or put off.
+    # A call (`process_pending_events`, inline) claims one batch, and returns when all its events are delivered or put
+    # off.
     ONE_BATCH = auto()

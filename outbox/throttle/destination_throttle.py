@@ -1,11 +1,11 @@
-"""The throttle of one destination in this process: how many events it may be sent now.
+"""Decide how many events one destination may be sent now, and keep track of how it responds.
 
-Before events are sent to a destination, delivery asks its throttle (`admit`), and then reports the outcomes to it. The
-throttle applies the circuit breaker and the limits that all workers share, and in a worker the limit of this process
-(both in `limiters`).
+Delivery calls `DestinationThrottle.admit` before it sends events to a destination. It then reports the outcomes to the
+`Admission` that it got. The throttle applies the circuit breaker and the limits that all workers share, and in a worker
+also the limit of this process (both in `limiters`).
 
-A *slot* is the right to have one call under way. A destination without a concurrency limit has a slot for each of the
-batches that this process may send to it at the same time.
+A *slot* is the right to have one call under way. For a destination without a concurrency limit, it is the right to have
+one batch under way in this process.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from outbox.throttle.stuck_calls import CallTracker, StuckCalls
 
 logger = logging.getLogger(__name__)
 
-# When all slots are taken, how long to wait for one that may be released in a moment.
+# How long `admit` waits for a free slot if all are taken.
 PATIENCE_SECONDS = 0.1
-# How long a thread waits at most before it looks again: a slot may also be released by another process.
+# While it waits, it asks again at least this often, because another process may release a slot too.
 LOOK_SECONDS = 0.02
-# How fast the measured speed follows: each batch counts for a third.
-WEIGHT = 1 / 3
+# The measured speed is a moving average, in which the latest batch has this weight.
+SPEED_WEIGHT = 1 / 3
 NO_LIMITS = Limits()
 
 
 class DestinationThrottle:
-    """Admits events to one destination, and follows whether it can be reached and how fast it is."""
+    """Admits events to one destination, and measures whether it can be reached and how fast it is."""
 
     def __init__(
         self,
@@ -78,15 +78,16 @@ class DestinationThrottle:
         self._process_limiter = ProcessLimiter(name, max_batches, self._calls, clock)
         self._lock = threading.Lock()
         self._failures = 0  # how many times in a row this process could not reach the destination
-        self._speed: float | None = None  # the events a second that one call at a time does
-        self.trips = 0  # how often this process has opened the circuit breaker, or found that it should
+        self._speed: float | None = None  # how many events a second are delivered with one call at a time
+        # How often this process had reason to open the circuit breaker. Another worker may have opened it before.
+        self.trips = 0
 
     def admit(self, events: int, *, mode: DeliveryMode, on_wait: Callable[[], None] = lambda: None) -> Admission:
         """Return how many of these events may be sent now.
 
-        In a drain that is no more than about a second's work, and a process sends at most `max_batches` batches at the
-        same time to a destination without a concurrency limit. If all slots are taken, this waits a moment for a free
-        one; `on_wait` is called before each wait.
+        In a drain, at most about a second's work is admitted, and a destination without a concurrency limit gets at
+        most `max_batches` batches of this process at the same time. If all slots are taken, `admit` waits up to
+        PATIENCE_SECONDS for a free one, and calls `on_wait` before each wait.
         """
         holder = str(uuid4())
         if self._calls.all_slots_stuck(self._on_stuck if mode is DeliveryMode.DRAIN else lambda: None):
@@ -99,7 +100,7 @@ class DestinationThrottle:
                 changes, in_time = self._queue.changes, time.monotonic() < ends_at
                 if self._queue.is_first(holder) or not in_time:
                     decision = self._decide(request, mode)
-                    # A longer wait means that the slots have been taken for long: none will be free in a moment.
+                    # A longer `wait_seconds` means that all calls began long ago: a slot is not likely to be free soon.
                     may_be_free = decision.limit_reached and decision.wait_seconds <= concurrency_limit.LEAST_WAIT
                     if not may_be_free or not in_time:
                         return self._admission(holder, decision)
@@ -112,21 +113,22 @@ class DestinationThrottle:
         return Admission(self, holder, decision)
 
     def _decide(self, request: Request, mode: DeliveryMode) -> Decision:
-        """Decide by the limit of this process, in a drain, and by the state that all workers share."""
+        """Decide by the state that all workers share, and in a drain also by the limit of this process."""
         if mode is not DeliveryMode.DRAIN or self.limits.concurrency is not None:
             return self._shared_limiter.decide(request)
-        own = self._process_limiter.decide(request)
-        if own.limit_reached and not self._shared_limiter.is_open:
-            return own
-        # A probe needs no slot: all of them may be taken by calls that take long.
-        is_whole = own.limit_reached or own.events == request.events
-        shared = self._shared_limiter.decide(request if is_whole else replace(request, events=own.events))
+        local = self._process_limiter.decide(request)
+        if local.limit_reached and not self._shared_limiter.is_open:
+            return local
+        # If the circuit breaker is open, the shared limiter is asked even if the limit of this process is reached. A
+        # probe needs no slot, because calls that take long may have taken all of them.
+        asks_for_all = local.limit_reached or local.events == request.events
+        shared = self._shared_limiter.decide(request if asks_for_all else replace(request, events=local.events))
         if shared.probe:
             return shared
         if not shared.events:
             self._process_limiter.release(request.holder)
             return shared
-        return own if own.events <= shared.events else shared
+        return local if local.events <= shared.events else shared
 
     def release(self, holder: str) -> None:
         """Release the slots of a batch whose calls have returned."""
@@ -143,14 +145,14 @@ class DestinationThrottle:
 
     @property
     def was_reached(self) -> bool:
-        """Return whether this process reached the destination the last time."""
+        """Return whether this process reached the destination with its last call."""
         return self._failures == 0
 
     def record_outcome(self, outcome: Outcome, *, probe: bool, is_late: bool = False) -> None:
         """Count the times in a row that the destination could not be reached, and open or close the circuit breaker.
 
-        Any outcome but Unavailable means that it was reached. `is_late`: the event was sent before the breaker opened,
-        so that it could not reach the destination says nothing new.
+        Any outcome but Unavailable means that the destination was reached. `is_late`: the event was sent before the
+        breaker opened. Then Unavailable says nothing new, and is not counted.
         """
         if isinstance(outcome, Unavailable):
             if is_late:
@@ -186,11 +188,11 @@ class DestinationThrottle:
         self._shared_limiter.cancel_probe()
 
     def measure_speed(self, events: int, seconds: float, at_once: int) -> None:
-        """Follow how fast the destination is: so many events took so long, with so many calls at the same time."""
+        """Update the measured speed: these events took so many seconds, with `at_once` calls at the same time."""
         speed = events / max(seconds, 1e-6) / max(at_once, 1)
         with self._lock:
             before = self._speed
-            self._speed = speed if before is None else before + (speed - before) * WEIGHT
+            self._speed = speed if before is None else before + (speed - before) * SPEED_WEIGHT
 
 
 class Admission:
@@ -206,17 +208,20 @@ class Admission:
 
     @property
     def is_withdrawn(self) -> bool:
-        """Return whether this process has opened the circuit breaker since: events that wait must not be sent."""
+        """Return whether this process has opened the circuit breaker since the admission.
+
+        If so, the events that were not sent yet must not be sent.
+        """
         return self._throttle.trips != self._trips
 
     def record_outcome(self, outcome: Outcome) -> None:
-        """Tell the throttle what became of an event."""
+        """Report the outcome of an event to the throttle."""
         if self._throttle.was_reached and not self.decision.probe and not isinstance(outcome, Unavailable):
-            return  # the usual case: the throttle learns nothing new
+            return  # the usual case: this changes nothing
         self._throttle.record_outcome(outcome, probe=self.decision.probe, is_late=self.is_withdrawn)
 
     def finish(self, events: int, seconds: float) -> None:
-        """Release the slots; so many events got an outcome, and took so long."""
+        """Release the slots, and report how many events got an outcome and how long they took."""
         if self.events:
             self._throttle.release(self._holder)
         if events:
@@ -228,19 +233,19 @@ class Admission:
 class SlotQueue:
     """The threads of this process that wait for a free slot of one destination.
 
-    First in, first out: otherwise a thread could take back the slot that it has just released, before the threads that
-    wait have looked.
+    First in, first out: otherwise a thread could take back the slot that it has just released, before the waiting
+    threads have asked for it.
     """
 
     def __init__(self) -> None:
         self._holders: deque[str] = deque()
         self._changed = threading.Condition()
-        # Counts the changes, so that none is missed between a look and the wait that follows.
+        # Counts the calls of `notify`, so that a thread misses none between asking for a slot and waiting.
         self.changes = 0
 
     @contextmanager
     def waiting(self, holder: str) -> Iterator[None]:
-        """Stand in the queue for the length of the block."""
+        """Keep the holder in the queue while the block runs."""
         with self._changed:
             self._holders.append(holder)
         try:
@@ -251,16 +256,16 @@ class SlotQueue:
             self.notify()
 
     def is_first(self, holder: str) -> bool:
-        """Return whether this holder is the first in the queue: only the first looks for a slot."""
+        """Return whether this holder is the first in the queue, and may ask for a slot."""
         return self._holders[0] == holder
 
     def wait(self, known_changes: int) -> None:
-        """Wait for a change beyond those that the caller knows of, for a moment at most."""
+        """Wait until `changes` is no longer the number that the caller has read, or LOOK_SECONDS have passed."""
         with self._changed:
             self._changed.wait_for(lambda: self.changes != known_changes, LOOK_SECONDS)
 
     def notify(self) -> None:
-        """Wake the threads that wait: a slot was released, or a thread has left the queue."""
+        """Wake the waiting threads, because a slot was released or a thread has left the queue."""
         with self._changed:
             self.changes += 1
             self._changed.notify_all()

@@ -1,6 +1,6 @@
 """Keep the states of throttles in Redis, and in this process while Redis can't be used.
 
-Without Redis each process applies the circuit breakers and limits by itself: deliveries go on.
+Deliveries go on without Redis. Each process then applies the circuit breakers and limits to its own calls only.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ from outbox.throttle.shared_state import Decide, LocalStore, StateStore, T
 
 logger = logging.getLogger(__name__)
 
-# After Redis has failed it is not used for this long, so that deliveries don't wait for it again and again.
+# After Redis has failed, it is not used for this long, so that deliveries don't wait for it again and again.
 PAUSE_SECONDS = 5.0
-# Releases that were made without Redis are kept for later, up to this many. Others take effect when their calls expire.
+# Releases that could not be written to Redis are kept for later, up to this many. If there are more, the oldest are
+# dropped, and their calls count until they expire.
 MOST_UNRELEASED = 1_000
 
 
 class FallbackStore:
-    """Uses a shared store where it can, and a store of this process where it can't."""
+    """Uses the shared store, or a store in this process while the shared store fails."""
 
     def __init__(self, shared: StateStore) -> None:
         self._shared = shared
@@ -41,7 +42,7 @@ class FallbackStore:
         return result
 
     def release(self, name: str, decide: Decide[None]) -> None:
-        """Release in both stores: Redis may have failed, or come back, since the calls began."""
+        """Release in both stores, because Redis may have failed, or become usable again, since the calls began."""
         self._local.update(name, decide)
         self._unreleased.append((name, decide))
         if self._is_pausing:
@@ -54,12 +55,12 @@ class FallbackStore:
             self._record_success()
 
     def _release_rest(self) -> None:
-        """Release in the shared store what has not been released there yet."""
+        """Make the releases in the shared store that were not made there yet."""
         while self._unreleased:
             try:
                 name, decide = self._unreleased.popleft()
             except IndexError:
-                return  # another thread has taken the last one
+                return  # another thread has taken the last release
             try:
                 self._shared.update(name, decide)
             except Exception:

@@ -14,8 +14,8 @@ from outbox.throttle.decision import Decision, Request, decide
 from outbox.throttle.shared_state import LocalStore, StateStore, ThrottleState
 from outbox.throttle.stuck_calls import CallTracker
 
-# For a destination without limits the state says nothing but whether the circuit breaker is open, or has just closed: a
-# process reads it this often.
+# For a destination without limits, the state says only whether the circuit breaker is open or has just closed. While it
+# is healthy, a process reads the state only this often.
 HEALTH_CHECK_SECONDS = 1.0
 
 
@@ -46,6 +46,7 @@ class SharedLimiter:
         return _allow_all(request)
 
     def _decide_by(self, state: ThrottleState, now: float, request: Request) -> tuple[ThrottleState, Decision]:
+        """Return the state after the decision, and the decision; remember whether the breaker is open or healthy."""
         is_healthy = circuit_breaker.is_healthy(state, now)
         self.is_open = state.is_open
         self._healthy_until = self._clock() + HEALTH_CHECK_SECONDS if is_healthy else 0.0
@@ -62,7 +63,7 @@ class SharedLimiter:
     def open_breaker(self, error: str, *, probe: bool) -> float | None:
         """Open the circuit breaker, because a batch or a `probe` could not reach the destination.
 
-        Returns for how many seconds it is open; None if another worker has opened it before.
+        Return for how many seconds it is open; None if another worker had opened it already.
         """
 
         def trip(state: ThrottleState, now: float) -> tuple[ThrottleState, float | None]:
@@ -97,7 +98,7 @@ class ProcessLimiter:
         self._store = LocalStore(clock)
 
     def decide(self, request: Request) -> Decision:
-        """Return how many events of a batch may be sent now; the batch takes a slot if any may."""
+        """Return how many events of a batch may be sent now. If any may, the batch takes a slot."""
         calls = min(request.at_once, request.events)
         speed = None if request.speed is None else request.speed * calls
         batch = Request(request.holder, request.events, 1, request.hold_seconds, speed)

@@ -1,7 +1,8 @@
 """The rate limit of a destination: how many events a second it gets, spread evenly.
 
-The state holds when the next event may go (`next_at`), and the end of the queue (`tail_at`): each event that has to
-wait is given a time of its own behind it. These are pure functions from a state to a state.
+The state holds when the next event may be sent (`next_at`), and the end of the schedule of waiting events (`tail_at`).
+An event that has to wait gets a time at the end of the schedule, which moves on by one step. These functions take a
+state and return a new one, without side effects.
 """
 
 from __future__ import annotations
@@ -11,34 +12,34 @@ from dataclasses import replace
 
 from outbox.throttle.shared_state import ThrottleState
 
-# As many events as the rate allows in this time may go at once: spacing every single event would cost a claim for each.
-# And an event that comes up to this much after its time does not lose it.
+# As many events as the rate allows in this time may be sent together. Otherwise, each event would need a claim of its
+# own. Also, an event that is up to this late does not delay the events after it.
 BURST_SECONDS = 0.1
-# Sums of times since 1970 are no more exact than this.
+# The rounding error of sums of times since 1970, which are floats.
 EXACT_SECONDS = 1e-6
-# No event is put off for longer than this: the destination may get faster meanwhile.
+# No event is put off for longer than this, because the destination may get faster.
 HORIZON_SECONDS = 600.0
 
 
 def take(state: ThrottleState, now: float, events: int, rate: float | None) -> tuple[int, ThrottleState]:
-    """Return how many of these events may go now at this rate, and the state after they have gone."""
+    """Return how many of these events may be sent now at this rate, and the state after they were sent."""
     if rate is None:
         return events, state
     step = 1 / rate
     burst = max(1.0, rate * BURST_SECONDS)
-    late = max((burst - 1) * step, min(0.99 * step, BURST_SECONDS))
-    base = max(state.next_at, now - late)
-    allowed = math.floor((now - base + EXACT_SECONDS) / step) + 1 if base <= now + EXACT_SECONDS else 0
+    tolerated = max((burst - 1) * step, min(0.99 * step, BURST_SECONDS))
+    first_at = max(state.next_at, now - tolerated)
+    allowed = math.floor((now - first_at + EXACT_SECONDS) / step) + 1 if first_at <= now + EXACT_SECONDS else 0
     taken = min(events, allowed)
-    return taken, replace(state, next_at=base + taken * step if taken else state.next_at)
+    return taken, replace(state, next_at=first_at + taken * step if taken else state.next_at)
 
 
 def enqueue(
     state: ThrottleState, now: float, waiting: int, admitted: int, rate: float
 ) -> tuple[ThrottleState, float, float]:
-    """Give so many waiting events times behind those that others were given before, while `admitted` ones go now.
+    """Add `waiting` events to the end of the schedule, while `admitted` events are sent now.
 
-    Returns the state, the seconds until the first of these times, and the seconds between them.
+    Return the state, the seconds until the first of the waiting events, and the seconds between two of them.
     """
     step = 1 / rate
     begins_at = max(state.tail_at, state.next_at, now + step * admitted)
@@ -48,5 +49,5 @@ def enqueue(
 
 
 def lowest(*rates: float | None) -> float | None:
-    """Return the lowest of these rates, where None is no limit."""
+    """Return the lowest of these rates. None stands for no limit."""
     return min((rate for rate in rates if rate is not None), default=None)

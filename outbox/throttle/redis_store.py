@@ -1,8 +1,8 @@
 """Keep the states of throttles in Redis, for all workers of a deployment.
 
-Decisions are made in Python. Redis only compares and sets: a worker whose state is out of date decides again. Redis is
-also the clock, so that hosts whose clocks differ agree. If that clock is set back, a state that was written before is
-read as if it had been written just now.
+Decisions are made in Python. Redis only compares and sets: if another worker has changed the state since it was read,
+nothing is written, and the worker decides again. Redis is also the clock, so that hosts whose clocks differ agree. If
+Redis's clock is set back, a state that was written before is read as if it had been written just now.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ return {1, found, now[1], now[2]}
 KEPT_MILLISECONDS = 24 * 3600 * 1000
 # Equals no state, so that the first exchange only reads.
 NEVER_READ = "?"
-# After this long an update gives up, if other workers have changed the state each time before it could write. On a busy
-# host that takes many tries.
+# An update gives up after this long if other workers change the state before each of its writes. This is a time and not
+# a number of tries, because on a busy host an update may need many tries.
 CONFLICT_SECONDS = 1.0
 
 
@@ -36,11 +36,10 @@ class RedisStore:
     def __init__(self, client: Any, prefix: str) -> None:
         self._prefix = prefix
         self._compare_and_set = client.register_script(COMPARE_AND_SET)
-        # What was read or written last, so that usually a single round trip is enough: the text, the state in it,
-        # Redis's time, and this process's monotonic time.
+        # What was read or written last, by name: the text, the state in it, Redis's time, and this process's monotonic
+        # time. With it, an update usually needs a single round trip.
         self._last: dict[str, tuple[str, ThrottleState, float, float]] = {}
-        # One update of a name at a time in this process: otherwise its threads would keep changing the state for each
-        # other.
+        # One thread at a time updates a name. Otherwise the threads would make each other's writes fail.
         self._locks: dict[str, threading.Lock] = {}
 
     def update(self, name: str, decide: Decide[T]) -> T:
@@ -52,8 +51,8 @@ class RedisStore:
             self._exchange(name, NEVER_READ, "", ThrottleState())
         ends_at = time.monotonic() + CONFLICT_SECONDS
         while True:
-            before, state, read, read_at = self._last[name]
-            now = read + time.monotonic() - read_at
+            before, state, redis_time, read_at = self._last[name]
+            now = redis_time + time.monotonic() - read_at
             after, result = decide(state.corrected_for_clock(now), now)
             if after != state:
                 after = replace(after, written_at=now)
@@ -61,18 +60,18 @@ class RedisStore:
             if self._exchange(name, before, text, after):
                 return result
             if time.monotonic() >= ends_at:
-                raise TimeoutError(f"the state of {name!r} changes all the time")
+                raise TimeoutError(f"other workers kept changing the state of {name!r}")
 
     def _exchange(self, name: str, before: str, after: str, state: ThrottleState) -> bool:
-        """Replace the text `before` by `after`, the text of `state`; remember what is there now.
+        """Replace the text `before` in Redis by `after`, which is the text of `state`.
 
-        Returns False, and replaces nothing, if another text is there.
+        If another text is in Redis, replace nothing and return False. In both cases, remember what Redis now holds.
         """
         keys, args = [self._prefix + name], [before.encode("latin-1"), after.encode("latin-1"), KEPT_MILLISECONDS]
         done, found, seconds, micros = self._compare_and_set(keys=keys, args=args)
         text = after
         if not done:
-            text = found.decode("latin-1")  # decodes any bytes: the next exchange compares them
+            text = found.decode("latin-1")  # keeps any bytes as they are, for the comparison in the next exchange
             state = _parse(text)
         self._last[name] = (text, state, int(seconds) + int(micros) / 1e6, time.monotonic())
         return bool(done)
@@ -81,7 +80,7 @@ class RedisStore:
 
 
 def _parse(text: str) -> ThrottleState:
-    """Return the state in a text from Redis; an empty state if the text is not one."""
+    """Return the state in a text from Redis; an empty state if the text is invalid."""
     try:
         return ThrottleState.from_json(text)
     except (ValueError, TypeError, AttributeError):

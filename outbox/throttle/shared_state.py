@@ -1,4 +1,4 @@
-"""The state of one destination's throttle that all workers must agree on, its JSON in Redis, and where it is kept.
+"""The state of one destination's throttle that all workers share, its JSON in Redis, and the stores that keep it.
 
 The state holds the circuit breaker (`circuit_breaker`), the calls under way (`concurrency_limit`) and the schedule of
 the rate limit (`rate_limit`). The functions of these modules take a state and return a new one. A store keeps the
@@ -15,9 +15,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, Self, TypeVar
 
-# Two readings of one clock differ by less than this, unless the clock was set back between them.
+# A state may seem to be written up to this far in the future, because a process estimates the store's time between two
+# readings of the clock. If it is further ahead, the clock was set back.
 SKEW_SECONDS = 1.0
-# The JSON name of `active_calls`. Workers of earlier versions share the state too, so it stays.
+# The JSON name of `active_calls`. It must stay, because workers of earlier versions share the state too.
 ACTIVE_CALLS = "places"
 
 
@@ -43,7 +44,7 @@ class ThrottleState:
     recovered_at: float | None = None
     active_calls: dict[str, ActiveCalls] = field(default_factory=dict)  # by holder: an id for each batch
     next_at: float = 0.0  # when the rate limit allows the next event
-    tail_at: float = 0.0  # the earliest time that no waiting event has been given yet
+    tail_at: float = 0.0  # the end of the rate limit's schedule of waiting events
     written_at: float = 0.0  # by the store's clock; 0: unknown
 
     @property
@@ -52,10 +53,10 @@ class ThrottleState:
         return self.trips > 0
 
     def corrected_for_clock(self, now: float) -> Self:
-        """Return the state; if it was written in the future, move its times, because the clock was set back since.
+        """Return the state. If it was written in the future, the clock was set back since: move the times back too.
 
         Otherwise the circuit breaker would stay open, and calls and scheduled times would count, for as long as the
-        clock was ahead.
+        clock was set back.
         """
         ahead = self.written_at - now
         if ahead <= SKEW_SECONDS:
@@ -82,10 +83,10 @@ class ThrottleState:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Return the state of a JSON text, without the fields that only another version of the library knows."""
+        """Return the state in a JSON text. Fields that only another version of the library knows are ignored."""
         fields = json.loads(text)
-        found = fields.pop(ACTIVE_CALLS, {})
-        active_calls = {holder: ActiveCalls(**_known(ActiveCalls, each)) for holder, each in found.items()}
+        by_holder = fields.pop(ACTIVE_CALLS, {})
+        active_calls = {holder: ActiveCalls(**_known(ActiveCalls, each)) for holder, each in by_holder.items()}
         return cls(**(_known(cls, fields) | {"active_calls": active_calls}))
 
 
@@ -99,7 +100,7 @@ def _known(kind: type[ActiveCalls | ThrottleState], fields: dict[str, Any]) -> d
 
 
 T = TypeVar("T")
-# Gets the state and the time by the store's clock; returns the new state and a result for the caller.
+# A function that gets the state and the time by the store's clock, and returns the new state and a result.
 Decide = Callable[[ThrottleState, float], tuple[ThrottleState, T]]
 
 
@@ -107,11 +108,11 @@ class StateStore(Protocol):
     """Keeps a state for each destination, by its name."""
 
     def update(self, name: str, decide: Decide[T]) -> T:
-        """Replace the state by the one that `decide` returns, and return its result."""
+        """Replace the state by the new state that `decide` returns, and return its result."""
         ...
 
     def release(self, name: str, decide: Decide[None]) -> None:
-        """Do the same for a change that releases something: it must not be lost, but may be late."""
+        """Change the state like `update`, to release calls. The change must not be lost, but may be made later."""
         ...
 
 

@@ -1,8 +1,8 @@
-"""Track the calls of this process to one destination, and find those that don't return.
+"""Track the calls of this process to one destination, and find the calls that don't return.
 
-A call that never returns keeps its slot until its thread ends, so that such calls can't take more threads and
-connections than the limit allows. When they have taken all slots, the destination is stuck in this process: it is sent
-nothing more, the log says so, and the process may end itself (OUTBOX_EXIT_ON_STUCK).
+A call that does not return keeps its slot, so that such calls can't take more threads and connections than the limit
+allows. When they have taken all slots, the destination is stuck in this process: this process sends it nothing more,
+logs that, and may end (OUTBOX_EXIT_ON_STUCK).
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class StuckCalls:
-    """Calls that should have returned by now: how many, how many seconds ago, and whether they have taken all slots."""
+    """Calls that should have returned by now: how many, for how long, and whether they have taken all slots."""
 
     calls: int
-    seconds: float
+    seconds: float  # since the first of them should have returned
     all_slots: bool
 
 
@@ -40,7 +40,7 @@ class CallTracker:
         max_calls: int | None,
         max_batches: int,
     ) -> None:
-        """`run_seconds`: calls that take longer are stuck. Without `max_calls`, each of `max_batches` has a slot."""
+        """`run_seconds`: calls that take longer are stuck. Slots: `max_calls`, or `max_batches` if that is None."""
         self._name = name
         self._clock = clock
         self._run_seconds = run_seconds
@@ -48,7 +48,7 @@ class CallTracker:
         self._max_calls = max_calls
         self._max_batches = max_batches
         self._lock = threading.Lock()
-        # By the holder of a batch: since when, and how many calls.
+        # By holder, the id of a batch: since when its calls are under way, and how many.
         self._under_way: dict[str, tuple[float, int]] = {}
         self._is_logged = False
 
@@ -80,32 +80,35 @@ class CallTracker:
 
     def all_slots_stuck(self, on_first: Callable[[], None]) -> bool:
         """Return whether calls that don't return have taken all slots; the first time, log it and call `on_first`."""
-        found = self.stuck()
-        if found is None or not found.all_slots:
+        stuck = self.stuck()
+        if stuck is None or not stuck.all_slots:
             return False
         with self._lock:
             was_logged, self._is_logged = self._is_logged, True
         if not was_logged:
             logger.critical(
                 "%d calls of %s have not returned %.0f s after they were interrupted, and may never return: this "
-                "process delivers nothing more to it until they do. Its events are put off, at no cost, for other "
-                "processes. Restart this process, and give the calls a timeout.",
-                found.calls,
+                "process delivers nothing more to it until they do. Its events are put off, without costing an "
+                "attempt, and other processes can deliver them. Restart this process, and give the calls a timeout.",
+                stuck.calls,
                 self._name,
-                found.seconds,
+                stuck.seconds,
             )
             on_first()
         return True
 
     def keep_held(self, state: ThrottleState, now: float) -> ThrottleState:
-        """Return the state in which calls that are still under way don't expire; `now` is by the state's clock."""
+        """Return the state in which the calls of this process that are under way for long expire later.
+
+        `now` is by the store's clock.
+        """
         if not self._under_way:
             return state  # the usual case
         clock = self._clock()
         with self._lock:
-            old = {
+            extended = {
                 holder: ActiveCalls(calls, now - (clock - since), now + self._hold_seconds)
                 for holder, (since, calls) in self._under_way.items()
                 if clock - since >= self._hold_seconds / 2
             }
-        return concurrency_limit.hold(state, old) if old else state
+        return concurrency_limit.hold(state, extended) if extended else state

@@ -1,8 +1,8 @@
 """The throttles of all destinations of one outbox in this process.
 
-A destination that can't be reached is sent nothing but a probe from time to time; one that is slow, or limited, gets as
-much as it can take. Other destinations are not affected. Delivery gets a destination's throttle here, and the
-process's reports say which circuit breakers are open and which calls are stuck.
+A destination that can't be reached gets only a probe from time to time: one event that tests it. A destination that is
+slow, or has a limit, gets only as many events as it can take. Other destinations are not affected. Delivery gets a
+destination's throttle here. The reports of the process say which circuit breakers are open and which calls are stuck.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from outbox.throttle.shared_state import LocalStore, StateStore
 
 logger = logging.getLogger(__name__)
 
-# How many seconds Redis may take to reply: a limit is not worth a longer wait.
+# How many seconds Redis may take to reply. After that, this process decides without Redis, so that deliveries go on.
 RESPONSE_TIMEOUT = 0.5
 
 
@@ -59,8 +59,8 @@ class Throttles:
     def breakers(self) -> dict[str, dict[str, Any]]:
         """Return the circuit breakers that are open or have just closed, by destination: for how long, and why."""
         with self._lock:
-            used = [destination.name for destination, _ in self._throttles.values()]
-        states = {name: self._shared_store().update(name, lambda state, now: (state, (state, now))) for name in used}
+            names = [destination.name for destination, _ in self._throttles.values()]
+        states = {name: self._shared_store().update(name, lambda state, now: (state, (state, now))) for name in names}
         return {
             name: {
                 "open": state.is_open,
@@ -73,18 +73,18 @@ class Throttles:
         }
 
     def stuck(self) -> dict[str, dict[str, Any]]:
-        """Return the calls that have not returned in time, by destination: how many, and since how many seconds."""
+        """Return the calls that have not returned in time, by destination: how many, and how many seconds late."""
         with self._lock:
             throttles = [throttle for _, throttle in self._throttles.values()]
-        found = {throttle.name: throttle.stuck() for throttle in throttles}
+        by_name = {throttle.name: throttle.stuck() for throttle in throttles}
         return {
             name: {"calls": stuck.calls, "seconds": round(stuck.seconds, 3), "all_places": stuck.all_slots}
-            for name, stuck in found.items()
+            for name, stuck in by_name.items()
             if stuck is not None
         }
 
     def _end_process(self) -> None:
-        """Stop as on a signal: what is being delivered finishes, and what has not begun is given back."""
+        """Send this process SIGTERM. It finishes the deliveries that have begun, and gives the other events back."""
         logger.critical("OUTBOX_EXIT_ON_STUCK is set: this process ends, so that another can replace it")
         os.kill(os.getpid(), signal.SIGTERM)
 
@@ -100,5 +100,5 @@ def _make_store(settings: Settings, clock: Callable[[], float]) -> StateStore:
     from outbox.storage.redis_client import make_client  # redis is an optional dependency
 
     client = make_client(settings.redis_url, response_timeout=RESPONSE_TIMEOUT)
-    # Workers of earlier versions use these keys too, so they stay.
+    # These keys must stay, because workers of earlier versions use them too.
     return FallbackStore(RedisStore(client, f"{settings.namespace}:{settings.queue}.gate:"))

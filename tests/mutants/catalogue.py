@@ -684,15 +684,15 @@ MUTANTS = [
     Mutant(
         "places-of-stuck-calls-are-free",
         "outbox/throttle/stuck_calls.py",
-        "        return concurrency_limit.hold(state, old) if old else state",
+        "        return concurrency_limit.hold(state, extended) if extended else state",
         "        return state",
         ("tests/throttle/test_process_limit.py", "tests/throttle/test_stuck_calls.py"),
     ),
     Mutant(
         "stuck-and-never-told",
         "outbox/throttle/stuck_calls.py",
-        "        if found is None or not found.all_slots:",
-        "        if True or found is None or not found.all_slots:",
+        "        if stuck is None or not stuck.all_slots:",
+        "        if True or stuck is None or not stuck.all_slots:",
         ("tests/throttle/test_stuck_calls.py::TestStuckCalls",),
     ),
     Mutant(

@@ -142,7 +142,7 @@ class TestTheRedisStore:
             other.update(NAME, count)
             return count(state, now)
 
-        with pytest.raises(TimeoutError, match="changes all the time"):
+        with pytest.raises(TimeoutError, match="other workers kept changing the state"):
             kept.update(NAME, overtaken)
 
     def test_needs_one_round_trip_if_no_other_process_has_changed_the_state(self, kept: RedisStore) -> None:
