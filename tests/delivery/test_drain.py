@@ -4,16 +4,22 @@ import pytest
 
 import outbox
 from outbox.core import Outbox
-from outbox.delivery import deliver
+from outbox.delivery import deliver, lease, share_threads
 from outbox.storage.models import DELIVERED, PENDING
 from tests.conftest import Configure
 from tests.support.notifications import replace_wake
-from tests.support.table import claimed, emit, expire_leases, statuses
+from tests.support.table import PATIENCE_SECONDS, claimed, emit, expire_leases, statuses
 
 
 @pytest.fixture
-def small(configure: Configure) -> Outbox:
-    """An outbox that claims three at a time."""
+def small(configure: Configure, monkeypatch: pytest.MonkeyPatch) -> Outbox:
+    """An outbox that claims three at a time, and a drain that waits for its handlers, however slow the machine is.
+
+    Otherwise a drain goes on without a handler that takes longer than a tenth of a second, and the events of a batch
+    that takes longer than a second are given back.
+    """
+    monkeypatch.setattr(share_threads, "DRAIN_WAIT_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr(lease, "SLICE_SECONDS", PATIENCE_SECONDS)
     return configure(batch_size=3)
 
 
