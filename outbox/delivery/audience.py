@@ -1,9 +1,9 @@
 """Look up an event type's audience: the destinations that want its events.
 
-They are the destinations that are registered in this process, and those that other workers have recorded in the
-database. Audiences are looked up once for each event type, until the registry or the recorded destinations change. The
-table `outbox_audience` gives each set of names a number, so that the row of a delivered event can say which
-destinations have it.
+An audience consists of the destinations that are registered in this process, and those that other workers have recorded
+in the database. Audiences are looked up once for each event type, and again after the registry or the recorded
+destinations have changed. The table `outbox_audience` gives each set of names an id, which the row of a delivered event
+stores: so the row says which destinations have the event.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from outbox.storage.dialect import Dialect
 
 logger = logging.getLogger(__name__)
 
-# Applications may make up event types at run time: with more types than this, the cache is emptied.
-MOST_LOOKUPS = 10_000
+# Applications may make up event types at run time, so the cache is emptied when it has more types than this.
+MAX_CACHED_TYPES = 10_000
 
 
 class Audience(NamedTuple):
@@ -33,14 +33,14 @@ class Audience(NamedTuple):
     names: tuple[str, ...]
     # The names that other workers have recorded, and that are not registered in this process for this type.
     absent: tuple[str, ...]
-    # The number of `names` in the table outbox_audience.
+    # The id of `names` in the table outbox_audience.
     id: int
-    # The recorded destinations that it was looked up in.
+    # The version of the recorded destinations that the audience was looked up in.
     recorded: Snapshot
 
 
 class Lookups(NamedTuple):
-    """The cached audiences, with the registry's destinations and the recorded ones that they come from."""
+    """The cached audiences, and the registered and recorded destinations that they were looked up in."""
 
     destinations: object
     recorded: Snapshot
@@ -48,7 +48,7 @@ class Lookups(NamedTuple):
 
 
 class Audiences:
-    """Looks up audiences, and the number that each set of names has in the database."""
+    """Looks up audiences, and the id that each set of names has in the database."""
 
     def __init__(self, dialect: Dialect, registry: Registry, recorded: RecordedDestinations) -> None:
         self._dialect = dialect
@@ -61,8 +61,8 @@ class Audiences:
     def look_up(self, versions: Collection[int | None], event_types: Iterable[str]) -> Mapping[str, Audience]:
         """Return the audience of each of these types, from the recorded destinations of these versions or later.
 
-        It reads the database if the copy in this process is of another version, or if the number of a set of names is
-        not known yet.
+        It reads the database if this process's copy of the recorded destinations is of another version, or if the id
+        of a set of names is not known yet.
         """
         lookups = self._current(self._recorded.at(versions))
         for event_type in event_types:
@@ -74,12 +74,12 @@ class Audiences:
         """Return the cache, or an empty one if the registry or the recorded destinations have changed."""
         lookups, destinations = self._lookups, self._registry.destinations
         is_current = lookups.destinations is destinations and lookups.recorded is snapshot
-        if not is_current or len(lookups.by_type) > MOST_LOOKUPS:
+        if not is_current or len(lookups.by_type) > MAX_CACHED_TYPES:
             self._lookups = lookups = Lookups(destinations, snapshot, {})
         return lookups
 
     def id_of(self, names: Iterable[str]) -> int:
-        """Return the number of a set of names; if it has none yet, insert it into the table outbox_audience."""
+        """Return the id of a set of names; if it has none yet, insert the set into the table outbox_audience."""
         key = tuple(sorted(names))
         id = self._ids.get(key)
         if id is None:
@@ -99,16 +99,16 @@ class Audiences:
         for name in sorted(set(names) - self._warned_of):
             self._warned_of.add(name)
             logger.warning(
-                "The destination %s is registered in this process, and retired: it gets no events. A worker that "
-                "starts with it brings it back, unless it was replaced.",
+                "The destination %s is registered in this process, but it is retired, so it gets no events. It becomes "
+                "active again when a worker that has it starts, unless another destination has replaced it.",
                 name,
             )
 
 
 def _intern(dialect: Dialect, names: tuple[str, ...]) -> int:
-    """Return the number of the names, inserted if they are new.
+    """Return the id of a set of names; insert the set if it is new.
 
-    SELECT comes first: an INSERT that finds the row there already takes a number from the sequence all the same.
+    SELECT runs first, because an INSERT uses up a number of the sequence even if the row exists already.
     """
     text = json.dumps(names)
     digest = hashlib.sha256(text.encode()).hexdigest()
@@ -120,11 +120,11 @@ def _intern(dialect: Dialect, names: tuple[str, ...]) -> int:
 
 
 def names_of(dialect: Dialect, ids: Iterable[int]) -> Mapping[int, tuple[str, ...]]:
-    """Return the names behind these numbers."""
-    found: dict[int, tuple[str, ...]] = {}
+    """Return the names of the audiences with these ids; ids that don't exist are left out."""
+    names_by_id: dict[int, tuple[str, ...]] = {}
     for id in set(ids):
         row = dialect.run(dialect.statements.audience_names, (id,)).fetchone()
         if row is not None:
             names = json.loads(row[0]) if isinstance(row[0], str) else row[0]
-            found[id] = tuple(names)
-    return found
+            names_by_id[id] = tuple(names)
+    return names_by_id

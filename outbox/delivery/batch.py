@@ -1,13 +1,14 @@
-"""A claimed batch: one lease, its events, and how far each of them is.
+"""A claimed batch: one lease, its events, and how far the delivery of each event is.
 
-Several threads use a batch - one per destination, the worker's own and the lease keeper's - so a lock protects all that
-changes. An event is in one of three places, and moves only in this direction:
+Several threads use a batch (one for each destination, the worker's own thread and the lease keeper's), so a lock
+protects all that changes. An event is in one of three states, and moves only in this direction:
 
     unbegun ──▶ begun ──▶ finished ──▶ (settled, gone)
        └──▶ (given back or lost, gone)
 
 An event begins when the first of its destinations takes it. It is finished when each destination has returned an
-outcome or was put off: destinations that have not begun when the batch is closed are put off.
+outcome or was put off, which means that it gets the event later. Destinations that have not begun when the batch is
+closed are put off.
 """
 
 from __future__ import annotations
@@ -28,19 +29,19 @@ from outbox.storage.timestamp import DatabaseClock
 class Delivery:
     """One event on its way to its destinations.
 
-    Names are few, and many events share the same tuple of them: a set for each event would keep Python's garbage
-    collector busy.
+    `awaited` and `begun` are tuples because they hold few names and many events share the same tuple. A set for each
+    event would keep Python's garbage collector busy.
     """
 
     event: Event
-    # How far each destination is.
+    # The state of each destination, by name.
     progress: dict[str, ProgressEntry]
-    # The destinations without an outcome, and those that have taken the event.
+    # The names of the destinations that have no outcome yet, and of those that have taken the event.
     awaited: tuple[str, ...] = ()
     begun: tuple[str, ...] = ()
     # Whether a destination was put off without being called.
     deferred: bool = False
-    # The id of the audience that has the event once all awaited destinations have it, if that is known from the start.
+    # The id of the audience that has the event once all awaited destinations have it; None if it is not known yet.
     audience: int | None = None
 
     def record(self, name: str, entry: ProgressEntry) -> bool:
@@ -68,9 +69,9 @@ class Batch:
     ) -> None:
         self.lease_id = lease_id
         self.events = events
-        # It is a single event, taken over from an expired lease: that event may be what killed its worker.
+        # Whether this is a single event from an expired lease. Such an event may have killed the worker that had it.
         self.from_expired_lease = from_expired_lease
-        # The claim returned as many events as it asked for: more may be due.
+        # Whether the claim returned as many events as it asked for, so that more may be due.
         self.full = full
         self.clock = DatabaseClock(events[0].claimed_at)
         self.started_at = time.monotonic()
@@ -81,20 +82,21 @@ class Batch:
         # than OUTBOX_MAX_RUN_SECONDS.
         self.on_slice_end: Callable[[], None] = _do_nothing
         self.on_overdue: Callable[[], None] = _do_nothing
-        # Held while outcomes are written: the batch has not ended before all threads have written theirs.
+        # Held while outcomes are written. A thread that ends the batch waits for it, so that all outcomes are written.
         self.writing = threading.Lock()
         self._lock = threading.Lock()
         self._closed = False
-        # Events are looked up by position: an id takes ten times as long, and `seq` is not unique after its sequence
-        # was reset, or with two primaries.
+        # Events are looked up by position: a lookup by id takes ten times as long, and `seq` is not unique after its
+        # sequence was reset, or with two primaries.
         self._unbegun: dict[int, Event] = dict(enumerate(events))
         for position, event in self._unbegun.items():
             event.position = position
         self._begun: dict[int, Delivery] = {}
         self._lost: set[int] = set()
         self._finished: list[Delivery] = []
-        self._in_writing: list[Delivery] = []
+        self._being_written: list[Delivery] = []
         self._counts: Counter[str] = Counter()
+        # How many finished events a destination had taken, and when the last of them was finished.
         self._done = 0
         self._done_at = self.started_at
 
@@ -135,16 +137,19 @@ class Batch:
     def take_finished(self) -> list[Delivery]:
         """Return the deliveries that can be settled now, each of them once."""
         with self._lock:
-            self._in_writing, self._finished = self._finished, []
-            return self._in_writing
+            self._being_written, self._finished = self._finished, []
+            return self._being_written
 
     def written(self) -> None:
-        """Note that what was taken last is settled: until then it needs the lease, since writing may have to wait."""
+        """Record that the deliveries that were taken last are settled.
+
+        Until then they need the lease, because writing may have to wait for a lock.
+        """
         with self._lock:
-            self._in_writing = []
+            self._being_written = []
 
     def take_unbegun(self) -> list[Event]:
-        """Close the batch and return the events that have not begun; no event begins any more, at any destination."""
+        """Close the batch and return the events that have not begun. After that no destination can take an event."""
         with self._lock:
             self._closed = True
             unbegun, self._unbegun = list(self._unbegun.values()), {}
@@ -153,7 +158,7 @@ class Batch:
             return unbegun
 
     def speed(self) -> tuple[int, float]:
-        """Return how many events were delivered to their last destination, and how many seconds that took."""
+        """Return how many events that a destination had taken are finished, and how many seconds they took."""
         with self._lock:
             return self._done, self._done_at - self.started_at
 
@@ -169,7 +174,7 @@ class Batch:
     def held(self) -> list[UUID]:
         """Return the ids of the events that still need the lease."""
         with self._lock:
-            deliveries = (*self._begun.values(), *self._finished, *self._in_writing)
+            deliveries = (*self._begun.values(), *self._finished, *self._being_written)
             return [event.id for event in (*self._unbegun.values(), *(delivery.event for delivery in deliveries))]
 
     def renewed(self, until: float, lost: Collection[UUID]) -> None:

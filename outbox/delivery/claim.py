@@ -1,7 +1,7 @@
 """claim: lease the events that are due, in one statement, by the database's clock.
 
-An event under a valid lease is not due for other workers. A lease that is not renewed expires by itself, so a worker
-that died needs no clean-up: the next claim takes its events over.
+An event under a valid lease is not due for other workers. A lease that is not renewed expires. So nothing has to be
+cleaned up after a worker that died: the next claim takes its events over.
 """
 
 from __future__ import annotations
@@ -57,6 +57,7 @@ def _lease(context: DeliveryContext, size: int, lease_id: UUID, *, include_expir
         rows = dialect.claim(size, lease_id, seconds, since=since, include_expired_leases=include_expired_leases)
         if len(rows) >= size or (rows and rows[0][-1]):  # a full batch, or one event from an expired lease
             return rows
+        # An event from an expired lease is claimed alone, so not in addition to these rows.
         include_expired_leases = include_expired_leases and not rows
     began_at = time.monotonic()
     rows += dialect.claim(

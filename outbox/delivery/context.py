@@ -39,12 +39,14 @@ class DeliveryContext:
     recorder: Recorder
     audiences: Audiences
     throttles: Throttles
-    # How many events to claim, from where on, in which company, and by how many drains at the same time.
+    # How many events to claim, from where in the index, whether alone in this process, by how many drains at the same
+    # time, and how many drains have failed.
     batch_size: AdaptiveBatchSize
     scan_position: ScanPosition
     quarantine: Quarantine
     drain_limit: DrainLimit
     drain_failures: DrainFailures
+    # Renews the leases of the events that were claimed.
     leases: LeaseKeeper
     # Set when this process is about to end: events that have not begun are given back.
     stopping: threading.Event
@@ -52,14 +54,14 @@ class DeliveryContext:
     is_worker: Callable[[], bool]
     # Logs a warning, once for each text.
     warn_once: Callable[[str], None]
-    # Starts the thread that reports on this process, unless it runs.
+    # Starts the thread that reports on this process, unless it is running.
     start_reporting: Callable[[], None]
 
     @property
     def uses_threads(self) -> bool:
         """Return whether destinations get a thread each.
 
-        Inline they don't: everything runs in the emitter's thread, where a debugger can follow it. Nor do they if every
-        thread would see a database of its own.
+        With inline delivery they don't: everything runs in the emitter's thread, where a debugger can follow it. With
+        SQLite in memory they don't either, because each thread would see a database of its own.
         """
         return self.settings.dispatch != INLINE and not is_private_to_a_thread(self.dialect.database)

@@ -1,6 +1,7 @@
 """Deliver events: claim → dispatch → settle.
 
-The same code serves every path: a Dramatiq actor, a sweep, inline delivery, the command line, or a call by hand.
+The same code serves every caller: the Dramatiq actors, inline delivery, the command line, and an application that calls
+`process_pending_events` itself. A drain delivers batch after batch until no more events are due.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from outbox.throttle.delivery_mode import DeliveryMode
 
 logger = logging.getLogger(__name__)
 
-# A drain ends after this long and notifies another, so that the worker's thread also gets to other messages.
+# A drain ends after this long and notifies a worker to continue, so that its thread can process other messages, too.
 DRAIN_SECONDS = 10.0
-# A drain that finds a backlog notifies another worker at once, and then at most this often: each worker that comes
-# notifies more.
+# A drain that finds a backlog notifies another worker at once, and then at most this often. Each worker that starts a
+# drain notifies more workers in the same way.
 NOTIFY_AGAIN_SECONDS = 0.1
 # `remaining` is counted up to this number: a larger one says no more than "many".
 REMAINING_CAP = 1_000
@@ -39,7 +40,8 @@ def deliver_batch(
 ) -> Batch | None:
     """Claim a batch, deliver it to its destinations, and settle it; return None if nothing is due.
 
-    In a drain, slow destinations may go on after this returns: then the thread that ends last settles the rest.
+    In a drain, slow destinations may still be running when this returns. Then the thread that ends last settles the
+    rest.
     """
     with ExitStack() as in_flight:
         batch = in_flight.enter_context(
@@ -51,7 +53,7 @@ def deliver_batch(
             logger.debug("nothing is due")
             return None
         in_flight.callback(context.leases.stop_renewing, batch)
-        in_flight.callback(_complete, context, batch)  # before renewing stops: writing may have to wait
+        in_flight.callback(_complete, context, batch)  # runs first: writing may have to wait, and needs the lease
         batch.on_slice_end = partial(end_slice, context, batch)
         context.leases.renew_while_in_flight(batch)
         if batch.full:
@@ -67,7 +69,7 @@ def end_slice(context: DeliveryContext, batch: Batch) -> None:
 
 
 def _complete(context: DeliveryContext, batch: Batch) -> None:
-    """Close the batch, and log what became of it."""
+    """Close the batch, log how many of its events had which outcome, and start the process reports."""
     close(context, batch)
     if context.notifier.runs_in_background:
         context.start_reporting()
@@ -99,7 +101,7 @@ def process_pending_events(context: DeliveryContext, batch_size: int) -> dict[st
 def drain(context: DeliveryContext, seconds: float = DRAIN_SECONDS) -> int:
     """Deliver batches until one is not full or the time is up; return how many events were claimed.
 
-    If OUTBOX_DRAINS drains are running in this process, return 0 at once: one of them claims once more.
+    If OUTBOX_DRAINS drains are running in this process already, return 0 at once. One of them then claims once more.
     """
     claimed = 0
     ends_at = time.monotonic() + seconds
@@ -120,7 +122,7 @@ def drain(context: DeliveryContext, seconds: float = DRAIN_SECONDS) -> int:
                 if (batch is None or not batch.full) and slot.release():
                     break
                 if time.monotonic() >= ends_at:
-                    context.notifier.notify()  # workers that were notified before may have ended already
+                    context.notifier.notify()  # the workers that were notified before may have finished already
                     break
     return claimed
 

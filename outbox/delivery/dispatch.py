@@ -1,8 +1,8 @@
 """dispatch: give a batch's events to their destinations, outside any transaction.
 
 The batch is split into shares, one for each destination. In a worker each share runs in a thread of its own, so that a
-slow destination does not hold up the others (`share_threads`). Inline, or with a single destination in a call that
-waits for its batch anyway, the shares run one after another in the calling thread.
+slow destination does not delay the others (`share_threads`). Inline, or with a single destination in a call that waits
+for its batch anyway, the shares run one after another in the calling thread.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from outbox.throttle.delivery_mode import DeliveryMode
 def dispatch(context: DeliveryContext, batch: Batch, mode: DeliveryMode = DeliveryMode.ONE_BATCH) -> Completion:
     """Deliver the batch and settle its outcomes.
 
-    Return a completion: what is passed to its `then` is called once no share is running any more. In a drain, shares
-    that take longer than a tenth of a second still run when this returns.
+    Return a Completion. It calls the function that is passed to its `then` once no share is running any more. In a
+    drain, shares that take longer than a tenth of a second are still running when this returns.
     """
     shares = _split(context, batch)
     settle(context, batch)  # the events that go to no destination now

@@ -1,6 +1,7 @@
-"""Remember drains that failed, so that an operator learns of a process that is running and delivers nothing.
+"""Remember drains that failed, so that an operator can find a process that is running but delivers nothing.
 
-The process reports carry the numbers to `outbox status` and `outbox doctor`.
+A drain delivers batches until no more events are due. The process reports contain what is remembered here; `outbox
+status` and `outbox doctor` show it.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class DrainFailures:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Count the drain inside the block, if it raises."""
+        """Count the drain inside the block as failed if it raises; forget earlier failures if it does not."""
         try:
             yield
         except Exception as error:

@@ -1,8 +1,9 @@
 """Limit how many drains run at the same time in a process: OUTBOX_DRAINS.
 
-A wake-up that finds all slots taken does not wait for one, and so occupies no worker thread: it asks the drains that
-are running to claim once more. A drain gives up its slot only in the same step in which it sees that no wake-up has
-asked. So every event that was committed before a wake-up is seen by a claim that begins after the wake-up.
+A wake-up is a message that tells a worker that events are due: the worker starts a drain. If all slots are taken, the
+wake-up does not wait for one, so that it occupies no worker thread. Instead it requests one more claim from the drains
+that are running. A drain checks for such a request, and releases its slot if there is none, under one lock. So every
+event that was committed before a wake-up is seen by a claim that begins after the wake-up.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ class DrainLimit:
         self._clock = clock
         self._lock = threading.Lock()
         self._running = 0
-        self._asked = False  # to claim once more
+        self._claim_requested = False
         self.claims_started = 0
         self.claim_started_at = clock()
 
     @contextmanager
     def slot(self) -> Iterator[Slot | None]:
-        """Hold a slot inside the block; None if all are taken: then a running drain claims once more."""
+        """Hold a slot inside the block; if all are taken, yield None and request a claim from a running drain."""
         slot = self._acquire()
         try:
             yield slot
@@ -41,7 +42,7 @@ class DrainLimit:
     def _acquire(self) -> Slot | None:
         with self._lock:
             if self._running >= self._most:
-                self._asked = True
+                self._claim_requested = True
                 return None
             self._running += 1
             return Slot(self)
@@ -54,13 +55,13 @@ class DrainLimit:
 
     def _claim_starts(self) -> None:
         with self._lock:
-            self._asked = False  # this claim sees all events that were committed until now
+            self._claim_requested = False  # this claim sees all events that were committed until now
             self.claims_started += 1
             self.claim_started_at = self._clock()
 
-    def _release_unless_asked(self, slot: Slot) -> bool:
+    def _release_unless_requested(self, slot: Slot) -> bool:
         with self._lock:
-            if self._asked:
+            if self._claim_requested:
                 return False
             slot.held = False
             self._running -= 1
@@ -75,9 +76,9 @@ class Slot:
         self.held = True
 
     def claim_starts(self) -> None:
-        """Note that a claim begins now: it does what every wake-up that was refused before has asked for."""
+        """Record that a claim begins now. It also serves all wake-ups that found no slot until now."""
         self._limit._claim_starts()
 
     def release(self) -> bool:
-        """Give up the slot and return True; or keep it and return False, if a wake-up was refused since that claim."""
-        return self._limit._release_unless_asked(self)
+        """Release the slot and return True; if a wake-up found no slot since the last claim, keep it, return False."""
+        return self._limit._release_unless_requested(self)

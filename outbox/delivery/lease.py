@@ -2,11 +2,12 @@
 
 Leases are renewed while work goes on, up to a limit, so that a long handler keeps its event and a dead worker loses it
 soon. The lease keeper also ends a batch's time slice: after about a second the finished events are settled and those
-that have not begun are given back, although a handler may still be busy with another event.
+that have not begun are given back, even if a handler is still busy with another event.
 
-The lease keeper's own thread never waits for a lock: one row that another transaction has locked, or a pool without a
-free connection, must not end the leases of all other events of the process. So it renews through a connection of its
-own, with a statement that skips locked rows. Settling may wait for such a row, and runs in a thread for each batch.
+The lease keeper's own thread never waits for a lock. Otherwise one row that another transaction has locked, or a pool
+without a free connection, would let the leases of all other events of the process expire. So the thread renews leases
+through a connection of its own, with a statement that skips locked rows. Settling may have to wait for a locked row, so
+it runs in another thread, one for each batch.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 # A batch is meant to be about this much work. Events that have not begun by then are given back to other workers.
 SLICE_SECONDS = 1.0
-# Without a batch the thread waits this long for another, and then ends.
+# A thread without a batch waits this long for the next one, and then ends.
 LINGER_SECONDS = 10.0
 
 
@@ -44,20 +45,20 @@ class LeaseKeeper:
         self._begin()
 
     def _begin(self) -> None:
-        """Begin without batches; in a forked child too, whose parent keeps its leases itself."""
-        self._batches: dict[Batch, float] = {}  # and when each needs attention next
+        """Set up the state without batches, in a forked child too: the parent renews the leases of its own batches."""
+        self._batches: dict[Batch, float] = {}  # the batches, and when each needs attention next
         self._steps_running: set[tuple[Batch, str]] = set()
         self._wakes_at = 0.0
 
     def renew_while_in_flight(self, batch: Batch) -> None:
-        """Renew the batch's lease from now on, until `stop_renewing`; its hooks are called when their time comes."""
+        """Renew the batch's lease until `stop_renewing`; call its hooks, `on_slice_end` and `on_overdue`, when due."""
         if is_private_to_a_thread(self._dialect.database):
             return  # no other thread sees this database, so no other worker can take the lease over
         changed = self._thread.changed
         with changed:
             attention_at = self._batches[batch] = self._next_attention(batch, batch.started_at)
             self._thread.start()
-            if attention_at < self._wakes_at:  # otherwise the thread wakes up in time by itself
+            if attention_at < self._wakes_at:  # otherwise the thread wakes up early enough anyway
                 changed.notify()
 
     def stop_renewing(self, batch: Batch) -> None:
@@ -69,7 +70,7 @@ class LeaseKeeper:
         return self._settings.lease_seconds / 3
 
     def _next_attention(self, batch: Batch, now: float) -> float:
-        """Return when the batch is to be renewed, or one of its hooks called, whichever comes first."""
+        """Return when the batch's lease is to be renewed or one of its hooks is to be called, whichever comes first."""
         limits = (SLICE_SECONDS, self._settings.max_run_seconds)
         return min([now + self._renew_every, *(at for limit in limits if (at := batch.started_at + limit) > now)])
 
@@ -87,13 +88,16 @@ class LeaseKeeper:
                     connection.close()
 
     def _has_batches(self) -> bool:
-        """Return whether there is a batch, or one comes soon; if not, this thread ends."""
+        """Wait for a batch, if there is none, for LINGER_SECONDS; return False if none came: then this thread ends."""
         with self._thread.changed:
             self._wakes_at = math.inf  # a new batch must notify this thread
             return self._thread.wait_for_work(lambda: bool(self._batches), LINGER_SECONDS)
 
     def _attend(self, connection: ExitStack) -> None:
-        """Wait until a batch needs attention, and give it; the connection is kept for the next time."""
+        """Renew the batches that need attention now, and start their hooks; if none does, wait until one will.
+
+        The connection stays open for the next call.
+        """
         with self._thread.changed:
             now = time.monotonic()
             next_at = min(self._batches.values(), default=now)
@@ -142,14 +146,14 @@ class LeaseKeeper:
     # Threads that settle
 
     def _in_thread(self, batch: Batch, step: str, hook: Callable[[], None]) -> None:
-        """Call the hook in a thread of its own, which may wait for a locked row; unless one is at it."""
+        """Call the hook in a thread of its own, which may wait for a locked row, unless such a thread is running."""
         with self._thread.changed:
             if (batch, step) in self._steps_running:
                 return
             self._steps_running.add((batch, step))
         try:
             threading.Thread(target=self._call, args=(batch, step, hook), name="outbox-closing", daemon=True).start()
-        except RuntimeError as error:  # no memory for one more: it is tried again with the next renewal
+        except RuntimeError as error:  # no memory for one more thread: the next renewal tries again
             logger.warning("could not start a thread that settles a batch, trying again: %s", error)
             self._step_ended(batch, step)
 

@@ -1,6 +1,7 @@
-"""plan: decide which destinations an event goes to now, and what can be decided without calling any.
+"""plan: decide which destinations are called with an event now, and settle what needs no call.
 
-Called for each event of a batch before it is dispatched.
+`dispatch` calls it for each event of a batch. An event's progress has one entry for each destination: whether it has
+the event, how often it was tried, and when it is tried next.
 """
 
 from __future__ import annotations
@@ -36,14 +37,15 @@ def plan(
     """Return the event with its progress so far, and the destinations to call now."""
     destinations, names, absent, id, recorded = audience
     if destinations and not absent and not event.from_expired_lease and not event.has_progress:
-        # The usual: no destination was called yet, and all that want the event are registered here.
+        # The usual case: no destination was called yet, and all that want the event are registered in this process.
         return Delivery(event, dict.fromkeys(names, NEW), names, audience=id), destinations
     progress = parse(event.progress)
     if destinations or absent:
         progress.pop(NO_DESTINATION, None)
     _match_destinations(recorded, progress, (*names, *absent))
     delivery = Delivery(event, progress)
-    # The first claim was that of a whole batch: it says nothing about this event. Claims of the event alone do.
+    # The first claim took a whole batch, so another event may have killed that worker. The later ones took this event
+    # alone.
     if event.from_expired_lease and event.claims > max(event.max_attempts, 2):
         _fail_unsent(delivery, (*names, *absent))
         return delivery, []
@@ -59,7 +61,7 @@ def plan(
 
 
 def plan_after_error(context: DeliveryContext, event: Event, now: datetime, error: str) -> Delivery:
-    """Return the plan for an event that `plan` raised an error for: it costs an attempt, and fails after the last."""
+    """Return the plan for an event for which `plan` raised an error. The error counts as an attempt."""
     before = ProgressEntry(attempts=event.claims - 1)
     return Delivery(
         event, {NO_DESTINATION: retry.after(before, Retry(error), now, event.max_attempts, context.settings)}
@@ -67,13 +69,13 @@ def plan_after_error(context: DeliveryContext, event: Event, now: datetime, erro
 
 
 def _match_destinations(recorded: Snapshot, progress: dict[str, ProgressEntry], wanted: Collection[str]) -> None:
-    """Match the entries that earlier attempts have written to the destinations that want the event today.
+    """Match the entries that earlier attempts have written to the destinations that want the event now.
 
     A destination takes over the entry of the one that it replaces. An open entry ends if its destination is retired, or
-    no longer wants the type. An entry that had ended for that reason is opened again if its destination is back.
+    no longer wants the type. It is opened again if its destination wants the event again.
     """
     taken_over: set[str] = set()
-    # Open entries come first: a destination that replaces several takes over an entry that has not ended.
+    # Open entries come first, so that a destination that replaces several takes over an entry that has not ended.
     for name in sorted(progress, key=lambda name: not progress[name].is_open):
         if name in wanted:
             progress[name] = progress[name].reopened()
@@ -103,7 +105,7 @@ def _fail_unsent(delivery: Delivery, wanted: Collection[str]) -> None:
 
 
 def _leave_to_other_workers(context: DeliveryContext, delivery: Delivery, audience: Audience, now: datetime) -> None:
-    """Put off the destinations that this worker lacks and other workers have recorded: one of those delivers."""
+    """Put off the destinations that only other workers have recorded, so that one of those workers delivers."""
     for name in audience.absent:
         entry = delivery.progress[name]
         if entry.is_due(now):
@@ -112,7 +114,7 @@ def _leave_to_other_workers(context: DeliveryContext, delivery: Delivery, audien
             delivery.deferred = True
             context.warn_once(
                 f"Events wait for the destination {name}, which other workers have recorded and this process does not "
-                "have: a worker that has it delivers them. If it is gone for good: `outbox retire NAME`."
+                "have: a worker that has it delivers them. If the destination was removed, run `outbox retire NAME`."
             )
 
 

@@ -2,8 +2,8 @@
 
 Peewee's pool raises MaxConnectionsExceeded when all of its connections are in use: at once, or after its `timeout`. A
 worker process wants a connection for each of Dramatiq's threads, one for each running call of a handler, and one for
-the thread that settles. The Dramatiq middleware checks that when a worker starts, and the worker's report carries the
-numbers to `outbox doctor`.
+the threads that settle. The Dramatiq middleware checks the pool when a worker starts. The worker's report contains the
+numbers, and `outbox doctor` checks them, too.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Collect what a process tells about itself in its reports: its destinations, its circuit breakers, its failures.
+"""Collect the details of a process for its reports: its destinations, its circuit breakers, its failures.
 
-The process reporter stores it in the column `details`; `outbox status`, `outbox doctor` and the dashboard compare the
-processes by it. It contains no addresses and nothing secret.
+The process reporter stores them in the column `details`. `outbox status`, `outbox doctor` and the dashboard read them,
+to show each process and to find differences between processes. They contain no addresses and nothing secret.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class ProcessDetails:
     drain_failures: DrainFailures
 
     def collect(self) -> dict[str, Any]:
-        """Return the details, as JSON; it may ask Redis for the state of shared circuit breakers."""
+        """Return the details as values for JSON. It may read the state of shared circuit breakers from Redis."""
         stuck = self.throttles.stuck()
         return {
             "version": __version__,

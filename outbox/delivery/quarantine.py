@@ -2,9 +2,10 @@
 
 Such an event may be what killed the worker that had it, and an event that kills its worker also costs an attempt for
 all other events that the process has in flight. So it is claimed only while this process has no other batch in flight,
-and no other batch begins in its first seconds. After those it is treated as a call that takes long: other batches begin
-beside it, so that a call that hangs does not stop its process. Events from expired leases still go one at a time,
-unless one of them takes very long. A claim that was refused because of such an event is made up for later.
+and no other batch begins in its first seconds. After those seconds it is treated as a call that takes long: other
+batches may begin beside it, so that a call that hangs does not stop the whole process. Events from expired leases are
+still delivered one at a time, unless one of them takes very long. If a claim was refused because of such an event, a
+worker is notified later to claim again.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from contextlib import contextmanager
 
 from outbox.delivery.batch import Batch
 
-# How long to wait for the other batches to finish: batches are about a second's work. A batch that has been in flight
-# for longer has a call that takes long. The event from an expired lease is then delivered beside it, rather than never,
-# and the other threads of the process don't have to wait.
+# How long to wait for the other batches to finish: a batch is about a second's work. A batch that has been in flight
+# for longer has a slow call. Then the event from an expired lease is delivered beside that batch. Otherwise it might
+# never be delivered, and the other threads of the process would have to wait, too.
 PATIENCE_SECONDS = 1.5
 # How long no other batch begins beside an event from an expired lease: an event that kills its worker does so at once.
 ALONE_SECONDS = 2.0
@@ -27,25 +28,25 @@ Claim = Callable[[bool], Batch | None]
 
 
 class Quarantine:
-    """The batches that this process has in flight; it decides which claims may include events from expired leases."""
+    """Knows the batches that this process has in flight, and decides which claims may include expired leases."""
 
     def __init__(self, search_every: float) -> None:
-        # While other batches are always in flight, claims include expired leases this often all the same. And an event
-        # from an expired lease that has been in flight for as long no longer keeps the next one waiting.
+        # Claims include expired leases at least this often, even if other batches are always in flight. And after this
+        # time in flight, an event from an expired lease no longer makes the next one wait.
         self._search_every = search_every
         self._searched_at = time.monotonic()
         self._changed = threading.Condition()
-        self._in_flight: dict[object, float] = {}  # the batches, and since when
+        self._in_flight: dict[object, float] = {}  # a token for each batch, and since when it is in flight
         self._searching: int | None = None  # the thread whose claim includes expired leases
-        self._quarantined: dict[object, float] = {}  # those of them from expired leases, and since when
+        self._quarantined: dict[object, float] = {}  # those with an event from an expired lease
         self._refused_a_claim = False
 
     @contextmanager
     def claiming(self, claim: Claim, claim_again_in: Callable[[float], None]) -> Iterator[Batch | None]:
         """Claim a batch, and count it as in flight until the block ends.
 
-        `claim` is called with whether it may include events from expired leases. `claim_again_in` is called with a
-        number of seconds if no claim may begin now: after so long one may.
+        `claim` is called with whether it may include events from expired leases. If no claim may begin now,
+        `claim_again_in` is called with the number of seconds after which one may.
         """
         token = object()
         batch = self._claim(token, claim, claim_again_in)
@@ -65,7 +66,8 @@ class Quarantine:
         with self._changed:
             if self._searching == me:
                 return None  # called back from inside this thread's own claim
-            # Wait for the other claim, then claim: what commits meanwhile must not be missed, and a claim is short.
+            # Wait for the other thread's claim, which is short, and then claim as well: events that were committed
+            # after that claim began must not be missed.
             self._changed.wait_for(lambda: self._searching is None)
             if (alone := self._seconds_alone()) > 0:
                 self._refused_a_claim = True
@@ -92,7 +94,7 @@ class Quarantine:
         """Return whether this claim may include events from expired leases."""
         now = time.monotonic()
         if any(now - since < self._search_every for since in self._quarantined.values()):
-            return False  # the one in flight may still kill this process, and would cost the next one an attempt
+            return False  # the event in flight may still kill this process, which would cost the next one an attempt
         return not self._recent_batches(token) or now - self._searched_at >= self._search_every
 
     def _wait_for_other_batches(self, token: object) -> None:
@@ -101,7 +103,7 @@ class Quarantine:
                 self._changed.wait(min(others) + PATIENCE_SECONDS - time.monotonic())
 
     def _recent_batches(self, token: object) -> list[float]:
-        """Return since when each other batch is in flight, without those that take long."""
+        """Return since when each other batch is in flight; batches that take long are left out."""
         recent = time.monotonic() - PATIENCE_SECONDS
         return [since for other, since in self._in_flight.items() if other is not token and since > recent]
 
@@ -118,7 +120,7 @@ class Quarantine:
             self._changed.notify_all()
 
     def _remove(self, token: object) -> bool:
-        """Count the batch as in flight no longer; return whether a claim was refused because of it."""
+        """Remove a batch that is no longer in flight; return whether a claim was refused because of it."""
         with self._changed:
             del self._in_flight[token]
             was_quarantined = self._quarantined.pop(token, None) is not None

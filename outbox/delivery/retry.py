@@ -25,14 +25,16 @@ from outbox.text import clean_error
 LONGEST_WAIT = timedelta(days=3_650)
 # Jitter only lengthens a wait: nothing is tried before its backoff is over.
 JITTER = 0.25
-# An event whose destination this worker lacks is put off for this long, so that a worker that has it may claim it. Each
-# time it is put off for twice as long, up to the second number; up to the third while no running worker has it.
-ABSENT_SECONDS, MOST_ABSENT_SECONDS, MOST_ABSENT_SECONDS_WITHOUT = 2.0, 10.0, 60.0
+# If this worker does not have the destination, the event is put off for this long, so that a worker that has the
+# destination can claim it. Each further time the wait doubles, up to a limit.
+ABSENT_SECONDS = 2.0
+# The limit while a running worker has the destination, and while none has it.
+MOST_ABSENT_SECONDS, MOST_ABSENT_SECONDS_WITHOUT = 10.0, 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What is written into the event's row."""
+    """The values that are written into the event's row."""
 
     status: str
     attempts: int
@@ -80,9 +82,10 @@ def after(
 
 
 def after_absence(entry: ProgressEntry, now: datetime, *, is_running: bool) -> ProgressEntry:
-    """Return the entry of a destination that this worker does not have: it waits for one that has it.
+    """Return the next entry of a destination that this worker does not have: it waits for a worker that has it.
 
-    That costs neither an attempt nor age. `is_running`: a worker that has the destination is running.
+    The wait counts neither as an attempt nor towards OUTBOX_MAX_AGE_HOURS. `is_running` says whether a worker that has
+    the destination is running.
     """
     most = MOST_ABSENT_SECONDS if is_running else MOST_ABSENT_SECONDS_WITHOUT
     seconds = min(ABSENT_SECONDS * 2.0 ** min(entry.absences, 10), most)
@@ -105,7 +108,7 @@ def _overdue(entry: ProgressEntry, now: datetime) -> float:
 
 
 def verdict(progress: Mapping[str, ProgressEntry]) -> Verdict:
-    """Return what is written into the event's row, from the entries of its destinations."""
+    """Return the values for the event's row, from the entries of its destinations."""
     if len(progress) == 1:
         (only,) = progress.values()
         if only.state == DELIVERED:
@@ -137,7 +140,7 @@ def backoff(n: int, settings: Settings) -> timedelta:
 
 
 def _due(not_before: datetime | timedelta | None, usual: timedelta, now: datetime) -> datetime:
-    """Return when the event is due again: at the time that was asked for, limited to what databases can store."""
+    """Return when the event is due again: after the usual wait, or when the destination asks for, within limits."""
     if not_before is None:
         return now + usual
     if isinstance(not_before, timedelta):

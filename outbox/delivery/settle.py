@@ -1,14 +1,15 @@
-"""settle: write what became of events, under the fence of their lease.
+"""settle: write the outcomes of deliveries to the events' rows, under the fence of their lease.
 
-Every statement here says `AND lease_id = ?`. A worker that was paused past its lease finds no row to write; that is
-counted as fenced, and the worker that has taken the events over decides.
+The fence is the condition `AND lease_id = ?` of every statement here. A worker that was paused until after its lease
+expired finds no row to write. That is counted as fenced; the worker that has taken the events over writes their
+outcomes.
 
-There are two entrances, because outcomes are written by different threads at different times:
+There are two functions, because outcomes are written by different threads at different times:
 
-- `settle` writes the outcomes that are there. The thread that dispatched the batch calls it as long as it waits for the
-  shares, each time one has ended, so that a destination's outcomes don't wait for slower ones (`dispatch`,
-  `share_threads`). After that, a share that was left behind calls it for itself: no other thread would (`share`).
-- `close` also gives back the events that have not begun. It ends a batch: when all of its shares have ended or, by a
+- `settle` writes the outcomes of the events that are finished. The thread that dispatched the batch calls it each time
+  the share of one destination has ended, so that its outcomes don't wait for slower destinations (`dispatch`,
+  `share_threads`). Once that thread no longer waits, a share that is still running calls it itself (`share`).
+- `close` also gives back the events that have not begun. It is called when all shares of the batch have ended or, by a
   thread of the lease keeper, when the batch has taken its time slice (`deliver`).
 """
 
@@ -34,7 +35,7 @@ from outbox.storage.progress import PLACEHOLDERS, RETIRED, encode
 logger = logging.getLogger(__name__)
 
 RETRY_SECONDS = 0.2
-# For an event that is due again within this time, this process sets a timer; sweeps find the others.
+# This process sets a timer for an event that is due again within this time. Sweeps find the other events.
 TIMER_SECONDS = 10.0
 
 
@@ -76,7 +77,7 @@ def _write(context: DeliveryContext, batch: Batch) -> None:
     others: list[Settled] = []
     for delivery in finished:
         verdict = retry.verdict(delivery.progress)
-        # The claim has counted the attempt already: of a plain success nothing is left to write but that it is one.
+        # The claim has already counted the attempt, so only the status of a plain success has to be written.
         counted = verdict.status == DELIVERED and verdict.attempts == delivery.event.claims
         if counted and delivery.audience is not None:
             plain.append(delivery)
@@ -86,7 +87,7 @@ def _write(context: DeliveryContext, batch: Batch) -> None:
         updated = persist(context, batch, lambda: _write_delivered(context, batch, plain))
         count_outcomes(context, batch, len(plain), [delivery.event for delivery in plain[:updated]])
     if others:
-        # Making the rows may read the database, too: the id of an audience.
+        # `_row` is called inside `persist`, because it may read the id of an audience from the database.
         updated = persist(
             context, batch, lambda: context.dialect.settle_rows([_row(context, batch, *each) for each in others])
         )
@@ -104,7 +105,7 @@ def _write_delivered(context: DeliveryContext, batch: Batch, plain: list[Deliver
     dialect = context.dialect
     ids = dialect.row_ids([delivery.event.row_id for delivery in plain])
     lease_id = dialect.id(batch.lease_id)
-    # Events of one type have one audience: the same lookup has planned them.
+    # Events of one type have the same audience here, because it was looked up once for the batch.
     audiences = {delivery.event.event_type: delivery.audience for delivery in plain}
     numbers = set(audiences.values())
     of_all, of_types = (numbers.pop(), None) if len(numbers) == 1 else (None, json.dumps(audiences))
@@ -137,10 +138,10 @@ def _audience(context: DeliveryContext, delivery: Delivery) -> int:
 
 
 def persist(context: DeliveryContext, batch: Batch, write: Callable[[], int]) -> int:
-    """Call `write` again while the database can't be reached, for example because it restarts: the work is done.
+    """Call `write`, and again while the database can't be reached, so that outcomes survive a restart of the database.
 
-    It goes on when the lease has expired meanwhile, since no other worker could claim either. If one could, the fence
-    says so.
+    This also continues after the lease has expired, because other workers could most likely not claim the events
+    either. If one could, the fence keeps this worker from writing.
     """
     patience = context.settings.max_run_seconds + context.settings.lease_seconds
     while True:
@@ -156,7 +157,7 @@ def persist(context: DeliveryContext, batch: Batch, write: Callable[[], int]) ->
 
 
 def _set_timers(context: DeliveryContext, batch: Batch, settled: list[Settled]) -> None:
-    """Have a worker notified when events are due again, if that is soon: the next sweep may be too early, or late."""
+    """Notify a worker when events are due again, if that is soon: the next sweep may be too early, or much later."""
     now = batch.clock.now()
     for _, verdict in settled:
         if verdict.next_attempt_at is not None:

@@ -46,7 +46,7 @@ def log_outcomes(settled: list[Settled]) -> None:
         if verdict.status == FAILED:
             logger.error("failed: %s: %s", delivery.event, verdict.error, extra=_fields(delivery, verdict))
         elif verdict.status == PENDING and verdict.error is not None:
-            level = logging.WARNING if _was_refused(delivery) else logging.DEBUG
+            level = logging.WARNING if _was_called_in_vain(delivery) else logging.DEBUG
             if logger.isEnabledFor(level):
                 logger.log(
                     level,
@@ -60,10 +60,10 @@ def log_outcomes(settled: list[Settled]) -> None:
                 )
 
 
-def _was_refused(delivery: Delivery) -> bool:
+def _was_called_in_vain(delivery: Delivery) -> bool:
     """Return whether a destination was called and does not have the event.
 
-    If none was called, why they were not is logged once, not for each event.
+    If no destination was called, the reason is logged once by another module, not for each event.
     """
     if not delivery.deferred:
         return True

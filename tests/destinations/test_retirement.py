@@ -110,7 +110,7 @@ class TestRetiring:
         box.process_pending_events()
         emit_one("order.paid")
         box.process_pending_events()
-        assert caplog.text.count("The destination crm is registered in this process, and retired") == 1
+        assert caplog.text.count("The destination crm is registered in this process, but it is retired") == 1
 
     def test_of_a_replaced_name_ends_when_its_successor_is_gone(self, box: Outbox) -> None:
         """As when the release that renamed it is rolled back."""

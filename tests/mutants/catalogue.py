@@ -726,7 +726,7 @@ MUTANTS = [
     Mutant(
         "lease-ends-while-outcomes-are-written",
         "outbox/delivery/batch.py",
-        "*self._finished, *self._in_writing)",
+        "*self._finished, *self._being_written)",
         "*self._finished)",
         ("tests/delivery/test_lease.py::TestARowThatAnotherTransactionHasLocked",),
     ),
