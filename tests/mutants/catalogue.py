@@ -189,8 +189,8 @@ MUTANTS = [
     Mutant(
         "expired-leases-beside-each-other",
         "outbox/delivery/quarantine.py",
-        "            return False  # the one in flight may still kill",
-        "            pass  # the one in flight may still kill",
+        "            return False  # the event in flight may still kill",
+        "            pass  # the event in flight may still kill",
         ("tests/delivery/test_quarantine.py::TestWhileAnEventFromAnExpiredLeaseIsInFlight",),
     ),
     Mutant(
@@ -898,8 +898,8 @@ MUTANTS = [
     Mutant(
         "refused-wake-up-forgotten",
         "outbox/delivery/drain_limit.py",
-        "                self._asked = True",
-        "                self._asked = False",
+        "                self._claim_requested = True",
+        "                self._claim_requested = False",
         (f"{DRAINS}::TestSlots", f"{DRAINS}::TestDrains"),
     ),
     Mutant(
