@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 import outbox
-from outbox.delivery import deliver
+from outbox.delivery import deliver, share_threads
 from outbox.delivery.batch import Batch
 from outbox.delivery.drain_limit import DrainLimit
 from outbox.storage.models import DELIVERED
 from tests.conftest import Configure
 from tests.support.crowd import at_once, elsewhere
-from tests.support.table import emit, emit_one, statuses
+from tests.support.table import PATIENCE_SECONDS, emit, emit_one, statuses
 
 
 class TestSlots:
@@ -65,9 +65,10 @@ class TestSlots:
 
 class TestDrains:
     def test_what_is_committed_while_all_slots_are_taken_is_found_by_a_drain_that_runs(
-        self, configure: Configure
+        self, configure: Configure, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Its own claim came back short: without the request it would end."""
+        monkeypatch.setattr(share_threads, "DRAIN_WAIT_SECONDS", PATIENCE_SECONDS)  # however slow the machine is
         box = configure(drains=1)
         refused: list[int] = []
 
