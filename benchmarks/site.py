@@ -145,4 +145,4 @@ class Site:
         """As a sweep does."""
         from outbox.dramatiq import wakeup
 
-        wakeup.sweep()
+        wakeup.send_sweep()

@@ -1,18 +1,21 @@
-"""Outbox workers, as a Procfile names them: `dramatiq jobs your.module`, where `your.module` holds your handlers.
+"""Run outbox workers with Dramatiq's program: `dramatiq jobs your.module`, where `your.module` holds your handlers.
 
-The one module whose import has effects: it sets up Dramatiq's broker from the environment, unless the application has
-set one already, and makes the process an outbox worker, with its actors, when Dramatiq's worker starts. So import it
-nowhere else; `outbox worker your.module` does the same for an application that has a package of this name. A Dramatiq
-process that was not told to load it, and imports it all the same, may mean a package of its own: it stays as it is.
+This is the only module of the library whose import has effects. It sets up Dramatiq's broker from the environment,
+unless the application has set a broker already. When Dramatiq's worker starts, the process becomes an outbox worker. So
+don't import this module anywhere else. If your application has a package named `jobs`, run `outbox worker your.module`
+instead, which does the same.
+
+If a process of Dramatiq's program imports this module, but its command line does not name it, the import only logs a
+warning, because the application may have meant its own package `jobs`.
 """
 
 from __future__ import annotations
 
 from outbox.dramatiq import ActorDestination
-from outbox.dramatiq.worker import errors_as_one_line, is_meant, prepare_worker
+from outbox.dramatiq.worker import errors_as_one_line, prepare_worker, should_become_worker
 
 __all__ = ["ActorDestination"]
 
-if is_meant(__name__):
+if should_become_worker(__name__):
     with errors_as_one_line():
         prepare_worker()

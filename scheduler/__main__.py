@@ -1,4 +1,4 @@
-"""`python -m scheduler [MODULE...]`; `outbox scheduler` does the same."""
+"""Run the scheduler process: `python -m scheduler [MODULE...]`. `outbox scheduler` does the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Everything that knows Dramatiq. Importing it has no effects: only `jobs` and the commands make a process a worker."""
+"""The Dramatiq part of the outbox: brokers, wake-ups, actors, workers, and actors as destinations of events.
+
+Importing this package has no effects. A process becomes a worker only if it imports `jobs`, or runs `outbox worker` or
+`outbox up`.
+"""
 
 from __future__ import annotations
 

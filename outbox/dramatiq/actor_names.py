@@ -1,4 +1,7 @@
-"""The names of our actors. The side that sends messages knows the actors by these names, and declares none."""
+"""The names of the outbox's two Dramatiq actors.
+
+A process that sends messages to the actors needs only their names. It must not declare the actors (see `actors`).
+"""
 
 from __future__ import annotations
 

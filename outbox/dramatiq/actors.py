@@ -1,10 +1,10 @@
-"""The two Dramatiq actors: one delivers what is due, the other deletes what is old.
+"""The outbox's two Dramatiq actors: one delivers the events that are due, the other deletes old events and records.
 
-They use neither Dramatiq's retries nor its delays: whether and when to try again is written in the database. The time
-limit only ends a call that the lease keeper has not ended.
+The actors use neither Dramatiq's retries nor its delays, because the database stores whether and when an event is tried
+again. Dramatiq's time limit is the last resort: it ends a call that the lease keeper thread did not end.
 
-Only a process that starts as an outbox worker declares them: a Dramatiq worker consumes the queue of every actor that
-is declared in its process, so declaring them elsewhere would make that process take deliveries.
+Only an outbox worker declares the actors. A Dramatiq worker consumes the queue of every actor that is declared in its
+process, so any other process that declared them would also receive deliveries.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ from outbox.storage.connection_errors import CONNECTION_ERRORS
 
 logger = logging.getLogger(__name__)
 
-# How long one clean-up may run before it enqueues another and ends.
+# A clean-up ends after this time. If old rows are left then, it enqueues another clean-up.
 CLEANUP_SECONDS = 10.0
-# Lower comes first: deliveries run before the user's actors, since they are few and short, and clean-ups after them.
+# A lower number runs first. Deliveries are few and short, so they run before the application's actors; clean-ups run
+# after them.
 DELIVER_PRIORITY, CLEANUP_PRIORITY = -10, 10
 
 
 def declare_actors(broker: dramatiq.Broker, settings: Settings) -> None:
-    """Declare our actors on the broker, for the settings' queue. A second call does nothing."""
+    """Declare the outbox's actors on the broker, with the queue of the settings. A second call does nothing."""
 
     def deliver_outbox_events() -> None:
         deliver(broker)
@@ -53,39 +54,44 @@ def _declare(
         return
     limit = (DRAIN_SECONDS + settings.max_run_seconds + settings.lease_seconds) * 1000
     wanted: dict[str, Any] = {"max_retries": 0, "time_limit": int(limit)}
-    # Dramatiq refuses an option that none of the broker's middleware knows; an application's broker may lack some.
+    # Dramatiq raises for an option that no middleware of the broker supports. An application's broker may lack the
+    # middleware for retries or for time limits.
     options = {option: value for option, value in wanted.items() if option in broker.actor_options}
     declare = dramatiq.actor(actor_name=name, queue_name=settings.queue, priority=priority, broker=broker, **options)
     declare(function)
 
 
 def deliver(broker: dramatiq.Broker) -> None:
-    """Clear the wake-up flag and deliver what is due; deliver nothing in a process that is no outbox worker."""
+    """Clear the wake-up flag, then deliver the events that are due.
+
+    A process that is not an outbox worker clears the flag and delivers nothing.
+    """
     box = current()
     drain = box.drain if _is_worker(box) else _do_nothing
-    with _database_may_be_down():
+    with _log_connection_errors():
         wakeup.clear_flag_then(wakeup.flag_for(broker, box.settings.queue), drain)
 
 
 def clean_up() -> None:
-    """Delete events, inbox rows and operators' records that are older than their retention."""
+    """Delete events, inbox rows, and the records of `Outbox.delete_old_records` after their retention."""
     box = current()
     if not _is_worker(box):
         return
-    with _database_may_be_down():
+    with _log_connection_errors():
         events = box.cleanup_delivered_events(seconds=CLEANUP_SECONDS)
         messages = box.inbox.cleanup(seconds=CLEANUP_SECONDS)
         box.delete_old_records()
         if events["remaining"] or messages["remaining"]:
-            wakeup.clean_up()
+            wakeup.send_clean_up()
 
 
 def _is_worker(box: Outbox) -> bool:
     """Return whether this process was started to deliver events; warn once if it was not."""
     if not box.is_worker:
         box.warn_once(
-            "This process took a message of the outbox, but was not started to deliver events, so it drops the "
-            "message; the next sweep asks an outbox worker. Don't import `jobs` in a worker that is running already."
+            "This process received a message for outbox workers, but it is not an outbox worker. It drops the "
+            "message; the next sweep notifies an outbox worker. Don't import `jobs` in a worker that is already "
+            "running."
         )
     return box.is_worker
 
@@ -95,8 +101,11 @@ def _do_nothing() -> None:
 
 
 @contextmanager
-def _database_may_be_down() -> Iterator[None]:
-    """Log a lost database connection in one line. A failed message would leave a traceback and a dead letter."""
+def _log_connection_errors() -> Iterator[None]:
+    """Catch a lost database connection, and log it in one line.
+
+    Otherwise the message would fail: Dramatiq would log a traceback, and keep the message as a dead letter.
+    """
     try:
         yield
     except CONNECTION_ERRORS as error:

@@ -18,7 +18,7 @@ from dramatiq.brokers.stub import StubBroker
 
 from outbox.current_outbox import loaded_settings
 from outbox.dramatiq.broker_kind import is_redis
-from outbox.dramatiq.middleware import BusyThreads, Connections, Skips
+from outbox.dramatiq.middleware import BusyThreads, Connections, SkippedResults
 from outbox.dramatiq.rabbitmq import is_rabbitmq, looks_like_dramatiq_default
 from outbox.errors import SettingsError
 from outbox.settings import Settings
@@ -95,7 +95,7 @@ def set_global_broker(broker: dramatiq.Broker) -> dramatiq.Broker:
 
 def install_middleware(broker: dramatiq.Broker) -> None:
     """Add the middleware that actors need in a process that uses the outbox. A second call does nothing."""
-    for middleware in (Connections(), Skips(), BusyThreads()):
+    for middleware in (Connections(), SkippedResults(), BusyThreads()):
         add_once(broker, middleware)
 
 

@@ -1,4 +1,4 @@
-"""Tell which kind of broker Dramatiq uses. (`rabbitmq.is_rabbitmq` is beside what it is for.)"""
+"""Check which kind of broker Dramatiq uses. The check for RabbitMQ is `rabbitmq.is_rabbitmq`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from dramatiq.brokers.stub import StubBroker
 
 
 def is_in_process(broker: object) -> bool:
-    """Return whether the broker reaches this process only."""
+    """Return whether the broker exists only inside this process, so that other processes can't reach it."""
     return isinstance(broker, StubBroker)
 
 
 def is_redis(broker: Any) -> bool:
-    """Return whether the broker uses Redis; a subclass or a wrapper counts, if it has the two attributes."""
+    """Return whether the broker uses Redis.
+
+    Every broker with the attributes `client` and `namespace` counts, so that subclasses and wrappers are recognised.
+    """
     return hasattr(broker, "client") and hasattr(broker, "namespace")

@@ -1,4 +1,4 @@
-"""A Dramatiq actor as a destination of events: delivering an event is enqueueing a message for the actor."""
+"""A Dramatiq actor as a destination of events: to deliver an event, enqueue a message for the actor."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ActorDestination:
     - `actor`: the Dramatiq actor.
     - `events`: the patterns of event types that it gets; all by default.
     - `name`: the destination's name, stable across releases; by default `actor:` and the actor's name.
-    - `replaces`: the names of destinations whose place it takes.
+    - `replaces`: the names of the earlier destinations that this one replaces.
     - `concurrency`, `per_second`: the limits, as in `outbox.Limits`.
     """
 
@@ -41,7 +41,7 @@ class ActorDestination:
         concurrency: int | None = None,
         per_second: float | None = None,
     ) -> None:
-        _check(actor)
+        _check_actor(actor)
         self.actor = actor
         self.name = f"actor:{actor.actor_name}" if name is None else name
         self.limits = Limits(concurrency, per_second)
@@ -52,25 +52,26 @@ class ActorDestination:
         return f"<ActorDestination {self.name!r} to {self.actor.actor_name!r}>"
 
     def deliver(self, events: Iterable[Event], lease: Lease) -> Iterator[tuple[Event, Outcome]]:
+        """Enqueue a message for each event; yield each event with its outcome."""
         batch = list(events)
-        sent, messages = [], []
+        with_message, messages = [], []
         for event in batch:
             try:
                 messages.append(self.actor.message(as_dict(event)))
             except Exception as error:  # an error in one event must not stop the others
                 yield event, Retry(describe(error))
             else:
-                sent.append(event)
-        yield from zip(sent, enqueue_all(self.actor.broker, messages), strict=True)
+                with_message.append(event)
+        yield from zip(with_message, enqueue_all(self.actor.broker, messages), strict=True)
 
 
-def _check(actor: object) -> None:
+def _check_actor(actor: object) -> None:
     if not isinstance(actor, dramatiq.Actor):
-        raise RegistrationError(f"{actor!r} is no actor: decorate the function with @dramatiq.actor.")
+        raise RegistrationError(f"{actor!r} is not an actor: decorate the function with @dramatiq.actor.")
     try:
         inspect.signature(actor.fn).bind({})
     except TypeError:
         raise RegistrationError(
-            f"The actor {actor.actor_name} can't be called with one argument, and it gets the event's envelope alone: "
+            f"The actor {actor.actor_name} can't be called with one argument. It gets one, the event's envelope: "
             f"def {actor.actor_name}(event)."
         ) from None

@@ -1,6 +1,6 @@
-"""Tell whether this process was started by Dramatiq's program (`dramatiq jobs …`, `outbox worker …`).
+"""Check whether this process was started by Dramatiq's program (`dramatiq jobs …`, `outbox worker …`).
 
-Otherwise the worker runs inside another process: that of `outbox up`, or an application's own.
+If it was not, a worker in this process runs inside `outbox up`, or inside the application's own process.
 """
 
 from __future__ import annotations

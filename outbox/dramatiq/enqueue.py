@@ -1,6 +1,6 @@
-"""Enqueue many messages at once, in one round trip where the broker can, with an outcome for each.
+"""Enqueue many messages, and return an outcome for each. `ActorDestination` delivers events in this way.
 
-Delivering an event to an actor is enqueueing a message for it.
+On Redis, all messages are sent in one round trip. On other brokers they are sent one after the other.
 """
 
 from __future__ import annotations

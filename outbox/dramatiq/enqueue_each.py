@@ -14,16 +14,19 @@ from outbox.errors import Unavailable, describe
 Messages = Sequence[dramatiq.Message[Any]]
 
 
-def enqueue_each(broker: dramatiq.Broker | Sender, messages: Messages, *lost: type[Exception]) -> list[Outcome]:
+def enqueue_each(
+    broker: dramatiq.Broker | Sender, messages: Messages, *connection_errors: type[Exception]
+) -> list[Outcome]:
     """Enqueue each message; return an outcome for each.
 
-    After a lost connection the rest are not tried: each would wait as long as the first.
+    After a connection error the remaining messages are not tried, because each would wait for the same timeout. Their
+    outcome is Unavailable too.
     """
     outcomes: list[Outcome] = []
     for message in messages:
         try:
             broker.enqueue(message)
-        except lost as error:
+        except connection_errors as error:
             return outcomes + [Unavailable(describe(error)) for _ in messages[len(outcomes) :]]
         except Exception as error:  # an error in one message must not stop the others
             outcomes.append(Retry(describe(error)))

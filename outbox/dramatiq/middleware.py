@@ -1,4 +1,8 @@
-"""Dramatiq middleware that an outbox worker needs, around our actors and the application's own."""
+"""The outbox's Dramatiq middleware. It applies to the outbox's actors and to the application's own.
+
+`Connections`, `SkippedResults` and `BusyThreads` are added to every broker that the outbox sets up. `Lifecycle` is
+added only in an outbox worker.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +36,7 @@ def find_middleware(broker: dramatiq.Broker, kind: type[M]) -> M:
 
 
 def has_worker(broker: dramatiq.Broker) -> bool:
-    """Return whether an outbox worker of this process takes messages from the broker."""
+    """Return whether an outbox worker in this process consumes messages of the broker."""
     is_running = any(isinstance(middleware, BusyThreads) and middleware.threads > 0 for middleware in broker.middleware)
     return is_running and DELIVER in broker.actors
 
@@ -40,11 +44,11 @@ def has_worker(broker: dramatiq.Broker) -> bool:
 class Connections(Middleware):
     """Opens a database connection before each message, and closes or discards it afterwards.
 
-    Dramatiq knows nothing of databases: without this, a thread whose connection broke would stay broken.
+    Dramatiq does not manage database connections. Without this middleware, a thread would keep a broken connection.
     """
 
     def before_process_message(self, broker: dramatiq.Broker, message: Any) -> None:
-        # If this fails, the actor connects itself and reports the error.
+        # An error is ignored here: the actor connects again, and that error is reported.
         with contextlib.suppress(*CONNECTION_ERRORS):
             current().database.connect(reuse_if_open=True)
 
@@ -57,7 +61,7 @@ class Connections(Middleware):
         interrupted = exception is not None and not isinstance(exception, Exception)
         in_transaction = box.database.in_transaction() or box.dialect.in_transaction
         if interrupted or in_transaction or isinstance(exception, CONNECTION_ERRORS):
-            # An interrupt may have left a transaction open, or a result half read.
+            # The connection can't be reused: it is broken, in a transaction, or was interrupted while it read a result.
             box.dialect.discard_connection()
         else:
             box.database.close()
@@ -66,10 +70,10 @@ class Connections(Middleware):
         self.after_process_message(broker, message)
 
 
-class Skips(Middleware):
-    """Makes an actor return None when the inbox has skipped its message.
+class SkippedResults(Middleware):
+    """Makes an actor return None instead of SKIPPED, if the inbox has skipped the message as a duplicate.
 
-    Dramatiq would store any other value as a result, or warn that it is not used.
+    Dramatiq would store SKIPPED as a result, or warn that the result is not used.
     """
 
     def after_declare_actor(self, broker: dramatiq.Broker, actor: dramatiq.Actor[Any, Any]) -> None:
@@ -86,15 +90,16 @@ class Skips(Middleware):
 
 
 class BusyThreads(Middleware):
-    """Tracks which worker threads of this process are busy: the consumer fetches a wake-up only for a free one."""
+    """Tracks which worker threads of this process are busy, so that a wake-up is fetched only for a free thread."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self.threads = 0
         self._busy: set[int] = set()
         self._latest: dict[int, str] = {}  # the id of each thread's latest message
-        # How often a thread has become free, and how often that or an acknowledgement has happened.
+        # How many times a thread has become free.
         self.freed = 0
+        # How many times a thread has become free, or a message was acknowledged or rejected.
         self.changes = 0
 
     def before_worker_boot(self, broker: dramatiq.Broker, worker: dramatiq.Worker) -> None:
@@ -131,21 +136,24 @@ class BusyThreads(Middleware):
             self._changed.notify_all()
 
     def has_idle_thread(self, fetched: Iterable[str]) -> bool:
-        """Return whether a thread would still be free if each fetched message that waits for a thread had one."""
+        """Return whether there are more threads than busy ones and fetched messages together.
+
+        `fetched` are the ids of the messages that were fetched. Only those that no thread has begun are counted.
+        """
         with self._changed:
             begun = set(self._latest.values())
             return len(self._busy) + sum(id not in begun for id in fetched) < self.threads
 
     def wait_for_change(self, known: int, seconds: float) -> None:
-        """Wait until there were more changes than `known`, or for this many seconds."""
+        """Wait until `changes` is no longer `known`, for at most this many seconds."""
         with self._changed:
             self._changed.wait_for(lambda: self.changes != known, seconds)
 
 
 class Lifecycle(Middleware):
-    """Starts and stops what an outbox worker process needs: checks, notifier, fallback poller, process report.
+    """Starts and stops what an outbox worker needs: checks, notifier, fallback poller, process report.
 
-    `start` makes the process an outbox worker. It is called when Dramatiq's worker starts, after all modules were
+    `start` makes the process an outbox worker. It is called when Dramatiq's worker starts. At that time all modules are
     imported.
     """
 
@@ -158,20 +166,21 @@ class Lifecycle(Middleware):
         self._prepare_process()
 
     def _prepare_process(self) -> None:
-        """Prepare logging and signals, once.
+        """Prepare logging and signals. A second call does nothing.
 
-        If another module sets the broker, Dramatiq announces the boot of the process before it imports `jobs`.
+        `before_worker_boot` calls this too: if another module sets the broker, Dramatiq calls `after_process_boot`
+        before it imports `jobs`, and so before this middleware is added.
         """
         if not self._is_prepared:
             self._is_prepared = True
             logs.hide_statement_parameters()
-            if under_dramatiq_cli():  # a worker inside an application's own process leaves its logging as it is
+            if under_dramatiq_cli():  # otherwise the process is the application's, and so is its logging
                 logs.use_format(loaded_settings().log_format)
             worker_shutdown.prepare()
 
     def before_worker_boot(self, broker: dramatiq.Broker, worker: dramatiq.Worker) -> None:
         self._prepare_process()
-        # Dramatiq swallows ordinary exceptions here.
+        # Dramatiq logs an Exception of a middleware and continues. SystemExit ends the process.
         try:
             self._start(broker)
         except OutboxError as error:
@@ -193,9 +202,9 @@ class Lifecycle(Middleware):
             self._poller.stop()
 
     def after_worker_shutdown(self, broker: dramatiq.Broker, worker: dramatiq.Worker) -> None:
-        # Dramatiq's threads have ended, but long calls to destinations still run, in threads of their own. Dramatiq's
-        # processes end without exit handlers, so what is left is done here. A process that goes on after its worker
-        # has stopped may still deliver by hand: therefore `stopping` is cleared.
+        # Dramatiq's threads have ended, but long calls to destinations may still run in other threads. They are waited
+        # for here, because Dramatiq's processes end without running exit handlers. `stopping` is cleared at the end,
+        # because a process that continues after its worker has stopped may still call `process_pending_events`.
         box = current()
         if self._poller is not None:
             self._poller.join(box.settings.max_run_seconds)

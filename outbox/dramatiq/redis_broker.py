@@ -1,7 +1,7 @@
 """Dramatiq's Redis broker with a consumer that gets a message within milliseconds, without polling.
 
-Dramatiq's own consumer sleeps between its fetches, longer each time. This one blocks in Redis until the queue has a
-message, and then fetches as Dramatiq does.
+Dramatiq's own consumer sleeps after each fetch that finds nothing, longer each time. This consumer blocks in Redis
+until the queue has a message, and then fetches it as Dramatiq does.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from outbox.dramatiq.middleware import BusyThreads, find_middleware
 from outbox.settings import Settings
 from outbox.storage.redis_client import RESPONSE_TIMEOUT, make_client
 
-# Well below Dramatiq's heartbeat, which every fetch renews. Stopping a worker takes at most this long.
+# How long one blocking call may take. A fetch, which is also Dramatiq's heartbeat, follows each call, so this must be
+# much shorter than the heartbeat timeout. It may also delay the stop of a worker.
 BLOCK_SECONDS = 1
 
 
 @contextmanager
 def lost_connections_as_closed() -> Iterator[None]:
-    """Raise lost connections as ConnectionClosed: on any other error Dramatiq drops an acknowledgement."""
+    """Raise ConnectionClosed for a lost connection. On any other error Dramatiq would drop an acknowledgement."""
     try:
         yield
     except (redis.ConnectionError, redis.TimeoutError) as error:
@@ -36,7 +37,8 @@ def lost_connections_as_closed() -> Iterator[None]:
 class OutboxRedisBroker(RedisBroker):
     """Dramatiq's Redis broker with short timeouts and a consumer that blocks in Redis.
 
-    While this process can't start another drain, it leaves wake-ups to other workers.
+    While all drains (deliveries of due events) that this process may run are running, it fetches no further wake-up, so
+    that another worker can take it.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -51,12 +53,12 @@ class OutboxRedisBroker(RedisBroker):
         return WaitingConsumer
 
     def consume(self, queue_name: str, prefetch: int = 1, timeout: int = 5000) -> Any:
-        # Fetch no more wake-ups than this process can drain: another worker may be free for the next one.
+        # Fetch no more wake-ups than this process may run drains: another worker may be free for the next one.
         is_outbox = q_name(queue_name) == self.outbox_queue
         return super().consume(queue_name, min(prefetch, self._drains) if is_outbox else prefetch, timeout)
 
-    def waiting_client(self) -> redis.Redis:
-        """Return a client that waits longer for an answer, for commands that block in Redis."""
+    def make_blocking_client(self) -> redis.Redis:
+        """Return a client with a longer response timeout, for commands that block in Redis."""
         return make_client(self._url, response_timeout=BLOCK_SECONDS + RESPONSE_TIMEOUT)
 
 
@@ -67,7 +69,7 @@ class WaitingConsumer(_RedisConsumer):
         super().__init__(broker, queue_name, prefetch, timeout)
         self._max_outstanding = prefetch
         self._key = f"{broker.namespace}:{queue_name}"
-        self._waiting_client = broker.waiting_client()
+        self._blocking_client = broker.make_blocking_client()
         self._busy_threads = find_middleware(broker, BusyThreads)
         self._freed_seen = self._busy_threads.freed
         self._is_outbox = q_name(queue_name) == broker.outbox_queue
@@ -76,30 +78,37 @@ class WaitingConsumer(_RedisConsumer):
         with lost_connections_as_closed():
             if not self.message_cache and not self._wait():
                 return None
-            self.misses = 0  # Dramatiq sleeps after misses; this consumer has waited already
+            self.misses = 0  # after a miss Dramatiq would sleep, but this consumer has waited already
             if self._is_outbox:
-                self.prefetch = self.outstanding_message_count + 1  # fetch one: the next is for another idle worker
+                # Fetch only one wake-up: another idle worker may take the next one.
+                self.prefetch = self.outstanding_message_count + 1
             message: MessageProxy | None = super().__next__()
             return message
 
     def _wait(self) -> bool:
-        """Wait, for a second at most so that the thread can be stopped; return whether to fetch now."""
+        """Wait for a message and for a free thread; return whether to fetch now.
+
+        The wait ends after BLOCK_SECONDS, so that the consumer's thread can be stopped.
+        """
         changes = self._busy_threads.changes
         idle = self._has_idle_thread()
-        # Under load no thread is ever seen idle. If one was freed since the last fetch, this queue may fetch all the
-        # same: otherwise the other queues would take every free thread.
+        # Under load, every thread that becomes free is busy again at once, so none is seen idle here. If a thread was
+        # freed since the last fetch, fetch anyway: otherwise the other queues would take every free thread.
         was_freed = self._busy_threads.freed != self._freed_seen
         if self.outstanding_message_count >= self._max_outstanding or not (idle or was_freed):
             self._busy_threads.wait_for_change(changes, BLOCK_SECONDS)
             return False
-        # BLMOVE moves the head of the list onto itself as soon as there is one: it changes nothing, and waits without
-        # polling. After an empty result Dramatiq still fetches, since a fetch is also the heartbeat.
-        self._waiting_client.blmove(self._key, self._key, BLOCK_SECONDS, "LEFT", "LEFT")
+        # BLMOVE blocks until the list has an element, then moves its first element to the place where it is: the list
+        # does not change. If BLMOVE times out, fetch too, because a fetch is also the heartbeat.
+        self._blocking_client.blmove(self._key, self._key, BLOCK_SECONDS, "LEFT", "LEFT")
         self._freed_seen = self._busy_threads.freed
         return not idle or self._has_idle_thread()
 
     def _has_idle_thread(self) -> bool:
-        """Return whether a thread is free for a wake-up; another worker may be idle. Other queues are not held back."""
+        """Return whether a thread is free for a wake-up; if none is, another worker may take it.
+
+        For other queues, return True: they are fetched without a free thread, as Dramatiq does.
+        """
         return not self._is_outbox or self._busy_threads.has_idle_thread(self.queued_message_ids.copy())
 
     def ack(self, message: MessageProxy) -> None:
@@ -115,5 +124,5 @@ class WaitingConsumer(_RedisConsumer):
             super().requeue(messages)
 
     def close(self) -> None:
-        self._waiting_client.close()
+        self._blocking_client.close()
         super().close()

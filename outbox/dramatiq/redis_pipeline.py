@@ -1,7 +1,7 @@
 """Enqueue many messages on a Redis broker in one round trip, as if its `enqueue` had been called for each.
 
-This relies on the inside of Dramatiq's RedisBroker, for speed: a copy of the broker writes its commands into a
-pipeline. A broker class with an `enqueue` of its own gets one call for each message instead.
+For speed, this relies on internals of Dramatiq's RedisBroker: a copy of the broker writes its commands into a Redis
+pipeline. If the broker's class overrides `enqueue`, that method is called for each message instead.
 """
 
 from __future__ import annotations
@@ -26,36 +26,45 @@ def enqueue_on_redis(broker: Any, messages: Messages) -> list[Outcome]:
     if getattr(type(broker), "enqueue", None) is not RedisBroker.enqueue:
         return enqueue_each(broker, messages, *UNAVAILABLE_ERRORS)
     with broker.client.pipeline(transaction=False) as pipeline:
-        piped = _copy_into(pipeline, broker)
+        pipelined_broker = _copy_with_pipeline(broker, pipeline)
         try:
-            added = [_add(broker, piped, message) for message in messages]
+            added = [_add_to_pipeline(broker, pipelined_broker, message) for message in messages]
         except UNAVAILABLE_ERRORS as error:
             return [Unavailable(describe(error)) for _ in messages]
         results = iter(outcomes(pipeline))
     return [each if isinstance(each, Retry) else _after_enqueue(broker, each, next(results)) for each in added]
 
 
-def _copy_into(pipeline: Any, broker: RedisBroker) -> Any:
-    """Return a copy of the broker whose commands go into the pipeline, which loads the script if Redis lacks it."""
-    piped = copy.copy(broker)
-    piped.scripts = broker.scripts | {"dispatch": partial(broker.scripts["dispatch"], client=pipeline)}
-    return piped
+def _copy_with_pipeline(broker: RedisBroker, pipeline: Any) -> Any:
+    """Return a copy of the broker that writes its commands into the pipeline.
+
+    The pipeline loads the broker's Lua script if Redis does not have it.
+    """
+    copied = copy.copy(broker)
+    copied.scripts = broker.scripts | {"dispatch": partial(broker.scripts["dispatch"], client=pipeline)}
+    return copied
 
 
-def _add(broker: RedisBroker, piped: Any, message: dramatiq.Message[Any]) -> dramatiq.Message[Any] | Retry:
-    """Do what `RedisBroker.enqueue` does, up to the sending. An error in one message must not stop the others."""
+def _add_to_pipeline(
+    broker: RedisBroker, pipelined_broker: Any, message: dramatiq.Message[Any]
+) -> dramatiq.Message[Any] | Retry:
+    """Do what `RedisBroker.enqueue` does, except for the sending. Return the message, or Retry if it is invalid.
+
+    An error in one message must not stop the others.
+    """
     message = message.copy(options={"redis_message_id": str(uuid4())})
     try:
         broker.emit_before("enqueue", message, None)
-        piped.do_enqueue(message.queue_name, message.options["redis_message_id"], message.encode())
+        pipelined_broker.do_enqueue(message.queue_name, message.options["redis_message_id"], message.encode())
     except UNAVAILABLE_ERRORS:
-        raise  # on first use, the broker asks Redis for the size of its stack
+        raise  # on its first use, the broker reads a limit from Redis, and Redis may be down
     except Exception as error:
         return Retry(describe(error))
     return message
 
 
 def _after_enqueue(broker: RedisBroker, message: dramatiq.Message[Any], outcome: Outcome) -> Outcome:
+    """Tell the broker's middleware if the message was enqueued; return the outcome."""
     if outcome == DELIVERED_OUTCOME:
         broker.emit_after("enqueue", message, None)
     return outcome

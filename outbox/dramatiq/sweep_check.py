@@ -1,4 +1,8 @@
-"""The doctor's check of the way to the workers: send a sweep, and see whether a worker takes it."""
+"""A check of `outbox doctor`: send a sweep, and see whether a worker takes it.
+
+A sweep is a message that makes a worker deliver the events that are due. The scheduler sends one every
+OUTBOX_SWEEP_SECONDS. If no worker takes it, wake-ups and sweeps don't reach the workers.
+"""
 
 from __future__ import annotations
 
@@ -15,25 +19,25 @@ from outbox.dramatiq.broker_kind import is_in_process
 from outbox.errors import SettingsError, describe
 from outbox.settings import INLINE
 
-# How long a worker may take: all its threads may be busy.
+# How long to wait for a worker: all its threads may be busy.
 ANSWER_SECONDS = 10.0
 POLL_SECONDS = 0.02
 
 
 def look(context: Context) -> Iterator[Finding]:
-    """Yield what became of a sweep; yield nothing if no broker connects processes, or if no worker is running."""
+    """Yield whether a worker takes a sweep. Yield nothing if no broker connects processes, or no worker is running."""
     settings = context.box.settings
     if settings.dispatch == INLINE or not context.overview.workers:
         return
     try:
         broker = find_broker(settings)
     except SettingsError as error:
-        yield problem(str(error), "Do so for all processes, and restart them.")
+        yield problem(str(error), "Correct this for all processes, and restart them.")
         return
     if is_in_process(broker):
         return
     try:
-        answered = is_answered(broker, settings.queue)
+        taken = worker_takes_sweep(broker, settings.queue)
     except Exception as error:  # each broker has errors of its own
         yield problem(
             f"Could not send a sweep: {describe(error)}. Wake-ups of emitters and sweeps of the scheduler would not "
@@ -41,24 +45,24 @@ def look(context: Context) -> Iterator[Finding]:
             "Make sure that the broker can be reached from this machine.",
         )
         return
-    if answered:
+    if taken:
         yield ok("A worker took a sweep.")
     else:
         yield problem(
-            f"A sweep was sent to the queue {settings.queue!r}, and no worker took it within {ANSWER_SECONDS:g} s, "
+            f"A sweep was sent to the queue {settings.queue!r}, but no worker took it within {ANSWER_SECONDS:g} s, "
             "although workers are running: they are busy, or use another broker, namespace or queue.",
             "Start workers, scheduler and this command with the same OUTBOX_REDIS_URL, OUTBOX_NAMESPACE and "
             "OUTBOX_QUEUE; if a module of yours sets the broker, name it in all three (here: `-m your.broker`).",
         )
 
 
-def is_answered(broker: dramatiq.Broker, queue: str) -> bool:
-    """Send a sweep; return whether a worker takes a message to our actors in time."""
+def worker_takes_sweep(broker: dramatiq.Broker, queue: str) -> bool:
+    """Send a sweep; return whether a worker takes a message for the outbox's actors within ANSWER_SECONDS."""
     flag = wakeup.flag_for(broker, queue)
     wakeup.send(broker, queue, DELIVER)
-    sent = max(flag.unanswered(), 1)  # 0: a worker has taken it already
+    before = max(flag.unanswered(), 1)  # the count is 0 if a worker has taken the sweep already
     ends_at = time.monotonic() + ANSWER_SECONDS
-    while flag.unanswered() >= sent:
+    while flag.unanswered() >= before:
         if time.monotonic() > ends_at:
             return False
         time.sleep(POLL_SECONDS)

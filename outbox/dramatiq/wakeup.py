@@ -1,11 +1,16 @@
-"""Send a wake-up: one message that makes a worker drain the table, however many commits ask for it.
+"""Send wake-ups, sweeps and clean-ups to the outbox's actors.
 
-The emitting process sets a flag before it sends the message. While the flag is set, no other process sends one. The
-delivery actor clears the flag before it claims. So a process that finds the flag set has committed before some worker
-claims, and no commit falls between the two. If the process that set the flag dies before it has sent the message, the
-flag expires after a second. A sweep ignores the flag, and so covers every wake-up that is lost.
+A wake-up is a message that makes a worker drain the table, that is, deliver all events that are due. Many commits share
+one wake-up: the emitting process sets a flag before it sends the message, and while the flag is set, no process sends
+another. The delivery actor clears the flag before it claims. So if a process commits and then finds the flag set, some
+worker will clear the flag and claim after that commit. If the process that set the flag dies before it has sent the
+message, the flag expires after a second.
 
-The notifier calls `notify` here through the entry point `outbox.dispatch`; the scheduler calls `sweep` and `clean_up`.
+A sweep is the same message, sent by the scheduler whether or not the flag is set. It makes up for lost wake-ups. A
+clean-up is the message that makes a worker delete old events.
+
+The notifier calls `notify_worker`, which it finds through the entry point `outbox.dispatch`. The scheduler calls
+`send_sweep` and `send_clean_up`.
 """
 
 from __future__ import annotations
@@ -43,7 +48,7 @@ class NoWorkerReachable(OutboxError):
 
 
 def send_wakeup_once(flag: Flag, send: Callable[[], None]) -> None:
-    """Send the wake-up, unless one is on its way. The emitting process calls this after its commit."""
+    """Send a wake-up, unless the flag is set. The emitting process calls this after its commit."""
     if not flag.try_set():
         return
     try:
@@ -55,25 +60,35 @@ def send_wakeup_once(flag: Flag, send: Callable[[], None]) -> None:
 
 
 def clear_flag_then(flag: Flag, drain: Callable[[], object]) -> None:
-    """Clear the flag, then drain: in the other order a commit between the two would find the flag set."""
+    """Clear the flag, then drain.
+
+    In the other order, a process that commits between the two would find the flag set, and send no wake-up.
+    """
     try:
         flag.clear()
     except Exception as error:
-        logger.warning("Could not clear the wake-up flag: %s. It expires by itself after a second.", error)
+        logger.warning("Could not clear the wake-up flag: %s. It expires after a second.", error)
     drain()
 
 
 class NotifyWorker:
-    """Called by the notifier after commits, when OUTBOX_DISPATCH is `dramatiq`. It declares no actors."""
+    """Sends wake-ups. The notifier calls it after commits, if OUTBOX_DISPATCH is `dramatiq`.
+
+    It declares no actors: a process that only emits must not consume the outbox's queue.
+    """
 
     def __call__(self, box: Outbox) -> None:
+        """Send a wake-up, unless one is on its way. Raise NoWorkerReachable if no worker could receive it."""
         broker = find_broker(box.settings)
         if isinstance(broker, StubBroker) and not has_worker(broker):
             raise NoWorkerReachable
         send_wakeup(broker, box.settings.queue)
 
     def prepare(self, box: Outbox) -> None:
-        """Import what sending needs. The first emit calls this: a process that is ending can import nothing."""
+        """Create the broker, which imports all that sending needs.
+
+        The first emit calls this. Later may be too late, because a process that is ending can't import modules.
+        """
         find_broker(box.settings)
 
 
@@ -81,27 +96,28 @@ notify_worker = NotifyWorker()
 
 
 def send_wakeup(broker: dramatiq.Broker, queue: str) -> None:
-    """Send a wake-up on this broker, unless one is on its way."""
+    """Send a wake-up through this broker, unless one is on its way."""
     send_wakeup_once(flag_for(broker, queue), lambda: _enqueue(broker, queue, DELIVER))
 
 
-def sweep() -> None:
-    """Send a sweep: a message that makes a worker drain the table, whether or not the flag is set."""
-    _send_by_settings(DELIVER)
+def send_sweep() -> None:
+    """Send a sweep: it makes a worker drain the table."""
+    _send_to_actor(DELIVER)
 
 
-def clean_up() -> None:
-    """Send the message that makes a worker delete what is older than the retention."""
-    _send_by_settings(CLEANUP)
+def send_clean_up() -> None:
+    """Send a clean-up: it makes a worker delete what is older than the retention."""
+    _send_to_actor(CLEANUP)
 
 
-def _send_by_settings(actor_name: str) -> None:
+def _send_to_actor(actor_name: str) -> None:
+    """Send a message to one of the outbox's actors, through the broker and queue of the current settings."""
     settings = loaded_settings()
     send(find_broker(settings), settings.queue, actor_name)
 
 
 def send(broker: dramatiq.Broker, queue: str, actor_name: str) -> None:
-    """Enqueue a message for one of our actors, unless enough are unanswered."""
+    """Send a message to one of the outbox's actors, unless too many messages are unanswered (see `wakeup_flag`)."""
     if flag_for(broker, queue).may_send():
         _enqueue(broker, queue, actor_name)
 
@@ -120,7 +136,7 @@ _flags: WeakKeyDictionary[Any, dict[str, Flag]] = WeakKeyDictionary()
 
 
 def flag_for(broker: dramatiq.Broker, queue: str) -> Flag:
-    """Return the flag of a broker's queue."""
+    """Return the flag for this queue of the broker. It is created once in a process."""
     flags = _flags.setdefault(broker, {})
     if queue not in flags:
         flags[queue] = _make_flag(broker, queue)
@@ -133,5 +149,5 @@ def _make_flag(broker: Any, queue: str) -> Flag:
     if isinstance(broker, StubBroker):
         return LocalFlag(lambda: broker.queues[queue].qsize() if queue in broker.queues else 0)
     if is_rabbitmq(broker):
-        return MinimumInterval(lambda: sender_for(broker).waiting(queue))
+        return MinimumInterval(lambda: sender_for(broker).count_waiting(queue))
     return MinimumInterval()

@@ -1,12 +1,12 @@
 """The flag that limits wake-ups: it is set while a wake-up is on its way to a worker.
 
-The flag also counts the messages that were sent since a worker last took one. While a hundred of them are unanswered,
-and at least a hundred messages wait in the queue, no further one is sent: a worker will take one of those after this
-commit. So workers that were down for a night find a hundred messages, not a million. Messages of other actors in the
-same queue don't count, except on a broker that can't tell them apart. (The limit is not by age: ages would depend on
-the clocks of hosts, which differ.)
+The flag also counts the unanswered messages: those that were sent since a worker last took one. While a hundred are
+unanswered, and at least a hundred messages wait in the queue, no further message is sent. None is needed, because a
+worker will take one of the waiting messages after the commit. So workers that were down for a night find a hundred
+messages, not a million. Messages for other actors in the same queue don't count, except on a broker that can't tell
+them apart. (The limit is not an age, because the clocks of hosts differ.)
 
-There is one kind of flag for each kind of broker; `wakeup.flag_for` chooses.
+There is one class of flag for each kind of broker. `wakeup.flag_for` chooses the class.
 """
 
 from __future__ import annotations
@@ -16,44 +16,56 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
+# The flag expires after this time.
 FLAG_MILLISECONDS = 1_000
+# The limit of unanswered and of waiting messages.
 ENOUGH_WAITING = 100
-# The count of unanswered messages expires after this long without a new one.
+# The count of unanswered messages expires if no message was sent for this time.
 FORGET_SECONDS = 3_600
 
-# For brokers without a flag: the least time between two wake-ups of a process, and the same while enough are waiting.
+# For brokers without a flag: the shortest time between two wake-ups of a process, and the same while ENOUGH_WAITING
+# messages wait in the queue.
 INTERVAL_SECONDS = 0.05
 SLOW_INTERVAL_SECONDS = 5.0
 
-# Each script is one round trip. KEYS: flag, queue, unanswered. ARGV: enough, seconds, milliseconds.
-ENOUGH = """
+# Each script is one round trip to Redis. It returns 1 if the message may be sent, else 0.
+# KEYS: the flag, the queue, the count of unanswered messages.
+# ARGV: ENOUGH_WAITING, FORGET_SECONDS, and for TRY_SET also FLAG_MILLISECONDS.
+RETURN_IF_ENOUGH = """
 local unanswered = tonumber(redis.call('GET', KEYS[3]) or '0')
 if unanswered >= tonumber(ARGV[1]) and redis.call('LLEN', KEYS[2]) >= tonumber(ARGV[1]) then return 0 end
 """
-COUNT = """
+COUNT_MESSAGE = """
 redis.call('INCR', KEYS[3])
 redis.call('EXPIRE', KEYS[3], ARGV[2])
 return 1
 """
-# While enough messages are unanswered, the flag is not set: no process is to send one.
-TRY_SET = f"{ENOUGH}if not redis.call('SET', KEYS[1], 1, 'NX', 'PX', ARGV[3]) then return 0 end{COUNT}"
-MAY_SEND = f"{ENOUGH}{COUNT}"
+# While enough messages are unanswered, the flag is not set, because no message follows.
+SET_FLAG = "if not redis.call('SET', KEYS[1], 1, 'NX', 'PX', ARGV[3]) then return 0 end"
+TRY_SET = f"{RETURN_IF_ENOUGH}{SET_FLAG}{COUNT_MESSAGE}"
+MAY_SEND = f"{RETURN_IF_ENOUGH}{COUNT_MESSAGE}"
 
 
 class Flag(Protocol):
-    """Decides whether a message to our actors should be sent."""
+    """Decides whether a process should send a message to the outbox's actors."""
 
     def try_set(self) -> bool:
-        """Set the flag. Return True if it was not set and too few messages are unanswered: then send a wake-up."""
+        """Set the flag, and return True: the caller must send a wake-up.
+
+        Return False if the flag was already set, or if enough messages are unanswered: the caller must not send one.
+        """
 
     def clear(self) -> None:
-        """Clear the flag and the count: a worker has taken a message, or the wake-up could not be sent."""
+        """Clear the flag and the count. Called when a worker has taken a message, or a wake-up could not be sent."""
 
     def may_send(self) -> bool:
-        """Return whether to send a sweep or a clean-up: they ignore the flag, but not the unanswered messages."""
+        """Return whether to send a sweep or a clean-up: yes, unless enough messages are unanswered.
+
+        The flag does not matter for them.
+        """
 
     def unanswered(self) -> int:
-        """Return how many messages were sent that, as far as this broker tells, no worker has taken yet."""
+        """Return how many messages are unanswered, as far as this broker can tell."""
 
 
 class RedisFlag:
@@ -80,79 +92,83 @@ class RedisFlag:
 
 
 class LocalFlag:
-    """A flag within one process. It need not expire: it is gone when the process crashes."""
+    """A flag in the memory of one process. It does not expire: if the process crashes, the flag is lost with it."""
 
-    def __init__(self, waiting: Callable[[], int] = lambda: 0) -> None:
+    def __init__(self, count_waiting: Callable[[], int] = lambda: 0) -> None:
         self._lock = threading.Lock()
-        self._waiting = waiting
-        self._up = False
+        self._count_waiting = count_waiting
+        self._is_set = False
         self._unanswered = 0
 
     def try_set(self) -> bool:
         with self._lock:
-            if self._up or self._are_enough():
+            if self._is_set or self._are_enough_unanswered():
                 return False
-            self._up = True
+            self._is_set = True
             self._unanswered += 1
             return True
 
     def clear(self) -> None:
         with self._lock:
-            self._up = False
+            self._is_set = False
             self._unanswered = 0
 
     def may_send(self) -> bool:
         with self._lock:
-            if self._are_enough():
+            if self._are_enough_unanswered():
                 return False
             self._unanswered += 1
             return True
 
-    def _are_enough(self) -> bool:
-        return self._unanswered >= ENOUGH_WAITING and self._waiting() >= ENOUGH_WAITING
+    def _are_enough_unanswered(self) -> bool:
+        return self._unanswered >= ENOUGH_WAITING and self._count_waiting() >= ENOUGH_WAITING
 
     def unanswered(self) -> int:
         return self._unanswered
 
 
 class MinimumInterval:
-    """For brokers that can't hold a flag, such as RabbitMQ: a least time between two wake-ups of a process.
+    """The shortest time between two wake-ups of a process, for brokers that can't store a flag, such as RabbitMQ.
 
-    A flag in the memory of this process would be set here and cleared in the worker's process, so it would stay set.
+    A flag in the memory of this process would not work: the worker, in another process, could not clear it.
     """
 
     def __init__(
         self,
-        waiting: Callable[[], int] = lambda: 0,
+        count_waiting: Callable[[], int] = lambda: 0,
         *,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._lock = threading.Lock()
-        self._waiting = waiting
+        self._count_waiting = count_waiting
         self._clock = clock
         self._sleep = sleep
         self._sent_at = float("-inf")
 
     def try_set(self) -> bool:
-        """Wait in the notifier's thread until the interval is over: commits during the wait share the wake-up."""
+        """Wait until the interval is over; then return whether to send a wake-up.
+
+        The notifier's thread waits here. Commits during the wait share the wake-up.
+        """
         with self._lock:
             self._sleep(max(0.0, self._sent_at + INTERVAL_SECONDS - self._clock()))
-            return self._has_room()
+            return self._may_send_now()
 
     def clear(self) -> None:
-        """Do nothing: no flag is set."""
+        """Do nothing, because there is no flag."""
 
     def may_send(self) -> bool:
         with self._lock:
-            return self._has_room()
+            return self._may_send_now()
 
-    def _has_room(self) -> bool:
+    def _may_send_now(self) -> bool:
+        """Return False if enough messages wait and the last one was sent shortly before; else note the time."""
         now = self._clock()
-        if now - self._sent_at < SLOW_INTERVAL_SECONDS and self._waiting() >= ENOUGH_WAITING:
+        if now - self._sent_at < SLOW_INTERVAL_SECONDS and self._count_waiting() >= ENOUGH_WAITING:
             return False
         self._sent_at = now
         return True
 
     def unanswered(self) -> int:
-        return self._waiting()
+        return self._count_waiting()

@@ -1,8 +1,9 @@
 """Become an outbox worker: a process that was started to deliver events.
 
-`dramatiq jobs your.module` imports `jobs`, which calls `prepare_worker`, and then your modules. `outbox worker
-your.module` has Dramatiq's own program call `boot`, which imports your modules first. Either way the process becomes a
-worker when Dramatiq's worker starts: by then every module is imported and has called `outbox.configure` if it wants to.
+`dramatiq jobs your.module` imports `jobs`, which calls `prepare_worker`, and then imports your modules. `outbox worker
+your.module` runs Dramatiq's program, which calls `boot`: it imports your modules, and then calls `prepare_worker`. In
+both cases the process becomes an outbox worker when Dramatiq's worker starts. By then all modules are imported, and
+one of them may have called `outbox.configure`.
 """
 
 from __future__ import annotations
@@ -29,21 +30,23 @@ from outbox.errors import OutboxError
 
 logger = logging.getLogger(__name__)
 
-# How `outbox worker` names the modules to the processes that Dramatiq starts, forked or spawned.
+# `outbox worker` passes the names of the modules to Dramatiq's processes in this environment variable.
 MODULES_VARIABLE = "_OUTBOX_WORKER_MODULES"
 
 
-def is_meant(module: str) -> bool:
-    """Return whether importing `module` shall make this process a worker; log a warning if not.
+def should_become_worker(module: str) -> bool:
+    """Return whether importing `module` (`jobs`) should make this process a worker; log a warning if not.
 
-    An application may have a package of the same name, and import this library's by mistake.
+    It should not in a process of Dramatiq's program whose command line does not name the module. Such an application
+    may have a package of the same name, and import this library's package by mistake.
     """
     if not under_dramatiq_cli() or module in sys.argv[1:]:
         return True
     logger.warning(
         "This process imports the package `%s` of dramatiq-outbox, but was not started with it (`dramatiq %s "
-        "your.module`): it does not become an outbox worker. If it means a package of its own of that name, that one "
-        "is hidden by dramatiq-outbox's: run it from the folder that holds yours, or give yours another name.",
+        "your.module`), so it does not become an outbox worker. If you meant a package of your own with this name, the "
+        "package of dramatiq-outbox hides it: start the process in the folder that contains your package, or rename "
+        "your package.",
         module,
         module,
     )
@@ -51,7 +54,7 @@ def is_meant(module: str) -> bool:
 
 
 def boot() -> None:
-    """Prepare a process of `outbox worker`: Dramatiq calls this in each, instead of importing a module."""
+    """Prepare a worker process of `outbox worker`. Dramatiq's program calls this in each process that it starts."""
     with errors_as_one_line():
         modules = shlex.split(os.environ.get(MODULES_VARIABLE, ""))
         load_application(modules)
@@ -59,10 +62,11 @@ def boot() -> None:
 
 
 def load_application(modules: Sequence[str], *, embedded: bool = False) -> dramatiq.Broker:
-    """Import the application's modules, and return the broker that carries the wake-ups.
+    """Import the application's modules, and return the broker for the outbox's messages.
 
-    A module may set a broker, and may call `configure`. One that declares actors without having set a broker gets the
-    one from the environment instead of Dramatiq's on localhost: on Redis, or, if `embedded`, inside the process.
+    A module may set a broker, and may call `outbox.configure`. If a module declares actors and none has set a broker,
+    its actors get a broker from the environment, not Dramatiq's default on localhost: the Redis of OUTBOX_REDIS_URL,
+    or, without that URL and if `embedded`, an in-process broker.
     """
     provisional: dramatiq.Broker | None = None
     if dramatiq.broker.global_broker is None and (embedded or loaded_settings().redis_url is not None):
@@ -75,14 +79,14 @@ def load_application(modules: Sequence[str], *, embedded: bool = False) -> drama
 
 
 def prepare_worker(modules: Sequence[str] = ()) -> dramatiq.Broker:
-    """Have this process become an outbox worker when a Dramatiq worker starts in it; return the worker's broker."""
+    """Make this process an outbox worker as soon as a Dramatiq worker starts in it; return that worker's broker."""
     broker = set_up_broker()
     add_once(broker, Lifecycle(partial(start_worker, modules=modules)))
     return broker
 
 
 def start_worker(broker: dramatiq.Broker, modules: Sequence[str] = ()) -> None:
-    """Check that all is in place, declare the actors, and become a worker."""
+    """Check the broker and the tables, make this process an outbox worker, and declare the actors."""
     box = current()
     box.stopping.clear()
     set_outbox_queue(broker, box.settings)
@@ -93,7 +97,10 @@ def start_worker(broker: dramatiq.Broker, modules: Sequence[str] = ()) -> None:
 
 @contextlib.contextmanager
 def errors_as_one_line() -> Iterator[None]:
-    """End the process with one clear line where Dramatiq's program would print a traceback, or swallow the error."""
+    """In a process of Dramatiq's program, print an OutboxError in one line, and end the process.
+
+    Dramatiq's program would print a traceback, or ignore the error. In other processes the error is raised as it is.
+    """
     try:
         yield
     except OutboxError as error:

@@ -1,10 +1,10 @@
 """Stop a worker process so that the batches in flight are finished.
 
-A Dramatiq worker process takes a second SIGTERM as "stop at once". But process managers signal whole groups: honcho
-the process group, systemd the control group. Each worker process then gets SIGTERM from the manager and again from
-Dramatiq's main process, and would end in the middle of a batch. So a worker process leaves the process group and
-treats signals within two seconds as one. The group's final SIGKILL does not reach it either; therefore it stops by
-itself when its main process is gone.
+To a Dramatiq worker process, a second SIGTERM means "stop at once". But process managers signal whole groups: honcho
+signals the process group, systemd the control group. Each worker process then gets SIGTERM from the process manager and
+again from Dramatiq's main process, and would end in the middle of a batch. So a worker process leaves the process
+group, and treats signals within two seconds as one. After that, a SIGKILL to the process group does not reach the
+worker process either. Therefore the worker process stops when its main process has ended.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from types import FrameType
 
 logger = logging.getLogger(__name__)
 
-# Signals within this time count as one; a later one still means "stop at once".
+# Signals within this time count as one. A later signal still means "stop at once".
 SAME_SIGNAL_SECONDS = 2.0
+# How often to check whether the main process is still running.
 PARENT_SECONDS = 1.0
 
 
 def prepare() -> None:
-    """Prepare a process that is about to become a worker; do nothing in one that Dramatiq did not start."""
+    """Leave the process group, and replace the SIGTERM handler. Do nothing in a process that Dramatiq did not start."""
     parent = multiprocessing.parent_process()
     if parent is None:
         return
@@ -44,7 +45,7 @@ def prepare() -> None:
 
 
 class StopOnce:
-    """A signal handler that passes a signal on, and ignores another one soon after it."""
+    """A signal handler that calls `stop`, and then ignores further signals for SAME_SIGNAL_SECONDS."""
 
     def __init__(self, stop: Callable[[int, FrameType | None], object]) -> None:
         self._stop = stop
@@ -57,21 +58,21 @@ class StopOnce:
             self._stop(signum, frame)
 
 
-def _stop_with_parent(sentinel: int, main: int, handler: StopOnce) -> None:
-    """Wait until the main process is gone, then stop this one."""
-    # Processes that were forked later hold the other end of the sentinel as well, so it may signal late.
-    while os.getppid() == main and not wait([sentinel], PARENT_SECONDS):
+def _stop_with_parent(sentinel: int, main_pid: int, handler: StopOnce) -> None:
+    """Wait until the main process has ended, then stop this process."""
+    # The sentinel alone may be late: processes that were forked after this one also hold the other end of its pipe.
+    while os.getppid() == main_pid and not wait([sentinel], PARENT_SECONDS):
         pass
     _log_to_stderr()
-    logger.warning("The main process is gone. This worker process finishes its batches and ends as well.")
-    if handler.received_at is None:  # if it is stopping already, another signal would mean "at once"
+    logger.warning("The main process has ended. This worker process finishes its batches and ends too.")
+    if handler.received_at is None:  # otherwise it is stopping already, and another signal would mean "at once"
         os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _log_to_stderr() -> None:
     """Print and log to stderr instead of the pipe to the main process.
 
-    No process reads the pipe any more; once it is full, every thread that prints would block.
+    No process reads the pipe any more. Once the pipe is full, every thread that prints would block.
     """
     sys.stdout = sys.stderr = sys.__stderr__
     for handler in logging.getLogger().handlers:

@@ -1,1 +1,1 @@
-"""Everything that knows APScheduler: the timetable, and the scheduler process."""
+"""The scheduler process and its timetable. Only this package uses APScheduler."""

@@ -1,4 +1,7 @@
-"""The scheduler process: it finds the broker, ticks until a signal stops it, and finishes the tick that is running."""
+"""Run the scheduler process, which sends messages to the workers at regular times, until a signal stops it.
+
+`outbox scheduler` and `python -m scheduler` call `main`.
+"""
 
 from __future__ import annotations
 
@@ -27,15 +30,15 @@ def main(modules: Sequence[str]) -> None:
     broker = load_application(modules)
     if is_in_process(broker):
         raise SettingsError(
-            "OUTBOX_REDIS_URL is not set, and no module named here sets a broker, so this scheduler could reach no "
-            "worker. Set it, or name the module that sets your broker, `outbox scheduler your.broker`, or run "
-            "everything in one process: outbox up your.module"
+            "OUTBOX_REDIS_URL is not set, and no module named here sets a broker, so this scheduler could not reach "
+            "any worker. Set OUTBOX_REDIS_URL, or name the module that sets your broker (`outbox scheduler "
+            "your.broker`), or run everything in one process (`outbox up your.module`)."
         )
     run(loaded_settings())
 
 
 def run(settings: Settings) -> None:
-    """Run the timetable until SIGTERM or SIGINT; finish the tick that is running then."""
+    """Run the timetable until SIGTERM or SIGINT. A message that is being sent at that time is still sent."""
     stopped = stop_on_signal()
     scheduler = make_scheduler(settings)
     scheduler.start()
@@ -45,8 +48,8 @@ def run(settings: Settings) -> None:
     else:
         logger.warning(
             "This scheduler does not know the outbox's database, so `outbox status` and `outbox doctor` can't see it. "
-            "It sends sweeps all the same. Set OUTBOX_DATABASE_URL, or name the module that calls outbox.configure as "
-            "well: `outbox scheduler your.broker your.models`."
+            "It still sends sweeps. Set OUTBOX_DATABASE_URL, or also name the module that calls outbox.configure: "
+            "`outbox scheduler your.broker your.models`."
         )
     logger.info(
         "scheduler started: a sweep every %g s, a clean-up every %g min",

@@ -17,13 +17,14 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """One periodic duty of the scheduler: it enqueues a message, and a worker does the work."""
+    """A message that the scheduler enqueues at a fixed interval. The worker that takes it does the work."""
 
     name: str
     every: timedelta
     run: Callable[[], None]
 
     def __call__(self) -> None:
+        """Enqueue the message. An error is only logged, because the next tick tries again."""
         try:
             self.run()
         except Exception as error:
@@ -31,25 +32,28 @@ class Tick:
 
 
 def timetable(settings: Settings) -> list[Tick]:
-    """Return what these settings ask for: a sweep every few seconds, a clean-up every few minutes."""
+    """Return the ticks: a sweep every OUTBOX_SWEEP_SECONDS, and a clean-up every OUTBOX_CLEANUP_MINUTES.
+
+    A sweep makes a worker deliver the events that are due. A clean-up makes a worker delete old events.
+    """
     return [
-        Tick("sweep", timedelta(seconds=settings.sweep_seconds), wakeup.sweep),
-        Tick("clean-up", timedelta(minutes=settings.cleanup_minutes), wakeup.clean_up),
+        Tick("sweep", timedelta(seconds=settings.sweep_seconds), wakeup.send_sweep),
+        Tick("clean-up", timedelta(minutes=settings.cleanup_minutes), wakeup.send_clean_up),
     ]
 
 
 def make_scheduler(settings: Settings) -> BackgroundScheduler:
-    """Return a scheduler that runs the timetable; it is not started yet.
+    """Return a scheduler for the timetable, not yet started.
 
-    It runs in UTC, since local time zones repeat or skip an hour. A late tick runs once, however late it is;
-    APScheduler's default drops a tick that is a second late. The jobs are kept in memory, and a tick does no harm when
-    it is repeated: so two schedulers may run at the same time.
+    It runs in UTC, because local time zones repeat or skip an hour. A late tick runs once, however late it is;
+    APScheduler's default is to drop a tick that is a second late. The jobs are stored in memory, and an additional tick
+    does no harm, so two schedulers may run at the same time.
     """
     scheduler = BackgroundScheduler(
         timezone=UTC, job_defaults={"misfire_grace_time": None, "coalesce": True, "max_instances": 1}
     )
     for tick in timetable(settings):
-        # The first tick comes at once: otherwise a scheduler that is restarted often would never clean up.
+        # The first tick comes at once. Otherwise a scheduler that is restarted often would never send a clean-up.
         scheduler.add_job(
             tick, "interval", seconds=tick.every.total_seconds(), id=tick.name, next_run_time=datetime.now(UTC)
         )

@@ -17,7 +17,7 @@ from outbox.dramatiq.broker import (
     create_broker,
     install_middleware,
 )
-from outbox.dramatiq.middleware import BusyThreads, Connections, Skips
+from outbox.dramatiq.middleware import BusyThreads, Connections, SkippedResults
 from outbox.dramatiq.rabbitmq import looks_like_dramatiq_default
 from outbox.dramatiq.redis_broker import OutboxRedisBroker
 from outbox.errors import SettingsError
@@ -76,7 +76,7 @@ class TestTheApplicationsOwn:
         for _ in range(2):
             install_middleware(broker)
         assert broker.middleware[: len(theirs)] == theirs
-        assert [type(each) for each in broker.middleware[len(theirs) :]] == [Connections, Skips, BusyThreads]
+        assert [type(each) for each in broker.middleware[len(theirs) :]] == [Connections, SkippedResults, BusyThreads]
 
     def test_is_the_one_that_our_actors_are_declared_on(self, stage: Stage) -> None:
         stage.run_python(

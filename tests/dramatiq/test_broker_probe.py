@@ -41,21 +41,21 @@ def test_a_redis_that_is_lost_is_noticed_and_so_is_its_return(
     own_redis: RedisServer, lose: Callable[[RedisServer], None], find: Callable[[RedisServer], None], error: str
 ) -> None:
     probe = probe_of(own_redis.url)
-    assert probe.error() is None
+    assert probe.find_error() is None
     lose(own_redis)
-    assert error in str(probe.error())
+    assert error in str(probe.find_error())
     find(own_redis)
-    assert any(probe.error() is None for _ in range(10))  # one that hung may have to be waited for
+    assert any(probe.find_error() is None for _ in range(10))  # one that hung may have to be waited for
 
 
 def test_it_leaves_nothing_in_the_queue(redis_server: Redis) -> None:
     broker = RedisBroker(url=redis_server.url, namespace=f"test-{uuid.uuid4().hex}")
-    assert BrokerProbe(broker, "outbox").error() is None
+    assert BrokerProbe(broker, "outbox").find_error() is None
     assert broker.client.llen(f"{broker.namespace}:outbox") == 0
 
 
 def test_a_broker_inside_the_process_is_always_reached() -> None:
-    assert BrokerProbe(StubBroker(), "outbox").error() is None
+    assert BrokerProbe(StubBroker(), "outbox").find_error() is None
 
 
 class ConnectsPerThread:
@@ -79,9 +79,9 @@ class ConnectsPerThread:
 
 def test_a_broker_with_a_connection_for_each_thread_is_connected_to_and_let_go() -> None:
     broker = ConnectsPerThread()
-    assert BrokerProbe(broker, "outbox").error() is None
+    assert BrokerProbe(broker, "outbox").find_error() is None
     assert broker.calls == ["opened", "closed"]
 
 
 def test_a_broker_that_can_not_be_connected_to_is_not_reached() -> None:
-    assert "refused" in str(BrokerProbe(ConnectsPerThread(ConnectionError("refused")), "outbox").error())
+    assert "refused" in str(BrokerProbe(ConnectsPerThread(ConnectionError("refused")), "outbox").find_error())

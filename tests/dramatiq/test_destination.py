@@ -295,7 +295,7 @@ class TestMakingOne:
 
     @pytest.mark.parametrize("what", [len, "index", None, StubBroker])
     def test_what_is_no_actor_is_refused(self, what: Any) -> None:
-        with pytest.raises(outbox.RegistrationError, match="is no actor"):
+        with pytest.raises(outbox.RegistrationError, match="is not an actor"):
             ActorDestination(what)
 
     def test_an_actor_that_can_not_take_the_envelope_is_refused(self) -> None:

@@ -54,7 +54,7 @@ class Looking:
         self.error: str | None = None
         self.asked = 0
         self.poller = FallbackPoller(box, StubBroker())
-        monkeypatch.setattr(self.poller._probe, "error", self._answer)
+        monkeypatch.setattr(self.poller._probe, "find_error", self._answer)
 
     def _answer(self) -> str | None:
         self.asked += 1
@@ -89,7 +89,7 @@ def test_a_worker_without_any_claim_refreshes_its_destinations_while_it_waits(
     box = configured_with(box, sweep_seconds=600.0)
     looking.poller._box = box
     monkeypatch.setattr(looking.poller._stopped, "wait", wait)
-    assert not looking.poller._wait()
+    assert not looking.poller._wait_for_next_check()
     assert max(waited) <= REFRESH_SECONDS
     assert len(refreshed) >= 7
 

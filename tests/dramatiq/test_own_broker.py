@@ -80,11 +80,11 @@ class TestAWorkerThatOnlyEmits:
         stage.environment["OUTBOX_TEST_DECLARE"] = "yes"
         worker = own_worker(stage)
         place_orders(stage, range(ORDERS))
-        stage.wait_for(lambda: "was not started to deliver" in worker.said(), "it says so")
+        stage.wait_for(lambda: "it is not an outbox worker" in worker.said(), "it says so")
         stage.wait_for(lambda: len(stage.rows("id")) == ORDERS, "all orders are placed")
         worker.kill()
         assert stage.statuses() == {"pending": ORDERS}
-        assert worker.said().count("was not started to deliver") == 1
+        assert worker.said().count("it is not an outbox worker") == 1
 
 
 class TestTheApplicationsBroker:

@@ -5,7 +5,7 @@ import types
 
 import pytest
 
-from outbox.dramatiq.worker import is_meant
+from outbox.dramatiq.worker import should_become_worker
 from tests.support.processes import BIN, HANDLERS, MakeStage, Program, Stage
 
 
@@ -76,10 +76,10 @@ class TestImportingJobs:
         self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         monkeypatch.setattr(sys, "argv", ["dramatiq", "shop.tasks", "-p", "2"])
-        assert not is_meant("jobs")
+        assert not should_become_worker("jobs")
         assert "was not started with it (`dramatiq jobs your.module`)" in caplog.text
 
     @pytest.mark.parametrize("arguments", [["jobs", "shop.handlers"], ["shop.broker", "jobs", "shop.handlers"]])
     def test_is_meant_where_it_is_named(self, monkeypatch: pytest.MonkeyPatch, arguments: list[str]) -> None:
         monkeypatch.setattr(sys, "argv", ["dramatiq", *arguments])
-        assert is_meant("jobs")
+        assert should_become_worker("jobs")

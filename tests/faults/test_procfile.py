@@ -56,7 +56,7 @@ class TestHoncho:
     def test_killing_the_group_after_its_patience_leaves_the_event_in_flight_alone(self, in_flight: InFlight) -> None:
         in_flight.program.signal(signal.SIGTERM)
         in_flight.wait_until_said("sending SIGKILL to worker")
-        in_flight.wait_until_said("The main process is gone")
+        in_flight.wait_until_said("The main process has ended")
         in_flight.assert_finishes()
 
 
@@ -81,5 +81,5 @@ class TestAWorker:
 
     def test_whose_main_process_is_killed_finishes_and_ends_by_itself(self, in_flight: InFlight) -> None:
         in_flight.program.signal(signal.SIGKILL)
-        in_flight.wait_until_said("The main process is gone")
+        in_flight.wait_until_said("The main process has ended")
         in_flight.assert_finishes()

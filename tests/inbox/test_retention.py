@@ -150,7 +150,7 @@ def test_it_enqueues_another_message_while_either_table_has_rows_left(
 ) -> None:
     sent: list[str] = []
     some, none = {"deleted": 1, "remaining": 1}, {"deleted": 1, "remaining": 0}
-    monkeypatch.setattr(wakeup, "clean_up", lambda: sent.append("again"))
+    monkeypatch.setattr(wakeup, "send_clean_up", lambda: sent.append("again"))
     monkeypatch.setattr(Outbox, "cleanup_delivered_events", lambda *_, **__: some if left == "events" else none)
     monkeypatch.setattr(type(box.inbox), "cleanup", lambda *_, **__: some if left == "messages" else none)
     box.is_worker = True

@@ -223,14 +223,14 @@ MUTANTS = [
         """    try:
         flag.clear()
     except Exception as error:
-        logger.warning("Could not clear the wake-up flag: %s. It expires by itself after a second.", error)
+        logger.warning("Could not clear the wake-up flag: %s. It expires after a second.", error)
     drain()
 """,
         """    drain()
     try:
         flag.clear()
     except Exception as error:
-        logger.warning("Could not clear the wake-up flag: %s. It expires by itself after a second.", error)
+        logger.warning("Could not clear the wake-up flag: %s. It expires after a second.", error)
 """,
         ("tests/dramatiq/test_wakeup.py::TestInEveryOrder",),
     ),
@@ -933,8 +933,8 @@ MUTANTS = [
     Mutant(
         "a-fleet-claims-as-if-each-were-alone",
         "outbox/dramatiq/fallback_poller.py",
-        "idle_seconds >= patience * self._live_workers()",
-        "idle_seconds >= patience",
+        "idle_seconds >= allowed_seconds * self._live_workers()",
+        "idle_seconds >= allowed_seconds",
         (f"{POLLER}::TestWithABroker",),
     ),
     Mutant(

@@ -85,7 +85,7 @@ class TestTheScheduler:
 
     def test_goes_on_while_a_tick_hangs(self, broker: InProcessBroker, monkeypatch: pytest.MonkeyPatch) -> None:
         released = threading.Event()
-        monkeypatch.setattr(wakeup, "clean_up", lambda: released.wait(60))
+        monkeypatch.setattr(wakeup, "send_clean_up", lambda: released.wait(60))
         scheduler = make_scheduler(Settings(sweep_seconds=0.1))
         scheduler.start()
         try:
