@@ -26,6 +26,16 @@ from outbox.telemetry.counters import Counters
 from outbox.throttle.throttles import Throttles
 
 
+@dataclass(frozen=True, slots=True)
+class WaitTimes:
+    """How long the threads of a delivery wait."""
+
+    # For the shares of a batch, in a drain: most are done by then, and settled with one statement.
+    drain_seconds: float = 0.1
+    # For a connection, if the pool has none left.
+    connection_seconds: float = 5.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryContext:
     """The parts of one outbox that deliver its events."""
@@ -56,6 +66,7 @@ class DeliveryContext:
     warn_once: Callable[[str], None]
     # Starts the thread that reports on this process, unless it is running.
     start_reporting: Callable[[], None]
+    waits: WaitTimes = WaitTimes()
 
     @property
     def uses_threads(self) -> bool:

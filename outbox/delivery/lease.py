@@ -38,9 +38,10 @@ LINGER_SECONDS = 10.0
 class LeaseKeeper:
     """Renews the leases of the batches that this process has in flight."""
 
-    def __init__(self, dialect: Dialect, settings: Settings) -> None:
+    def __init__(self, dialect: Dialect, settings: Settings, *, slice_seconds: float = SLICE_SECONDS) -> None:
         self._dialect = dialect
         self._settings = settings
+        self._slice_seconds = slice_seconds
         self._thread = BackgroundThread("outbox-leases", self._run, after_fork=self._begin)
         self._begin()
 
@@ -71,7 +72,7 @@ class LeaseKeeper:
 
     def _next_attention(self, batch: Batch, now: float) -> float:
         """Return when the batch's lease is to be renewed or one of its hooks is to be called, whichever comes first."""
-        limits = (SLICE_SECONDS, self._settings.max_run_seconds)
+        limits = (self._slice_seconds, self._settings.max_run_seconds)
         return min([now + self._renew_every, *(at for limit in limits if (at := batch.started_at + limit) > now)])
 
     # The lease keeper's thread
@@ -116,7 +117,7 @@ class LeaseKeeper:
             self.renew([batch for batch in due if now - batch.started_at < max_run_seconds])
         finally:
             for batch in due:
-                if now - batch.started_at >= SLICE_SECONDS:
+                if now - batch.started_at >= self._slice_seconds:
                     self._in_thread(batch, "end of the time slice", batch.on_slice_end)
                 if now - batch.started_at >= max_run_seconds:
                     self._in_thread(batch, "interrupt", batch.on_overdue)

@@ -30,10 +30,18 @@ Claim = Callable[[bool], Batch | None]
 class Quarantine:
     """Knows the batches that this process has in flight, and decides which claims may include expired leases."""
 
-    def __init__(self, search_every: float) -> None:
+    def __init__(
+        self,
+        search_every: float,
+        *,
+        patience_seconds: float = PATIENCE_SECONDS,
+        alone_seconds: float = ALONE_SECONDS,
+    ) -> None:
         # Claims include expired leases at least this often, even if other batches are always in flight. And after this
         # time in flight, an event from an expired lease no longer makes the next one wait.
         self._search_every = search_every
+        self._patience_seconds = patience_seconds
+        self._alone_seconds = alone_seconds
         self._searched_at = time.monotonic()
         self._changed = threading.Condition()
         self._in_flight: dict[object, float] = {}  # a token for each batch, and since when it is in flight
@@ -88,7 +96,7 @@ class Quarantine:
     def _seconds_alone(self) -> float:
         """Return for how many more seconds no batch may begin beside the newest event from an expired lease."""
         newest = max(self._quarantined.values(), default=None)
-        return 0.0 if newest is None else newest + ALONE_SECONDS - time.monotonic()
+        return 0.0 if newest is None else newest + self._alone_seconds - time.monotonic()
 
     def _may_search(self, token: object) -> bool:
         """Return whether this claim may include events from expired leases."""
@@ -100,11 +108,11 @@ class Quarantine:
     def _wait_for_other_batches(self, token: object) -> None:
         with self._changed:
             while others := self._recent_batches(token):
-                self._changed.wait(min(others) + PATIENCE_SECONDS - time.monotonic())
+                self._changed.wait(min(others) + self._patience_seconds - time.monotonic())
 
     def _recent_batches(self, token: object) -> list[float]:
         """Return since when each other batch is in flight; batches that take long are left out."""
-        recent = time.monotonic() - PATIENCE_SECONDS
+        recent = time.monotonic() - self._patience_seconds
         return [since for other, since in self._in_flight.items() if other is not token and since > recent]
 
     def _claimed(self, token: object, batch: Batch | None, *, included_expired_leases: bool) -> None:

@@ -36,8 +36,7 @@ from outbox.throttle.destination_throttle import Admission
 LONGEST_WAIT_FOR_BREAKER_SECONDS = 600.0
 # A share that nothing waits for any more settles its outcomes this often, not event by event.
 SETTLE_SECONDS = 0.1
-# How long a thread waits for a connection if the pool has none left, and how often it tries.
-CONNECTION_SECONDS = 5.0
+# How often a thread tries to get a connection if the pool has none left.
 CONNECT_AGAIN_SECONDS = 0.05
 
 
@@ -244,7 +243,7 @@ class Share:
 
 def connect(context: DeliveryContext) -> bool:
     """Wait a few seconds for a connection for this thread; return whether it has one."""
-    ends_at = time.monotonic() + CONNECTION_SECONDS
+    ends_at = time.monotonic() + context.waits.connection_seconds
     while True:
         try:
             context.dialect.database.connect(reuse_if_open=True)

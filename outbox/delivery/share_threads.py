@@ -31,8 +31,6 @@ logger = logging.getLogger(__name__)
 
 # An exception that is raised in this thread takes effect only between two instructions: it waits in pieces.
 PIECE_SECONDS = 0.5
-# How long a worker waits for a batch: most are done by then, and settled with one statement.
-DRAIN_WAIT_SECONDS = 0.1
 
 
 class Overdue(BaseException):
@@ -143,7 +141,7 @@ def run_in_threads(context: DeliveryContext, batch: Batch, shares: list[Share], 
     for thread in threads:
         thread.start(lambda: changes.put(None), completion.share_ended)
     if mode is DeliveryMode.DRAIN:
-        ends_at = time.monotonic() + DRAIN_WAIT_SECONDS
+        ends_at = time.monotonic() + context.waits.drain_seconds
     else:
         ends_at = batch.started_at + context.settings.max_run_seconds
     try:

@@ -41,11 +41,19 @@ class Notifier:
     """
 
     def __init__(
-        self, wake: Callable[[], None] | None, *, prepare: Callable[[], object] | None = None, inline: bool = False
+        self,
+        wake: Callable[[], None] | None,
+        *,
+        prepare: Callable[[], object] | None = None,
+        inline: bool = False,
+        linger_seconds: float = LINGER_SECONDS,
+        shortest_pause_seconds: float = SHORTEST_PAUSE_SECONDS,
     ) -> None:
         self._wake = wake
         self._prepare = prepare
         self._inline = inline
+        self._linger_seconds = linger_seconds
+        self._shortest_pause_seconds = shortest_pause_seconds
         self._failing = False
         self._commits = AfterCommit(self._committed)
         self._timer = Timer(self.notify)
@@ -116,15 +124,15 @@ class Notifier:
             self._failed(error)
 
     def _run(self, _: threading.Event) -> None:
-        pause = SHORTEST_PAUSE_SECONDS
-        while self._thread.wait_for_work(lambda: self._requested, LINGER_SECONDS):
+        shortest = pause = self._shortest_pause_seconds
+        while self._thread.wait_for_work(lambda: self._requested, self._linger_seconds):
             self._requested = False  # before the call: a commit that comes during it needs another one
             self._call_wake()
             with self._thread.changed:
                 if not self._requested:
                     self._idle.set()
             self._flushing.wait(pause)
-            pause = min(2 * pause, LONGEST_PAUSE_SECONDS) if self._requested else SHORTEST_PAUSE_SECONDS
+            pause = min(2 * pause, LONGEST_PAUSE_SECONDS) if self._requested else shortest
 
     def _call_prepare(self) -> None:
         prepare, self._prepare = self._prepare, None

@@ -11,14 +11,9 @@ Each process counts its own failures to reach the destination (`destination_thro
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from outbox.throttle.shared_state import ThrottleState
-
-# The breaker is open for this long at first, and twice as long after each failed probe, up to the cap. The cap is low
-# because a probe costs little.
-OPEN_SECONDS = 5.0
-OPEN_CAP_SECONDS = 60.0
 
 # The ramp-up after an outage: five events a second at first, twice as many every five seconds; no limit after a minute.
 RAMP_PER_SECOND = 5.0
@@ -26,7 +21,27 @@ RAMP_DOUBLES_EVERY = 5.0
 RAMP_SECONDS = 60.0
 
 
-def trip(state: ThrottleState, now: float, error: str, *, probe: bool) -> ThrottleState:
+@dataclass(frozen=True, slots=True)
+class OpenTimes:
+    """How long the breaker is open: at first, and twice as long after each failed probe, up to the cap.
+
+    The cap is low because a probe costs little.
+    """
+
+    first_seconds: float = 5.0
+    cap_seconds: float = 60.0
+
+    def after(self, trips: int) -> float:
+        """Return how many seconds the breaker is open after it opened so many times in a row."""
+        return min(self.first_seconds * 2.0 ** min(trips - 1, 60), self.cap_seconds)
+
+
+OPEN_TIMES = OpenTimes()
+
+
+def trip(
+    state: ThrottleState, now: float, error: str, *, probe: bool, open_times: OpenTimes = OPEN_TIMES
+) -> ThrottleState:
     """Open the breaker because the destination could not be reached.
 
     If the breaker is open already, return the state unchanged, because another worker has opened it. But after a failed
@@ -35,7 +50,7 @@ def trip(state: ThrottleState, now: float, error: str, *, probe: bool) -> Thrott
     if state.is_open and not probe:
         return state
     trips = state.trips + 1
-    return replace(state, trips=trips, open_until=now + open_seconds(trips), error=error, recovered_at=None)
+    return replace(state, trips=trips, open_until=now + open_times.after(trips), error=error, recovered_at=None)
 
 
 def begin_probe(state: ThrottleState, now: float, hold_seconds: float) -> ThrottleState:
@@ -69,8 +84,3 @@ def ramp_up_rate(state: ThrottleState, now: float) -> float | None:
         return None
     since = max(0.0, now - state.recovered_at)
     return RAMP_PER_SECOND * float(2.0 ** (since / RAMP_DOUBLES_EVERY))
-
-
-def open_seconds(trips: int) -> float:
-    """Return how long the breaker is open after it opened so many times in a row."""
-    return min(OPEN_SECONDS * 2.0 ** min(trips - 1, 60), OPEN_CAP_SECONDS)

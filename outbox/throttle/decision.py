@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from outbox.destinations.limits import Limits
 from outbox.throttle import circuit_breaker, concurrency_limit, rate_limit
+from outbox.throttle.circuit_breaker import OPEN_TIMES, OpenTimes
 from outbox.throttle.shared_state import ActiveCalls, ThrottleState
 
 
@@ -39,10 +40,12 @@ class Decision:
         return min(self.wait_seconds + number * self.step_seconds, rate_limit.HORIZON_SECONDS)
 
 
-def decide(state: ThrottleState, now: float, request: Request, limits: Limits) -> tuple[ThrottleState, Decision]:
+def decide(
+    state: ThrottleState, now: float, request: Request, limits: Limits, open_times: OpenTimes = OPEN_TIMES
+) -> tuple[ThrottleState, Decision]:
     """Return the decision on a request, and the state after it."""
     if state.is_open:
-        return _decide_open(state, now, request, limits)
+        return _decide_open(state, now, request, limits, open_times)
     state = concurrency_limit.drop_expired(state, now)
     calls = min(request.at_once, request.events)
     if limits.concurrency is not None:
@@ -64,15 +67,17 @@ def decide(state: ThrottleState, now: float, request: Request, limits: Limits) -
     return _put_off_rest(state, now, request.events - events, Decision(events, calls), rate)
 
 
-def _decide_open(state: ThrottleState, now: float, request: Request, limits: Limits) -> tuple[ThrottleState, Decision]:
+def _decide_open(
+    state: ThrottleState, now: float, request: Request, limits: Limits, open_times: OpenTimes
+) -> tuple[ThrottleState, Decision]:
     """Allow one event, the probe, if the circuit breaker was open for long enough and no other probe is under way."""
     probe_at = max(state.open_until, state.next_at if limits.per_second is not None else 0.0)
     if now < probe_at:
-        wait = min(probe_at - now, circuit_breaker.OPEN_CAP_SECONDS)
+        wait = min(probe_at - now, open_times.cap_seconds)
         return state, Decision(0, breaker_open=True, wait_seconds=wait)
     _, state = rate_limit.take(state, now, 1, limits.per_second)
     probing = circuit_breaker.begin_probe(state, now, request.hold_seconds)
-    wait = circuit_breaker.open_seconds(state.trips)
+    wait = open_times.after(state.trips)
     return probing, Decision(1, at_once=1, probe=True, breaker_open=True, wait_seconds=wait)
 
 

@@ -16,7 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from uuid import uuid4
 
 from outbox.destinations.limits import Limits
@@ -24,6 +24,7 @@ from outbox.destinations.outcome import Outcome
 from outbox.destinations.protocol import Destination
 from outbox.errors import Unavailable
 from outbox.throttle import concurrency_limit
+from outbox.throttle.circuit_breaker import OPEN_TIMES, OpenTimes
 from outbox.throttle.decision import Decision, Request
 from outbox.throttle.delivery_mode import DeliveryMode
 from outbox.throttle.limiters import ProcessLimiter, SharedLimiter
@@ -32,13 +33,25 @@ from outbox.throttle.stuck_calls import CallTracker, StuckCalls
 
 logger = logging.getLogger(__name__)
 
-# How long `admit` waits for a free slot if all are taken.
-PATIENCE_SECONDS = 0.1
-# While it waits, it asks again at least this often, because another process may release a slot too.
-LOOK_SECONDS = 0.02
 # The measured speed is a moving average, in which the latest batch has this weight.
 SPEED_WEIGHT = 1 / 3
 NO_LIMITS = Limits()
+
+
+@dataclass(frozen=True, slots=True)
+class ThrottleTimes:
+    """How long a thread waits for a slot, and how long a circuit breaker is open."""
+
+    # How long `admit` waits for a free slot if all are taken.
+    patience_seconds: float = 0.1
+    # It does not wait if all calls began longer ago than this.
+    began_lately_seconds: float = concurrency_limit.LEAST_WAIT
+    # While it waits, it asks again at least this often, because another process may release a slot too.
+    look_seconds: float = 0.02
+    breaker: OpenTimes = OPEN_TIMES
+
+
+TIMES = ThrottleTimes()
 
 
 class DestinationThrottle:
@@ -54,6 +67,7 @@ class DestinationThrottle:
         hold_seconds: float,
         run_seconds: float | None = None,
         on_stuck: Callable[[], None] = lambda: None,
+        times: ThrottleTimes = TIMES,
     ) -> None:
         """`max_batches`: how many batches a process may send at the same time to a destination without a concurrency
         limit. `hold_seconds`: how long calls count if their end is never reported. `run_seconds`: calls that take
@@ -73,8 +87,9 @@ class DestinationThrottle:
             max_calls=self.limits.concurrency,
             max_batches=max_batches,
         )
-        self._queue = SlotQueue()
-        self._shared_limiter = SharedLimiter(name, self.limits, store, self._calls, clock)
+        self._times = times
+        self._queue = SlotQueue(times.look_seconds)
+        self._shared_limiter = SharedLimiter(name, self.limits, store, self._calls, clock, open_times=times.breaker)
         self._process_limiter = ProcessLimiter(name, max_batches, self._calls, clock)
         self._lock = threading.Lock()
         self._failures = 0  # how many times in a row this process could not reach the destination
@@ -94,14 +109,15 @@ class DestinationThrottle:
             return Admission(self, holder, Decision(0, limit_reached=True, wait_seconds=concurrency_limit.MOST_WAIT))
         speed = self._speed if mode is DeliveryMode.DRAIN else None
         request = Request(holder, events, self._at_once, self._hold_seconds, speed)
-        ends_at = time.monotonic() + PATIENCE_SECONDS
+        ends_at = time.monotonic() + self._times.patience_seconds
         with self._queue.waiting(holder):
             while True:
                 changes, in_time = self._queue.changes, time.monotonic() < ends_at
                 if self._queue.is_first(holder) or not in_time:
                     decision = self._decide(request, mode)
                     # A longer `wait_seconds` means that all calls began long ago: a slot is not likely to be free soon.
-                    may_be_free = decision.limit_reached and decision.wait_seconds <= concurrency_limit.LEAST_WAIT
+                    began_lately = decision.wait_seconds <= self._times.began_lately_seconds
+                    may_be_free = decision.limit_reached and began_lately
                     if not may_be_free or not in_time:
                         return self._admission(holder, decision)
                 on_wait()
@@ -237,7 +253,8 @@ class SlotQueue:
     threads have asked for it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, look_seconds: float) -> None:
+        self._look_seconds = look_seconds
         self._holders: deque[str] = deque()
         self._changed = threading.Condition()
         # Counts the calls of `notify`, so that a thread misses none between asking for a slot and waiting.
@@ -260,9 +277,9 @@ class SlotQueue:
         return self._holders[0] == holder
 
     def wait(self, known_changes: int) -> None:
-        """Wait until `changes` is no longer the number that the caller has read, or LOOK_SECONDS have passed."""
+        """Wait until `changes` is no longer the number that the caller has read, or `look_seconds` have passed."""
         with self._changed:
-            self._changed.wait_for(lambda: self.changes != known_changes, LOOK_SECONDS)
+            self._changed.wait_for(lambda: self.changes != known_changes, self._look_seconds)
 
     def notify(self) -> None:
         """Wake the waiting threads, because a slot was released or a thread has left the queue."""

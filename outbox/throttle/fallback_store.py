@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
+from collections.abc import Callable
 
 from outbox.throttle.shared_state import Decide, LocalStore, StateStore, T
 
@@ -23,8 +24,9 @@ MOST_UNRELEASED = 1_000
 class FallbackStore:
     """Uses the shared store, or a store in this process while the shared store fails."""
 
-    def __init__(self, shared: StateStore) -> None:
+    def __init__(self, shared: StateStore, clock: Callable[[], float] = time.monotonic) -> None:
         self._shared = shared
+        self._clock = clock
         self._local = LocalStore()
         self._failed_at: float | None = None
         self._unreleased: deque[tuple[str, Decide[None]]] = deque(maxlen=MOST_UNRELEASED)
@@ -69,7 +71,7 @@ class FallbackStore:
 
     @property
     def _is_pausing(self) -> bool:
-        return self._failed_at is not None and time.monotonic() - self._failed_at < PAUSE_SECONDS
+        return self._failed_at is not None and self._clock() - self._failed_at < PAUSE_SECONDS
 
     def _record_failure(self, error: Exception) -> None:
         if self._failed_at is None:
@@ -77,7 +79,7 @@ class FallbackStore:
                 "Redis can't be used: until it can, this process applies circuit breakers and limits by itself: %s",
                 error,
             )
-        self._failed_at = time.monotonic()
+        self._failed_at = self._clock()
 
     def _record_success(self) -> None:
         if self._failed_at is not None:

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from outbox.destinations.limits import Limits
 from outbox.throttle import circuit_breaker, concurrency_limit
+from outbox.throttle.circuit_breaker import OPEN_TIMES, OpenTimes
 from outbox.throttle.decision import Decision, Request, decide
 from outbox.throttle.shared_state import LocalStore, StateStore, ThrottleState
 from outbox.throttle.stuck_calls import CallTracker
@@ -26,7 +27,14 @@ class SharedLimiter:
     """
 
     def __init__(
-        self, name: str, limits: Limits, store: StateStore, calls: CallTracker, clock: Callable[[], float]
+        self,
+        name: str,
+        limits: Limits,
+        store: StateStore,
+        calls: CallTracker,
+        clock: Callable[[], float],
+        *,
+        open_times: OpenTimes = OPEN_TIMES,
     ) -> None:
         self._name = name
         self._limits = limits
@@ -34,6 +42,7 @@ class SharedLimiter:
         self._store = store
         self._calls = calls
         self._clock = clock
+        self._open_times = open_times
         # Until when the state need not be read again, if the destination has no limits.
         self._healthy_until = 0.0
         # Whether the circuit breaker was open when the state was last read or changed by this process.
@@ -54,7 +63,7 @@ class SharedLimiter:
             return state, _allow_all(request)
         if self._limits.concurrency is not None:
             state = self._calls.keep_held(state, now)
-        return decide(state, now, request, self._limits)
+        return decide(state, now, request, self._limits, self._open_times)
 
     def release(self, holder: str) -> None:
         """Stop counting the calls of a batch."""
@@ -67,7 +76,7 @@ class SharedLimiter:
         """
 
         def trip(state: ThrottleState, now: float) -> tuple[ThrottleState, float | None]:
-            after = circuit_breaker.trip(state, now, error, probe=probe)
+            after = circuit_breaker.trip(state, now, error, probe=probe, open_times=self._open_times)
             return after, None if after == state else after.open_until - now
 
         seconds = self._store.update(self._name, trip)

@@ -33,8 +33,9 @@ CONFLICT_SECONDS = 1.0
 class RedisStore:
     """Keeps the states that all processes with the same Redis, namespace and queue share."""
 
-    def __init__(self, client: Any, prefix: str) -> None:
+    def __init__(self, client: Any, prefix: str, *, conflict_seconds: float = CONFLICT_SECONDS) -> None:
         self._prefix = prefix
+        self._conflict_seconds = conflict_seconds
         self._compare_and_set = client.register_script(COMPARE_AND_SET)
         # What was read or written last, by name: the text, the state in it, Redis's time, and this process's monotonic
         # time. With it, an update usually needs a single round trip.
@@ -49,7 +50,7 @@ class RedisStore:
     def _update(self, name: str, decide: Decide[T]) -> T:
         if name not in self._last:
             self._exchange(name, NEVER_READ, "", ThrottleState())
-        ends_at = time.monotonic() + CONFLICT_SECONDS
+        ends_at = time.monotonic() + self._conflict_seconds
         while True:
             before, state, redis_time, read_at = self._last[name]
             now = redis_time + time.monotonic() - read_at

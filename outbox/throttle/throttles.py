@@ -18,7 +18,7 @@ from typing import Any
 from outbox.destinations.protocol import Destination
 from outbox.settings import Settings
 from outbox.throttle.circuit_breaker import is_healthy
-from outbox.throttle.destination_throttle import DestinationThrottle
+from outbox.throttle.destination_throttle import TIMES, DestinationThrottle, ThrottleTimes
 from outbox.throttle.fallback_store import FallbackStore
 from outbox.throttle.redis_store import RedisStore
 from outbox.throttle.shared_state import LocalStore, StateStore
@@ -32,9 +32,12 @@ RESPONSE_TIMEOUT = 0.5
 class Throttles:
     """Makes a throttle for each destination, and reports on them."""
 
-    def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, settings: Settings, clock: Callable[[], float] = time.monotonic, *, times: ThrottleTimes = TIMES
+    ) -> None:
         self._settings = settings
         self._clock = clock
+        self._times = times
         self._store: StateStore | None = None
         self._throttles: dict[int, tuple[Destination, DestinationThrottle]] = {}
         self._lock = threading.Lock()
@@ -52,6 +55,7 @@ class Throttles:
                     hold_seconds=self._settings.max_run_seconds + self._settings.lease_seconds,
                     run_seconds=self._settings.max_run_seconds,
                     on_stuck=self._end_process if self._settings.exit_on_stuck else lambda: None,
+                    times=self._times,
                 )
                 found = self._throttles[id(destination)] = (destination, throttle)
             return found[1]

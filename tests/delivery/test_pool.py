@@ -13,11 +13,13 @@ from playhouse.pool import MaxConnectionsExceeded, PooledPostgresqlDatabase
 
 import outbox
 from outbox.core import Outbox
-from outbox.delivery import lease, share
+from outbox.delivery.context import WaitTimes
+from outbox.delivery.lease import LeaseKeeper
 from outbox.delivery.pool_size import PoolSize, check_pool, pool_size
 from outbox.destinations.limits import Limits
 from outbox.storage.models import DELIVERED, PENDING
 from tests.conftest import Note
+from tests.support.outbox_parts import replace_delivery
 from tests.support.table import (
     PATIENCE_SECONDS,
     at_work,
@@ -87,10 +89,10 @@ def greedy_is_done(database: Any) -> bool:
 
 
 def test_after_some_seconds_the_event_is_put_off_at_no_cost_and_the_circuit_breaker_stays_closed(
-    box: Outbox, database: Any, monkeypatch: pytest.MonkeyPatch
+    box: Outbox, database: Any
 ) -> None:
-    monkeypatch.setattr(share, "CONNECTION_SECONDS", 0.01)
-    monkeypatch.setattr(lease, "SLICE_SECONDS", PATIENCE_SECONDS)
+    leases = LeaseKeeper(box.dialect, box.settings, slice_seconds=PATIENCE_SECONDS)
+    replace_delivery(box, waits=WaitTimes(connection_seconds=0.01), leases=leases)
     greedy = Greedy()
     events = emit(10)
     with at_work(box, greedy.gate, greedy.exhausted, batch_size=10):
@@ -155,9 +157,9 @@ class TestWithoutAutoconnect:
             assert (sorted(called), stored(event).status) == (["first", "second"], DELIVERED)
 
     def test_after_some_seconds_the_event_is_put_off_at_no_cost(
-        self, box: Outbox, database: Any, called: list[str], monkeypatch: pytest.MonkeyPatch
+        self, box: Outbox, database: Any, called: list[str]
     ) -> None:
-        monkeypatch.setattr(share, "CONNECTION_SECONDS", 0.1)
+        replace_delivery(box, waits=WaitTimes(connection_seconds=0.1))
         with box.dialect.connection():
             event = emit_one()
             with no_room(database):

@@ -2,14 +2,13 @@
 
 from threading import Event as Gate
 
-import pytest
-
 import outbox
 from outbox.core import Outbox
-from outbox.delivery import quarantine
+from outbox.delivery.quarantine import Quarantine
 from outbox.storage.models import DELIVERED, SENDING
 from tests.conftest import Configure
 from tests.support.notifications import replace_wake
+from tests.support.outbox_parts import replace_delivery
 from tests.support.table import (
     PATIENCE_SECONDS,
     another,
@@ -44,6 +43,12 @@ def with_expired_lease(box: Outbox, event_type: str) -> outbox.OutboxEvent:
     return event
 
 
+def replace_quarantine(box: Outbox, search_every: float | None = None, **times: float) -> None:
+    """Give the outbox a new quarantine, with these times."""
+    every = box.settings.lease_seconds if search_every is None else search_every
+    replace_delivery(box, quarantine=Quarantine(every, **times))
+
+
 class TestWhileAnotherBatchIsInFlight:
     def test_only_events_without_an_expired_lease_are_claimed(self, box: Outbox) -> None:
         busy = Busy()
@@ -69,9 +74,9 @@ class TestWhileAnotherBatchIsInFlight:
         box.process_pending_events()
         assert stored(taken_over).status == DELIVERED
 
-    def test_it_does_not_wait_for_ever(self, configure: Configure, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(quarantine, "PATIENCE_SECONDS", 0.01)
+    def test_it_does_not_wait_for_ever(self, configure: Configure) -> None:
         box = configure(lease_seconds=0.5)  # and how often claims include expired leases
+        replace_quarantine(box, patience_seconds=0.01)
         busy = Busy()
         emit_one("slow")
         with at_work(box, busy.gate):
@@ -80,8 +85,8 @@ class TestWhileAnotherBatchIsInFlight:
             becomes_true(lambda: box.process_pending_events()["processed"] == 1)
             assert stored(taken_over).status == DELIVERED
 
-    def test_a_batch_that_takes_long_is_not_waited_for(self, box: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(quarantine, "PATIENCE_SECONDS", 0.3)
+    def test_a_batch_that_takes_long_is_not_waited_for(self, box: Outbox) -> None:
+        replace_quarantine(box, patience_seconds=0.3)
         busy = Busy()
         emit_one("slow")
         try:
@@ -94,9 +99,8 @@ class TestWhileAnotherBatchIsInFlight:
         finally:
             busy.gate.set()
 
-    def test_a_batch_that_has_just_begun_is_waited_for(self, box: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(quarantine, "PATIENCE_SECONDS", PATIENCE_SECONDS)
-        monkeypatch.setattr(box.delivery.quarantine, "_search_every", 0.0)
+    def test_a_batch_that_has_just_begun_is_waited_for(self, box: Outbox) -> None:
+        replace_quarantine(box, search_every=0.0, patience_seconds=PATIENCE_SECONDS)
         busy = Busy()
         emit_one("slow")
         box.drain()
@@ -111,10 +115,8 @@ class TestWhileAnotherBatchIsInFlight:
 
 
 class TestWhileAnEventFromAnExpiredLeaseIsInFlight:
-    def test_this_process_claims_nothing_else_and_makes_up_for_the_refused_claim(
-        self, box: Outbox, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(quarantine, "ALONE_SECONDS", PATIENCE_SECONDS)
+    def test_this_process_claims_nothing_else_and_makes_up_for_the_refused_claim(self, box: Outbox) -> None:
+        replace_quarantine(box, alone_seconds=PATIENCE_SECONDS)
         notified = Gate()
         replace_wake(box, notified.set)
         busy = Busy()
@@ -132,10 +134,8 @@ class TestWhileAnEventFromAnExpiredLeaseIsInFlight:
             worker.result()
         passes(notified)
 
-    def test_after_its_first_seconds_other_events_are_claimed_beside_it(
-        self, box: Outbox, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(quarantine, "ALONE_SECONDS", 0.3)
+    def test_after_its_first_seconds_other_events_are_claimed_beside_it(self, box: Outbox) -> None:
+        replace_quarantine(box, alone_seconds=0.3)
         notified = Gate()
         busy = Busy()
         taken_over = with_expired_lease(box, "slow")
@@ -148,11 +148,8 @@ class TestWhileAnEventFromAnExpiredLeaseIsInFlight:
             becomes_true(lambda: box.process_pending_events() and stored(other).status == DELIVERED)
             assert stored(taken_over).status == SENDING
 
-    def test_events_from_expired_leases_go_one_at_a_time_while_others_go_on(
-        self, box: Outbox, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(quarantine, "ALONE_SECONDS", 0.0)
-        monkeypatch.setattr(quarantine, "PATIENCE_SECONDS", 0.0)
+    def test_events_from_expired_leases_go_one_at_a_time_while_others_go_on(self, box: Outbox) -> None:
+        replace_quarantine(box, alone_seconds=0.0, patience_seconds=0.0)
         busy = Busy()
         with_expired_lease(box, "slow")
         with at_work(box, busy.gate):
@@ -165,12 +162,9 @@ class TestWhileAnEventFromAnExpiredLeaseIsInFlight:
         box.process_pending_events()
         assert stored(second).status == DELIVERED
 
-    def test_one_that_takes_very_long_does_not_keep_the_next_one_waiting(
-        self, configure: Configure, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(quarantine, "ALONE_SECONDS", 0.01)
-        monkeypatch.setattr(quarantine, "PATIENCE_SECONDS", 0.01)
+    def test_one_that_takes_very_long_does_not_keep_the_next_one_waiting(self, configure: Configure) -> None:
         box = configure(lease_seconds=0.5)  # and how long it does
+        replace_quarantine(box, alone_seconds=0.01, patience_seconds=0.01)
         busy = Busy()
         with_expired_lease(box, "slow")
         with at_work(box, busy.gate):

@@ -17,17 +17,18 @@ import pytest
 
 import outbox
 from outbox.core import Outbox
-from outbox.delivery import share_threads
 from outbox.delivery.claim import claim
+from outbox.delivery.context import WaitTimes
 from outbox.destinations.limits import Limits
 from outbox.destinations.outcome import Delivered, Outcome
 from outbox.events.event import Event
 from outbox.storage import timestamp
 from outbox.storage.models import DELIVERED, FAILED, PENDING, SENDING, OutboxEvent
-from outbox.throttle import circuit_breaker, concurrency_limit, destination_throttle
+from outbox.throttle.circuit_breaker import OpenTimes
 from outbox.throttle.delivery_mode import DeliveryMode
 from tests.conftest import Configure
 from tests.support.notifications import replace_wake
+from tests.support.outbox_parts import replace_delivery, replace_throttles
 from tests.support.processes import Stage, make_stage, stage
 from tests.support.table import (
     PATIENCE_SECONDS,
@@ -88,12 +89,10 @@ class Pair:
             each.set()
 
 
-@pytest.fixture
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers and throttles that wait for as long as it takes."""
-    monkeypatch.setattr(share_threads, "DRAIN_WAIT_SECONDS", PATIENCE_SECONDS)
-    monkeypatch.setattr(destination_throttle, "PATIENCE_SECONDS", PATIENCE_SECONDS)
-    monkeypatch.setattr(concurrency_limit, "LEAST_WAIT", PATIENCE_SECONDS)
+def patient(box: Outbox) -> Outbox:
+    """Return the outbox, whose workers and throttles wait from now on for as long as it takes."""
+    replace_delivery(box, waits=WaitTimes(drain_seconds=PATIENCE_SECONDS))
+    return replace_throttles(box, patience_seconds=PATIENCE_SECONDS, began_lately_seconds=PATIENCE_SECONDS)
 
 
 def slice_ends(given_back: OutboxEvent) -> None:
@@ -181,7 +180,8 @@ class TestASlowDestinationInADrain:
             becomes_true(lambda: {stored(event).status for event in mine} == {DELIVERED})
             assert not is_over(box)
 
-    def test_waits_for_its_throttle_while_others_go_on(self, box: Outbox, patient: None) -> None:
+    def test_waits_for_its_throttle_while_others_go_on(self, configure: Configure) -> None:
+        box = patient(configure())
         outbox.handler("order.*", name="one", concurrency=1)(lambda _: None)
         outbox.handler("parcel.*", name="another")(lambda _: None)
         place = box.throttles.of(box.registry.destinations["one"]).admit(1, mode=DeliveryMode.DRAIN)
@@ -191,10 +191,8 @@ class TestASlowDestinationInADrain:
         place.finish(1, 0.1)
         becomes_true(lambda: stored(event).status == DELIVERED)
 
-    def test_that_is_the_only_one_is_waited_for_and_no_more_is_claimed_for_it(
-        self, configure: Configure, patient: None
-    ) -> None:
-        box, in_flight = configure(batch_size=1), []
+    def test_that_is_the_only_one_is_waited_for_and_no_more_is_claimed_for_it(self, configure: Configure) -> None:
+        box, in_flight = patient(configure(batch_size=1)), []
         outbox.handler("*", name="one", concurrency=1)(
             lambda _: in_flight.append(len(box.delivery.quarantine._in_flight))
         )
@@ -490,19 +488,6 @@ class TestPutOff:
         assert statuses() == {DELIVERED: 10}
 
 
-@pytest.fixture
-def stays_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A circuit breaker that opens stays open for longer than a test takes."""
-    monkeypatch.setattr(circuit_breaker, "OPEN_SECONDS", 3_600.0)
-    monkeypatch.setattr(circuit_breaker, "OPEN_CAP_SECONDS", 3_600.0)
-
-
-@pytest.fixture
-def soon_probed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A circuit breaker that opens allows a probe at once."""
-    monkeypatch.setattr(circuit_breaker, "OPEN_SECONDS", 0.0)
-
-
 class Down:
     """A handler that raises Unavailable until it is up."""
 
@@ -520,8 +505,13 @@ class Down:
 NOT_TRIED = "down: not tried: its circuit breaker is open, since it could not be reached"
 
 
-@pytest.mark.usefixtures("stays_open")
 class TestWhileTheCircuitBreakerIsOpen:
+    @pytest.fixture
+    def configure(self, configure: Configure) -> Configure:
+        """Configure an outbox whose circuit breakers stay open for longer than a test takes."""
+        stays_open = OpenTimes(first_seconds=3_600.0, cap_seconds=3_600.0)
+        return lambda **settings: replace_throttles(configure(**settings), breaker=stays_open)
+
     @pytest.mark.parametrize("by_hand", [True, False])
     def test_events_are_not_tried_their_error_says_so_and_they_cost_no_attempt(
         self, box: Outbox, *, by_hand: bool
@@ -561,10 +551,9 @@ class TestWhileTheCircuitBreakerIsOpen:
 
     @pytest.mark.parametrize(("waits", "seconds"), [(0, 60), (1, 120), (3, 480), (4, 600), (10, 600)])
     def test_they_are_put_off_for_the_usual_backoff_but_ten_minutes_at_most(
-        self, configure: Configure, monkeypatch: pytest.MonkeyPatch, waits: int, seconds: float
+        self, configure: Configure, waits: int, seconds: float
     ) -> None:
-        monkeypatch.setattr(circuit_breaker, "OPEN_SECONDS", 30.0)
-        box = configure(backoff_base_seconds=60)
+        box = replace_throttles(configure(backoff_base_seconds=60), breaker=OpenTimes(first_seconds=30.0))
         Down()
         emit(5)
         box.drain()
@@ -639,8 +628,12 @@ class Breaking:
             yield event, outcome
 
 
-@pytest.mark.usefixtures("soon_probed")
 class TestProbes:
+    @pytest.fixture
+    def configure(self, configure: Configure) -> Configure:
+        """Configure an outbox whose circuit breakers allow a probe at once."""
+        return lambda **settings: replace_throttles(configure(**settings), breaker=OpenTimes(first_seconds=0.0))
+
     def test_after_a_successful_probe_all_events_follow(self, configure: Configure) -> None:
         box = configure(**SOON)
         down = Down()

@@ -168,8 +168,11 @@ class TestAgreementWithTheSettings:
         ],
         ids=["localhost", "all parts", "defaults", "socket", "Sentinel", "another kind"],
     )
-    def test_of_the_same_server_or_of_one_that_can_not_be_compared(self, broker: dramatiq.Broker, url: str) -> None:
+    def test_of_the_same_server_or_of_one_that_can_not_be_compared(
+        self, broker: dramatiq.Broker, url: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
         check_matches_settings(broker, Settings(redis_url=url))
+        assert caplog.messages == []
 
     @pytest.mark.parametrize(
         ("broker", "told"),
@@ -189,8 +192,9 @@ class TestAgreementWithTheSettings:
             assert told in str(refused.value)
             assert "hush" not in str(refused.value)
 
-    def test_is_not_asked_for_where_the_settings_name_none(self) -> None:
+    def test_is_not_asked_for_where_the_settings_name_none(self, caplog: pytest.LogCaptureFixture) -> None:
         check_matches_settings(redis_broker(host="h", namespace="mine"), Settings())
+        assert caplog.messages == []
 
     @pytest.mark.parametrize(("port", "is_default"), [(5672, True), (5673, False)])
     def test_dramatiqs_own_rabbitmq_broker_is_recognised(self, port: int, is_default: bool) -> None:

@@ -182,7 +182,7 @@ MUTANTS = [
     Mutant(
         "expired-leases-stop-their-process",
         "outbox/delivery/quarantine.py",
-        "newest + ALONE_SECONDS - time.monotonic()",
+        "newest + self._alone_seconds - time.monotonic()",
         "newest + 3600 - time.monotonic()",
         ("tests/delivery/test_quarantine.py::TestWhileAnEventFromAnExpiredLeaseIsInFlight",),
     ),

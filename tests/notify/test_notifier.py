@@ -68,18 +68,16 @@ def test_a_background_thread_notifies_and_the_commit_does_not_wait(box: Outbox) 
     assert len(waker.threads) == 2  # all commits during the first notification are one more
 
 
-def test_while_commits_keep_coming_the_thread_pauses_between_notifications_and_flush_ends_the_pause(
-    box: Outbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(notifier, "SHORTEST_PAUSE_SECONDS", PATIENCE_SECONDS)
+def test_while_commits_keep_coming_the_thread_pauses_between_notifications_and_flush_ends_the_pause() -> None:
     waker = Waker()
     waker.go_on.set()
-    replace_wake(box, waker)
-    emit_in_transactions(box, 1)
+    busy = Notifier(waker, shortest_pause_seconds=PATIENCE_SECONDS)
+    busy.notify()
     assert waker.begun.wait(PATIENCE_SECONDS)  # an idle thread notifies at once
-    emit_in_transactions(box, *range(2, 20))
+    for _ in range(18):
+        busy.notify()
     assert len(waker.threads) == 1
-    box.notifier.flush(PATIENCE_SECONDS / 2)
+    busy.flush(PATIENCE_SECONDS / 2)
     assert len(waker.threads) == 2
 
 
@@ -117,7 +115,9 @@ class Pauses(threading.Event):
 
 
 def test_flushing_an_idle_notifier_returns_at_once() -> None:
-    Notifier(lambda: None).flush(seconds=float("inf"))
+    waker = Waker()
+    Notifier(waker).flush(seconds=float("inf"))
+    assert waker.threads == []
 
 
 def test_flushing_gives_up_on_a_notification_that_hangs() -> None:
@@ -125,17 +125,16 @@ def test_flushing_gives_up_on_a_notification_that_hangs() -> None:
     hung = Notifier(waker)
     hung.notify()
     hung.flush(seconds=0.01)
+    assert not hung._idle.is_set()  # it is still being sent
     waker.go_on.set()
-    hung.flush()
+    hung.flush(PATIENCE_SECONDS)
+    assert hung._idle.is_set()
 
 
-def test_the_thread_ends_after_an_idle_while_and_the_next_notification_starts_another(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(notifier, "LINGER_SECONDS", 0.01)
+def test_the_thread_ends_after_an_idle_while_and_the_next_notification_starts_another() -> None:
     waker = Waker()
     waker.go_on.set()
-    busy = Notifier(waker)
+    busy = Notifier(waker, linger_seconds=0.01)
     for _ in range(2):
         busy.notify()
         busy.flush()
@@ -146,7 +145,10 @@ def test_the_thread_ends_after_an_idle_while_and_the_next_notification_starts_an
 @pytest.mark.parametrize("silent", [Notifier(None), Notifier(None, inline=True)])
 def test_a_notifier_without_a_wake_function_does_nothing(silent: Notifier) -> None:
     silent.notify()
+    silent.notify_in(0.0)
     silent.flush(seconds=float("inf"))
+    assert not silent._thread.is_running
+    assert not silent._timer.is_running
 
 
 # Redis

@@ -42,16 +42,20 @@ def test_it_calls_when_the_time_has_come_and_not_before() -> None:
 
 def test_a_time_that_has_passed_is_now() -> None:
     listener = Listener()
+    set_at = time.monotonic()
     listener.timer.set(-1_000.0)
-    listener.next()
+    assert listener.next() >= set_at
+    becomes_true(lambda: listener.is_idle)
 
 
 def test_an_earlier_time_does_not_wait_for_a_later_one() -> None:
     listener = Listener()
     listener.timer.set(3_600.0)
     for _ in range(5):
+        set_at = time.monotonic()
         listener.timer.set(0.05)
-        listener.next()
+        assert listener.next() >= set_at + 0.05
+    assert not listener.is_idle  # the later time is still to come
 
 
 def test_nor_is_the_later_one_forgotten() -> None:

@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 
 from outbox.destinations.limits import Limits
 from outbox.throttle.circuit_breaker import (
-    OPEN_CAP_SECONDS,
+    OPEN_TIMES,
     RAMP_PER_SECOND,
     RAMP_SECONDS,
     is_healthy,
-    open_seconds,
     recover,
     trip,
 )
@@ -50,8 +49,8 @@ class TestAnOpenBreaker:
 
     @given(st.integers(1, 10**30))
     def test_is_never_open_for_longer_than_the_cap(self, trips: int) -> None:
-        assert 5.0 <= open_seconds(trips) <= OPEN_CAP_SECONDS
-        assert trip(ThrottleState(trips=trips), 0.0, "", probe=True).open_until <= OPEN_CAP_SECONDS
+        assert 5.0 <= OPEN_TIMES.after(trips) <= OPEN_TIMES.cap_seconds
+        assert trip(ThrottleState(trips=trips), 0.0, "", probe=True).open_until <= OPEN_TIMES.cap_seconds
 
     def test_that_another_worker_has_opened_stays_as_it_is(self) -> None:
         state = opened(100.0)
@@ -68,7 +67,7 @@ class TestAnOpenBreaker:
         assert decision.probe
         _, other = decide(state, 106.0, asking(), FREE)
         assert (other.events, other.breaker_open) == (0, True)
-        assert other.wait_seconds <= OPEN_CAP_SECONDS
+        assert other.wait_seconds <= OPEN_TIMES.cap_seconds
 
     def test_says_for_how_long_it_is_open(self) -> None:
         _, decision = decide(opened(100.0), 102.0, asking(), FREE)

@@ -10,15 +10,15 @@ import redis
 
 from outbox.destinations.handler import Handler
 from outbox.storage.redis_client import make_client
-from outbox.throttle import fallback_store
 from outbox.throttle.delivery_mode import DeliveryMode
 from outbox.throttle.destination_throttle import DestinationThrottle
-from outbox.throttle.fallback_store import FallbackStore
+from outbox.throttle.fallback_store import PAUSE_SECONDS, FallbackStore
 from outbox.throttle.redis_store import RedisStore
 from outbox.throttle.throttles import RESPONSE_TIMEOUT
 from tests.support.flights import flights
 from tests.support.servers import RedisServer
 from tests.throttle.states import NAME, begin_call, count, look
+from tests.throttle.worker import Clock
 
 OWN, SHARED = "this process applies circuit breakers and limits by itself", "are shared by all workers"
 
@@ -37,10 +37,15 @@ class Workers:
         self.server = server
         self._log = log
         self.clients = [make_client(server.url, response_timeout=RESPONSE_TIMEOUT) for _ in range(2)]
-        self.a, self.b = (FallbackStore(RedisStore(client, prefix)) for client in self.clients)
+        self.clock = Clock()
+        self.a, self.b = (FallbackStore(RedisStore(client, prefix), self.clock) for client in self.clients)
 
     def said(self, what: str) -> int:
         return sum(what in message for message in self._log.messages)
+
+    def end_pause(self) -> None:
+        """Let the time pass for which the stores don't use Redis after a failure."""
+        self.clock.now += PAUSE_SECONDS
 
     def pause_redis(self) -> None:
         """Pause Redis, and let both stores notice."""
@@ -55,12 +60,6 @@ def workers(own_redis: RedisServer, prefix: str, caplog: pytest.LogCaptureFixtur
     yield workers
     for client in workers.clients:
         client.close()
-
-
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a store use Redis again at once after a failure."""
-    monkeypatch.setattr(fallback_store, "PAUSE_SECONDS", 0.0)
 
 
 class TestWithoutRedis:
@@ -78,24 +77,22 @@ class TestWithoutRedis:
 
     @pytest.mark.parametrize("break_it", [RedisServer.stop, RedisServer.pause])
     def test_redis_is_not_used_again_for_a_while(
-        self, workers: Workers, break_it: Callable[[RedisServer], None], monkeypatch: pytest.MonkeyPatch
+        self, workers: Workers, break_it: Callable[[RedisServer], None]
     ) -> None:
         workers.a.update(NAME, count)
         break_it(workers.server)
         workers.a.update(NAME, count)
-        now = time.monotonic()
-        for later, asked in ((4.9, False), (5.1, True)):
-            monkeypatch.setattr(time, "monotonic", lambda later=later: now + later)
+        for seconds, asked in ((4.9, False), (0.2, True)):
+            workers.clock.now += seconds
             with flights() as sent, connecting() as connects:
                 workers.a.update(NAME, count)
             assert bool(sent or connects) == asked
 
-    def test_the_state_is_shared_again_when_redis_is_back_and_that_is_logged_once(
-        self, workers: Workers, impatient: None
-    ) -> None:
+    def test_the_state_is_shared_again_when_redis_is_back_and_that_is_logged_once(self, workers: Workers) -> None:
         workers.server.stop()
         for _ in range(3):
             workers.a.update(NAME, count)
+            workers.end_pause()
         assert (workers.said(OWN), workers.said(SHARED)) == (1, 0)
         workers.server.start()
         assert [workers.a.update(NAME, count), workers.b.update(NAME, count)] == [1, 2]
@@ -135,40 +132,39 @@ class TestCallsWhileRedisGoesAndComes:
         target = Handler(lambda _: None, ["*"], NAME, concurrency=1)
         return [DestinationThrottle(target, kept, max_batches=2, hold_seconds=330.0) for kept in (workers.a, workers.b)]
 
-    def test_that_began_before_count_afterwards(
-        self, workers: Workers, throttles: list[DestinationThrottle], impatient: None
-    ) -> None:
+    def test_that_began_before_count_afterwards(self, workers: Workers, throttles: list[DestinationThrottle]) -> None:
         here, there = throttles
         call = here.admit(1, mode=DeliveryMode.DRAIN)
         workers.pause_redis()
         workers.server.resume()
+        workers.end_pause()
         assert there.admit(1, mode=DeliveryMode.DRAIN).decision.limit_reached
         call.finish(1, 0.1)
         assert there.admit(1, mode=DeliveryMode.DRAIN).events == 1
 
     def test_that_ended_without_redis_do_not_count_when_it_is_back(
-        self, workers: Workers, throttles: list[DestinationThrottle], monkeypatch: pytest.MonkeyPatch
+        self, workers: Workers, throttles: list[DestinationThrottle]
     ) -> None:
         here, there = throttles
         call = here.admit(1, mode=DeliveryMode.DRAIN)
         workers.pause_redis()
         call.finish(1, 0.1)
         workers.server.resume()
-        monkeypatch.setattr(fallback_store, "PAUSE_SECONDS", 0.0)
+        workers.end_pause()
         again = here.admit(1, mode=DeliveryMode.DRAIN)
         assert again.events == 1
         again.finish(1, 0.1)
         assert there.admit(1, mode=DeliveryMode.DRAIN).events == 1
 
     def test_that_began_without_redis_and_ended_with_it_do_not_count_without_it(
-        self, workers: Workers, throttles: list[DestinationThrottle], monkeypatch: pytest.MonkeyPatch
+        self, workers: Workers, throttles: list[DestinationThrottle]
     ) -> None:
         here, _ = throttles
         workers.pause_redis()
         call = here.admit(1, mode=DeliveryMode.DRAIN)
         assert call.events == 1
         workers.server.resume()
-        monkeypatch.setattr(fallback_store, "PAUSE_SECONDS", 0.0)
+        workers.end_pause()
         call.finish(1, 0.1)
         workers.pause_redis()
         assert here.admit(1, mode=DeliveryMode.DRAIN).events == 1

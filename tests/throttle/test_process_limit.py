@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outbox.destinations.limits import Limits
-from outbox.throttle import destination_throttle
+from outbox.throttle.destination_throttle import ThrottleTimes
 from outbox.throttle.rate_limit import BURST_SECONDS
 from tests.support.servers import PATIENCE_SECONDS
 from tests.throttle.worker import DRAIN, HOLD_SECONDS, Worker
@@ -34,16 +34,14 @@ class TestBatches:
         worker.throttle.admit(10, mode=DRAIN).finish(0, 0)
         assert worker.events(mode=DRAIN) == 0
 
-    def test_wait_for_a_slot_that_is_released_in_a_moment(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(destination_throttle, "PATIENCE_SECONDS", 20.0)
-        worker = Worker(max_batches=1)
+    def test_wait_for_a_slot_that_is_released_in_a_moment(self) -> None:
+        worker = Worker(max_batches=1, times=ThrottleTimes(patience_seconds=PATIENCE_SECONDS))
         busy = worker.throttle.admit(10, mode=DRAIN)
         assert worker.throttle.admit(10, mode=DRAIN, on_wait=lambda: busy.finish(0, 0)).events == 10
 
-    def test_that_wait_come_before_one_that_has_just_ended(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(destination_throttle, "PATIENCE_SECONDS", PATIENCE_SECONDS)
-        monkeypatch.setattr(destination_throttle, "LOOK_SECONDS", PATIENCE_SECONDS)
-        worker = Worker(max_batches=1)
+    def test_that_wait_come_before_one_that_has_just_ended(self) -> None:
+        times = ThrottleTimes(patience_seconds=PATIENCE_SECONDS, look_seconds=PATIENCE_SECONDS)
+        worker = Worker(max_batches=1, times=times)
         waits = threading.Event()
         order: list[str] = []
 

@@ -8,9 +8,9 @@ from hypothesis import given
 
 from outbox.destinations.limits import Limits
 from outbox.throttle.circuit_breaker import (
+    OPEN_TIMES,
     RAMP_SECONDS,
     is_healthy,
-    open_seconds,
     recover,
 )
 from outbox.throttle.decision import decide
@@ -59,7 +59,7 @@ class TestAClockThatIsSetBack:
     @pytest.mark.parametrize("times", [1, 9])
     def test_keeps_a_breaker_open_for_as_long_as_before(self, back: float, times: int) -> None:
         state = self.read(opened(self.NOW, times=times), back)
-        opens_at = self.NOW - back + open_seconds(times)
+        opens_at = self.NOW - back + OPEN_TIMES.after(times)
         assert decide(state, opens_at - 0.01, asking(), FREE)[1].events == 0
         assert decide(state, opens_at + 0.01, asking(), FREE)[1].probe
 

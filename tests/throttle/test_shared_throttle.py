@@ -1,11 +1,11 @@
 """Workers that share a Redis share circuit breakers and limits."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 from uuid import uuid4
 
 import pytest
@@ -14,7 +14,8 @@ import redis
 from outbox.destinations.limits import Limits
 from outbox.destinations.outcome import DELIVERED_OUTCOME
 from outbox.settings import Settings
-from outbox.throttle import circuit_breaker
+from outbox.throttle.circuit_breaker import OpenTimes
+from outbox.throttle.destination_throttle import TIMES, ThrottleTimes
 from outbox.throttle.limiters import HEALTH_CHECK_SECONDS
 from outbox.throttle.shared_state import ThrottleState
 from outbox.throttle.throttles import Throttles
@@ -22,14 +23,23 @@ from tests.support.servers import PATIENCE_SECONDS, Redis
 from tests.throttle.worker import DRAIN, ONE_BATCH, REFUSED, Clock, Target, close, fail, state_of
 
 
+class Start(Protocol):
+    def __call__(self, times: ThrottleTimes = TIMES) -> Throttles: ...
+
+
+# Allow a probe as soon as a breaker opens: a test can't move Redis's clock.
+SOON_PROBED = ThrottleTimes(breaker=OpenTimes(first_seconds=0.0))
+
+
 @pytest.fixture
-def start(redis_server: Redis) -> Iterator[Callable[[], Throttles]]:
+def start(redis_server: Redis) -> Iterator[Start]:
     """Return a function that makes the throttles of another process, with a clock of its own."""
     namespace = f"test-{uuid4().hex}"
     with ExitStack() as stack:
 
-        def start() -> Throttles:
-            throttles = Throttles(Settings(redis_url=redis_server.url, namespace=namespace), Clock())
+        def start(times: ThrottleTimes = TIMES) -> Throttles:
+            settings = Settings(redis_url=redis_server.url, namespace=namespace)
+            throttles = Throttles(settings, Clock(), times=times)
             stack.callback(close, throttles)
             return throttles
 
@@ -47,14 +57,8 @@ def let_pass(throttles: Throttles, seconds: float) -> None:
     throttles._clock.now += seconds
 
 
-@pytest.fixture
-def soon_probed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Allow a probe as soon as a breaker opens: a test can't move Redis's clock."""
-    monkeypatch.setattr(circuit_breaker, "OPEN_SECONDS", 0.0)
-
-
 class TestWorkersThatShareARedis:
-    def test_see_within_a_second_that_another_has_opened_the_breaker(self, start: Callable[[], Throttles]) -> None:
+    def test_see_within_a_second_that_another_has_opened_the_breaker(self, start: Start) -> None:
         here, there, target = start(), start(), Target()
         assert there.of(target).admit(10, mode=ONE_BATCH).events == 10
         fail(here.of(target))
@@ -65,7 +69,7 @@ class TestWorkersThatShareARedis:
         assert (admission.events, admission.decision.breaker_open) == (0, True)
         assert state_of(there, target).error == "refused"
 
-    def test_count_failures_each_by_itself(self, start: Callable[[], Throttles]) -> None:
+    def test_count_failures_each_by_itself(self, start: Start) -> None:
         here, there, target = start(), start(), Target()
         for throttles in (here, there):
             fail(throttles.of(target), 4)
@@ -73,10 +77,8 @@ class TestWorkersThatShareARedis:
         fail(there.of(target), 1)
         assert state_of(here, target).is_open
 
-    def test_count_anew_after_another_has_closed_the_breaker(
-        self, start: Callable[[], Throttles], soon_probed: None
-    ) -> None:
-        here, there, target = start(), start(), Target()
+    def test_count_anew_after_another_has_closed_the_breaker(self, start: Start) -> None:
+        here, there, target = start(SOON_PROBED), start(SOON_PROBED), Target()
         fail(here.of(target))
         there.of(target).admit(1, mode=DRAIN).record_outcome(DELIVERED_OUTCOME)
         fail(here.of(target), 4)
@@ -84,43 +86,37 @@ class TestWorkersThatShareARedis:
         fail(here.of(target), 1)
         assert state_of(here, target).is_open
 
-    def test_send_one_probe_together(self, start: Callable[[], Throttles], soon_probed: None) -> None:
-        workers, target = [start() for _ in range(3)], Target()
+    def test_send_one_probe_together(self, start: Start) -> None:
+        workers, target = [start(SOON_PROBED) for _ in range(3)], Target()
         fail(workers[0].of(target))
         admissions = [throttles.of(target).admit(10, mode=DRAIN) for throttles in workers]
         assert [admission.events for admission in admissions] == [1, 0, 0]
 
-    def test_all_see_that_a_probe_has_closed_the_breaker(
-        self, start: Callable[[], Throttles], soon_probed: None
-    ) -> None:
-        here, there, target = start(), start(), Target()
+    def test_all_see_that_a_probe_has_closed_the_breaker(self, start: Start) -> None:
+        here, there, target = start(SOON_PROBED), start(SOON_PROBED), Target()
         fail(here.of(target))
         there.of(target).admit(10, mode=DRAIN).record_outcome(DELIVERED_OUTCOME)
         assert not state_of(here, target).is_open
         # And all together ramp up.
         assert [throttles.of(target).admit(10, mode=DRAIN).events for throttles in (here, there)] == [1, 0]
 
-    def test_all_see_that_a_probe_has_failed(
-        self, start: Callable[[], Throttles], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        here, there, target = start(), start(), Target()
-        with monkeypatch.context() as patch:
-            patch.setattr(circuit_breaker, "OPEN_SECONDS", 0.0)
-            fail(here.of(target))
-            probe = there.of(target).admit(10, mode=DRAIN)
+    def test_all_see_that_a_probe_has_failed(self, start: Start) -> None:
+        here, there, target = start(SOON_PROBED), start(), Target()
+        fail(here.of(target))
+        probe = there.of(target).admit(10, mode=DRAIN)
         probe.record_outcome(REFUSED)
         admission = here.of(target).admit(10, mode=DRAIN)
         assert (admission.events, state_of(here, target).trips) == (0, 2)
         assert admission.decision.wait_seconds == pytest.approx(10, abs=2)
 
-    def test_do_not_prolong_an_open_breaker_by_late_failures(self, start: Callable[[], Throttles]) -> None:
+    def test_do_not_prolong_an_open_breaker_by_late_failures(self, start: Start) -> None:
         here, there, target = start(), start(), Target()
         fail(here.of(target))
         until = state_of(here, target).open_until
         fail(there.of(target), 20)
         assert (state_of(here, target).open_until, state_of(here, target).trips) == (until, 1)
 
-    def test_make_one_call_at_a_time_with_a_concurrency_of_one(self, start: Callable[[], Throttles]) -> None:
+    def test_make_one_call_at_a_time_with_a_concurrency_of_one(self, start: Start) -> None:
         target = Target(Limits(concurrency=1))
         throttles = [start(), start()]
         inside, most = threading.Semaphore(1), []
@@ -142,7 +138,7 @@ class TestWorkersThatShareARedis:
         assert all(most)
         assert state_of(throttles[0], target).active_calls == {}
 
-    def test_share_the_concurrency_limit(self, start: Callable[[], Throttles]) -> None:
+    def test_share_the_concurrency_limit(self, start: Start) -> None:
         here, there, target = start(), start(), Target(Limits(concurrency=5), at_once=3)
         first = here.of(target).admit(100, mode=DRAIN)
         second = there.of(target).admit(100, mode=DRAIN)
@@ -151,18 +147,16 @@ class TestWorkersThatShareARedis:
         first.finish(0, 0)
         assert there.of(target).admit(100, mode=DRAIN).at_once == 3
 
-    def test_share_the_rate_limit(self, start: Callable[[], Throttles]) -> None:
+    def test_share_the_rate_limit(self, start: Start) -> None:
         here, there, target = start(), start(), Target(Limits(per_second=0.1))
         first = here.of(target).admit(6, mode=ONE_BATCH)
         second = there.of(target).admit(6, mode=ONE_BATCH)
         assert (first.events, second.events) == (1, 0)
         assert second.decision.delay_seconds(0) > first.decision.delay_seconds(4)
 
-    def test_read_a_state_from_before_the_clock_was_set_back_as_if_written_now(
-        self, start: Callable[[], Throttles], soon_probed: None, client: Any
-    ) -> None:
+    def test_read_a_state_from_before_the_clock_was_set_back_as_if_written_now(self, start: Start, client: Any) -> None:
         """A test can't move Redis's clock: it moves the times in the state to tomorrow instead."""
-        here, target = start(), Target()
+        here, target = start(SOON_PROBED), Target()
         fail(here.of(target))
         (key,) = client.scan_iter(f"{here._settings.namespace}:*")
         state, day = ThrottleState.from_json(client.get(key)), 24 * 3600
@@ -172,9 +166,7 @@ class TestWorkersThatShareARedis:
         admission = start().of(target).admit(10, mode=ONE_BATCH)
         assert (admission.events, admission.decision.probe) == (1, True)
 
-    def test_do_not_share_with_other_destinations_and_queues(
-        self, start: Callable[[], Throttles], redis_server: Redis
-    ) -> None:
+    def test_do_not_share_with_other_destinations_and_queues(self, start: Start, redis_server: Redis) -> None:
         here, target = start(), Target()
         other = Target(name="other")
         fail(here.of(target))

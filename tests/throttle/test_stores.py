@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from outbox.storage.redis_client import make_client
-from outbox.throttle import redis_store
 from outbox.throttle.redis_store import KEPT_MILLISECONDS, RedisStore
 from outbox.throttle.shared_state import LocalStore, StateStore, ThrottleState
 from tests.support.flights import flights
@@ -96,12 +95,10 @@ class TestTheRedisStore:
         assert sorted(decisions) == list(range(1, 201))
         assert kept.update(NAME, look).trips == 200
 
-    def test_makes_the_threads_of_a_process_wait_for_each_other(
-        self, kept: RedisStore, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_makes_the_threads_of_a_process_wait_for_each_other(self, client: Any, prefix: str) -> None:
         """Otherwise an update that finds the state changed too often would give up, and decide without Redis."""
+        kept = RedisStore(client, prefix, conflict_seconds=0)  # one try
         kept.update(NAME, look)
-        monkeypatch.setattr(redis_store, "CONFLICT_SECONDS", 0)  # one try
         with switching_often():
             decisions = count_from_threads(kept, 8, 25)
         assert sorted(decisions) == list(range(1, 201))
@@ -132,10 +129,8 @@ class TestTheRedisStore:
         assert seen == [0, 1]
         assert other.update(NAME, look).trips == 2
 
-    def test_gives_up_if_the_state_changes_all_the_time(
-        self, kept: RedisStore, client: Any, prefix: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(redis_store, "CONFLICT_SECONDS", 0.05)
+    def test_gives_up_if_the_state_changes_all_the_time(self, client: Any, prefix: str) -> None:
+        kept = RedisStore(client, prefix, conflict_seconds=0.05)
         other = RedisStore(client, prefix)
 
         def overtaken(state: ThrottleState, now: float) -> tuple[ThrottleState, int]:

@@ -9,7 +9,7 @@ from outbox.destinations.protocol import Lease
 from outbox.errors import Unavailable
 from outbox.events.event import Event
 from outbox.throttle.delivery_mode import DeliveryMode
-from outbox.throttle.destination_throttle import Admission, DestinationThrottle
+from outbox.throttle.destination_throttle import TIMES, Admission, DestinationThrottle, ThrottleTimes
 from outbox.throttle.shared_state import Decide, LocalStore, ThrottleState
 from outbox.throttle.throttles import Throttles
 
@@ -52,11 +52,18 @@ class CountingStore(LocalStore):
 class Worker:
     """A process with a throttle, and a clock that the test moves."""
 
-    def __init__(self, limits: Limits | None = None, *, max_batches: int = 2, **options: Any) -> None:
+    def __init__(
+        self, limits: Limits | None = None, *, max_batches: int = 2, times: ThrottleTimes = TIMES, **options: Any
+    ) -> None:
         self.clock = Clock()
         self.store = CountingStore(self.clock)
         self.throttle = DestinationThrottle(
-            Target(limits, **options), self.store, self.clock, max_batches=max_batches, hold_seconds=HOLD_SECONDS
+            Target(limits, **options),
+            self.store,
+            self.clock,
+            max_batches=max_batches,
+            hold_seconds=HOLD_SECONDS,
+            times=times,
         )
 
     def try_one(self, outcome: Outcome, events: int = 1) -> Admission:

@@ -1,6 +1,7 @@
 """The parameters of `Webhook`: an invalid one is refused; the error says what to do, and shows no secret."""
 
 import base64
+import hmac
 import importlib.util
 import math
 import ssl
@@ -15,10 +16,16 @@ import pytest
 from outbox.destinations.limits import Limits
 from outbox.errors import RegistrationError
 from outbox.webhooks.transport.libcurl.ca_certificates import CaCertificates
+from outbox.webhooks.transport.protocol import WebhookRequest
 from outbox.webhooks.webhook import Webhook
-from tests.webhooks.deliveries import SECRET, ReversingTransport
+from tests.webhooks.deliveries import NOW, SECRET, ReversingTransport, make_event
 
 URL = "https://receiver.example/hook"
+
+
+def request_of(webhook: Webhook) -> WebhookRequest:
+    """Return the request that the webhook would send for an event."""
+    return webhook._request_builder.build(make_event(), NOW, 0.0)
 
 
 def refused(name: Any = "hook", url: Any = URL, **options: Any) -> str:
@@ -114,7 +121,11 @@ class TestSecrets:
     def test_the_shortest_and_the_longest_are_taken(self, size: int) -> None:
         secret = base64.b64encode(b"x" * size).decode()
         for text in (secret, f"whsec_{secret}", secret.rstrip("=")):
-            Webhook("hook", URL, secret=text)
+            request = request_of(Webhook("hook", URL, secret=text))
+            headers = dict(request.headers)
+            signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + request.body
+            expected = base64.b64encode(hmac.digest(b"x" * size, signed, "sha256")).decode()
+            assert headers["webhook-signature"] == f"v1,{expected}"
 
     @pytest.mark.parametrize("secret", ["whsec_hushhushhush", "whsec_hush!", ["whsec_hushhushhush"]])
     def test_an_error_does_not_quote_it(self, secret: Any) -> None:
@@ -178,7 +189,8 @@ class TestHeaders:
         assert "Only one of" in refused("hook", url, **options)
 
     def test_an_authorization_header_of_the_users_own_is_one_kind(self) -> None:
-        Webhook("hook", URL, headers={"Authorization": "Digest x"})
+        webhook = Webhook("hook", URL, headers={"Authorization": "Digest x"})
+        assert [value for name, value in request_of(webhook).headers if name == "authorization"] == ["Digest x"]
 
 
 class TestOtherOptions:
@@ -260,7 +272,8 @@ class TestHttpx:
 
     def test_it_is_not_needed_with_another_transport(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(importlib.util, "find_spec", {}.get)
-        Webhook("hook", URL, transport=ReversingTransport())
+        transport = ReversingTransport()
+        assert Webhook("hook", URL, transport=transport).transport is transport
 
     def test_it_is_imported_with_the_first_delivery_only(self) -> None:
         program = (
@@ -279,7 +292,8 @@ class TestCurl:
 
     def test_it_works_without_httpx(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(importlib.util, "find_spec", {"pycurl": object()}.get)
-        Webhook("hook", URL, client="curl")
+        webhook = Webhook("hook", URL, client="curl")
+        assert type(webhook.transport).__name__ == "CurlTransport"
 
     def test_it_is_imported_with_the_first_delivery_only_and_httpx_never(self) -> None:
         program = (

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 import pytest
+from click.core import ParameterSource
 
 import outbox
 from outbox.admin.doctor import check as doctor
@@ -47,7 +48,9 @@ def test_commands_are_found_in_the_advice() -> None:
 def test_every_command_that_is_advised_exists_with_its_options(command: str) -> None:
     _, name, *arguments = shlex.split(command)
     found: click.Command = cli.commands[name]
-    found.make_context(name, arguments, resilient_parsing=False)
+    context = found.make_context(name, list(arguments), resilient_parsing=False)
+    sources = {context.get_parameter_source(str(each.name)) for each in found.params}
+    assert (ParameterSource.COMMANDLINE in sources) == bool(arguments)
 
 
 def test_every_setting_that_is_named_exists() -> None:

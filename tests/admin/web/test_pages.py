@@ -317,9 +317,18 @@ def test_a_large_payload_is_cut(client: Client) -> None:
     assert "more characters" in html
 
 
-@pytest.mark.parametrize("id", ["00000000-0000-7000-8000-000000000000", "x", "%00", "..%2f..", "é"])
-def test_an_event_that_does_not_exist_is_not_found(browser: Browser, id: str) -> None:
-    browser.get(f"/events/{id}", expect=404)
+@pytest.mark.parametrize(
+    ("id", "title"),
+    [
+        ("00000000-0000-7000-8000-000000000000", "Event not found"),
+        ("x", "Not an event id"),
+        ("%00", "Not an event id"),
+        ("..%2f..", "Page not found"),
+        ("é", "Not an event id"),
+    ],
+)
+def test_an_event_that_does_not_exist_is_not_found(browser: Browser, id: str, title: str) -> None:
+    assert title in browser.get(f"/events/{id}", expect=404).text
 
 
 # In general
