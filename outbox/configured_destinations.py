@@ -1,6 +1,7 @@
 """Make the destinations that the settings name: OUTBOX_WEBHOOK_URL makes a `webhook`, OUTBOX_STREAM a `stream`.
 
-With them a worker delivers events without any module of the application. An Outbox registers them when it is made.
+With them, a worker can deliver events without importing any module of the application. An Outbox registers them when it
+is made.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ logger = logging.getLogger(__name__)
 
 
 def register_configured_destinations(settings: Settings, registry: Registry) -> None:
-    """Register the destinations that the settings name, in place of those that earlier settings named."""
-    webhook, stream = _webhook(settings), _stream(settings)
+    """Register the destinations that the settings name, and remove those that earlier settings named."""
+    webhook, stream = _make_webhook(settings), _make_stream(settings)
     registry.set_configured(each for each in (webhook, stream) if each is not None)
     if webhook is not None and settings.webhook_secret is None:
         logger.warning(
@@ -29,7 +30,7 @@ def register_configured_destinations(settings: Settings, registry: Registry) -> 
         )
 
 
-def _webhook(settings: Settings) -> Webhook | None:
+def _make_webhook(settings: Settings) -> Webhook | None:
     url, secret = settings.webhook_url, settings.webhook_secret
     if url is None:
         if secret is not None:
@@ -40,7 +41,7 @@ def _webhook(settings: Settings) -> Webhook | None:
         return Webhook("webhook", url, secret=secrets, client=settings.webhook_client)
 
 
-def _stream(settings: Settings) -> RedisStream | None:
+def _make_stream(settings: Settings) -> RedisStream | None:
     if settings.stream is None:
         return None
     if settings.redis_url is None:
@@ -51,7 +52,7 @@ def _stream(settings: Settings) -> RedisStream | None:
 
 @contextmanager
 def _naming_variables(variables: str) -> Iterator[None]:
-    """Turn an error about an argument into one that names the environment variables that the argument came from."""
+    """Turn a RegistrationError about an argument into a SettingsError that names the variables it came from."""
     try:
         yield
     except RegistrationError as error:

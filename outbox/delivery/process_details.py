@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from outbox.delivery.drain_failures import DrainFailures
-from outbox.destinations.description import description
+from outbox.destinations.description import describe_destination
 from outbox.destinations.registry import Registry
 from outbox.settings import Settings
 from outbox.throttle.throttles import Throttles
@@ -34,7 +34,7 @@ class ProcessDetails:
         stuck = self.throttles.stuck()
         return {
             "version": __version__,
-            "destinations": {name: description(each) for name, each in self.registry.destinations.items()},
+            "destinations": {name: describe_destination(each) for name, each in self.registry.destinations.items()},
             "ignored": [pattern.text for pattern in self.registry._ignored],
             "publish_seconds": self.settings.publish_seconds,
             "breakers": self.throttles.breakers(),

@@ -1,8 +1,8 @@
 """Trace the delivery of an event to a destination, as one OpenTelemetry span.
 
-The span continues the context in which the event was emitted, and is linked to the span there. While the destination
-has the event, the event carries the span (`event.span`): handlers run inside it, and webhooks send its context along.
-The caller has a tracer (`tracing.tracer()`), and so an SDK: without one it calls nothing here.
+The span continues the trace in which the event was emitted, and is linked to the span that emitted it. During the
+delivery the span is on the event (`event.span`): handlers run inside it, and webhooks send its context as headers.
+Delivery calls these functions only if it has a tracer (`tracing.tracer()`), so OpenTelemetry is installed.
 """
 
 from __future__ import annotations
@@ -25,14 +25,17 @@ SYSTEM = "outbox"
 
 
 def start_span(tracer: Tracer, event: Event, destination: Destination) -> None:
-    """Start the span of a delivery, and put it on the event. An error is logged: no delivery fails for its trace."""
+    """Start the span of a delivery, and put it on the event.
+
+    An error is only logged: a delivery must not fail because it can't be traced.
+    """
     try:
-        event.span = _started(tracer, event, destination)
+        event.span = _start(tracer, event, destination)
     except Exception as error:
         logger.debug("A delivery is not traced: %s", error)
 
 
-def _started(tracer: Tracer, event: Event, destination: Destination) -> Span:
+def _start(tracer: Tracer, event: Event, destination: Destination) -> Span:
     from opentelemetry import trace
 
     emitted_in = tracing.extract(event.headers)
@@ -61,7 +64,7 @@ def _started(tracer: Tracer, event: Event, destination: Destination) -> Span:
 
 
 def end_span(event: Event, outcome: Outcome) -> None:
-    """End the span of a delivery, with its outcome, and take it off the event."""
+    """End the span of a delivery, with its outcome, and remove it from the event."""
     from opentelemetry.trace import Status, StatusCode
 
     span: Span | None = event.span

@@ -1,6 +1,6 @@
-"""Describe a destination for other processes: without its address, and without anything secret.
+"""Describe a destination for other processes, without its address and without secrets.
 
-A worker's process report holds the descriptions of its destinations; the doctor compares those of all workers.
+A worker's process report holds the descriptions of its destinations. `outbox doctor` compares them between workers.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 from outbox.destinations.protocol import Destination
 
 
-def description(destination: Destination) -> dict[str, Any]:
+def describe_destination(destination: Destination) -> dict[str, Any]:
     """Return the kind of a destination, how long a delivery may take, and the event types that it wants."""
     return {
         "kind": type(destination).__name__,

@@ -30,7 +30,7 @@ class Pattern:
         self.prefix = text[:-1] if text.endswith("*") else None
 
     def matches(self, event_type: str) -> bool:
-        """Return whether an event type is one of those that the pattern stands for."""
+        """Return whether the pattern matches an event type."""
         return event_type == self.text if self.prefix is None else event_type.startswith(self.prefix)
 
 
@@ -40,13 +40,13 @@ def is_wanted(event_type: str, patterns: Iterable[str]) -> bool:
 
 
 def check_event_filter(events: Iterable[str]) -> tuple[str, ...]:
-    """Return the patterns of a destination as a tuple; raise RegistrationError if they are invalid or none."""
-    if isinstance(events, str):  # a text is iterable too, letter by letter
+    """Return the patterns of a destination as a tuple; raise RegistrationError if one is invalid or there are none."""
+    if isinstance(events, str):  # a string is iterable too, character by character
         raise RegistrationError(f"events must be a list of event types, such as [{events!r}], not {events!r}.")
     try:
         patterns = tuple(Pattern(text).text for text in events)
     except TypeError:
         raise RegistrationError(f"events must be a list of event types, not {events!r}.") from None
     if not patterns:
-        raise RegistrationError("events names no event type; all of them are ['*'].")
+        raise RegistrationError("events is empty: name the event types, or use ['*'] for all of them.")
     return patterns

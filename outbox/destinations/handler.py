@@ -1,7 +1,7 @@
-"""A Python function as a destination: `@outbox.handler` makes a Handler of it.
+"""A Python function as a destination: `@outbox.handler` makes a Handler from it.
 
-The registry keeps handlers beside other destinations; delivery calls `deliver`. A consumer of a stream calls handlers
-one by one, with `call` and `outcome_of`.
+The registry holds handlers and other destinations. Delivery calls `deliver`. A consumer of a stream instead calls
+`call` for each event, and `outcome_of` after an error.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from outbox.telemetry import tracing
 
 logger = logging.getLogger(__name__)
 
-# The error and the wait of an event whose handler found no free connection: it costs no attempt, since the pool is too
-# small, and the event is not the cause.
+# The error and the wait of an event whose handler found no free connection in the pool. The event loses no attempt,
+# because the pool is too small and the event is not the cause.
 POOL_EXHAUSTED = "the connection pool had no connection left: raise its max_connections (`outbox doctor` says to what)"
 POOL_EXHAUSTED_WAIT = timedelta(seconds=10)
 
 Function = Callable[[Event], Any]
 
-# What a handler may raise because of its event. CancelledError is not an Exception, but it is not meant for the thread
-# either: it comes from asyncio code that the handler ran. Other exceptions end the work of the thread: a time limit, or
-# a shutdown.
+# What a handler may raise because of its event. CancelledError is no subclass of Exception, but it belongs here: it
+# comes from asyncio code that the handler ran. Other exceptions are not caught: a time limit or a shutdown raises them
+# to end the work of the thread.
 CALL_ERRORS = (Exception, SystemExit, CancelledError)
 
 
@@ -73,7 +73,7 @@ class Handler:
             yield event, self._call(event, lease)
 
     def call(self, event: Event) -> None:
-        """Call the function in the event's context (correlation id, tenant, span); what it raises is not caught."""
+        """Call the function in the event's context (correlation id, tenant, span). Errors are not caught."""
         if event.correlation_id is None and event.tenant_id is None and event.span is None:
             result = self.function(event)  # the usual case: there is no context to enter
         else:
@@ -112,7 +112,10 @@ class Handler:
         return DELIVERED_OUTCOME
 
     def _log(self, event: Event, error: BaseException) -> None:
-        """Log the traceback: the first of each type of error as a warning. What became of the event is logged later."""
+        """Log the traceback: as a warning for the first error of each type, otherwise at DEBUG.
+
+        Delivery logs the outcome of the event.
+        """
         is_first = type(error) not in self._logged_types
         self._logged_types.add(type(error))
         level = logging.WARNING if is_first else logging.DEBUG

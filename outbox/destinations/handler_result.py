@@ -1,9 +1,9 @@
 """Refuse the result of a handler that has not done its work: a coroutine or another awaitable, or a generator.
 
-Calling a function with `async def` or `yield` only returns the work, to be awaited or iterated. So does calling a
-function with a decorator around such a function, one that ends with `return work(event)`, or an object with
-`async def __call__`. None of these can be recognised before the call, so the result is checked. Handlers of events
-and of the inbox are checked like this.
+Calling a function with `async def` or `yield` does not run it. The call only returns an object that has to be awaited
+or iterated. The same happens if such a function is inside a decorator, if a handler ends with `return work(event)` and
+`work` is such a function, or if the handler is an object with `async def __call__`. These can't be recognised before
+the call, so the result is checked. Handlers of events and of the inbox are checked like this.
 """
 
 from __future__ import annotations

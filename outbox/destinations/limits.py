@@ -1,6 +1,6 @@
 """The limits of a destination (`outbox.Limits`): calls at the same time, events a second, and its circuit breaker.
 
-Destinations are made with them; `outbox.throttle` applies them.
+A destination has them as its attribute `limits`; `outbox.throttle` applies them.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ LEAST_PER_SECOND, MOST_PER_SECOND = 1e-300, 1e300
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """A destination's limits. They hold for all workers together that share a Redis, otherwise for each process.
+    """A destination's limits. All workers that share a Redis keep them together; without Redis, each process does.
 
-    `concurrency`: how many calls may be under way at the same time. `per_second`: how many events a second, spread
-    evenly. `open_after`: after the destination could not be reached so many times in a row, its circuit breaker opens,
-    and it is sent nothing for a while; with None it never opens.
+    `concurrency`: how many calls may be under way at the same time. `per_second`: how many events may be sent a second,
+    spread evenly. `open_after`: how many times in a row a process must fail to reach the destination before its circuit
+    breaker opens, and nothing is sent to it for a while; with None the breaker never opens.
     """
 
     concurrency: int | None = None

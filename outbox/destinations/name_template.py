@@ -1,4 +1,4 @@
-"""A name that depends on the event, such as a stream's: `events.{aggregate_type}`."""
+"""Make names that depend on the event, such as the name of a stream: `events.{aggregate_type}`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class NameTemplate:
     """
 
     def __init__(self, text: object, what: str) -> None:
-        """`what`: what errors call it."""
+        """`what` names the parameter in errors."""
         if not isinstance(text, str) or not text:
             raise RegistrationError(f"{what} must be text that is not empty, not {text!r}.")
         self.text = text

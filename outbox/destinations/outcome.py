@@ -1,7 +1,7 @@
 """The outcome of one event at one destination: `Delivered | Retry | Unavailable | Failed`.
 
 A destination returns an outcome for each event; `outbox.delivery.retry` decides from it what happens next.
-`Unavailable` is also an exception that handlers raise, and stands in `outbox.errors`.
+`Unavailable` is also an exception that handlers raise, and is defined in `outbox.errors`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ class Delivered:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """The destination refused the event. This costs an attempt; the next is after the backoff, or `not_before`."""
+    """The destination did not accept the event. This costs an attempt.
+
+    The next attempt is at `not_before` (a time, or a wait from now), or after the backoff if that is None.
+    """
 
     error: str
     not_before: datetime | timedelta | None = None

@@ -1,6 +1,6 @@
-"""What a destination is (`outbox.Destination`), and the lease that it delivers under (`outbox.Lease`).
+"""The interface of a destination (`outbox.Destination`), and the lease under which it delivers (`outbox.Lease`).
 
-Handlers, webhooks, Redis streams and Dramatiq actors are destinations; an application may write its own.
+Handlers, webhooks, Redis streams and Dramatiq actors are destinations. An application may write its own.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ class Lease:
     """How long a destination may take to deliver its events, and with how many calls at the same time."""
 
     ends_at: float  # by time.monotonic()
-    # How many calls may be under way at the same time: `limits.concurrency`, less what other workers use of it.
+    # How many calls may be under way at the same time: `limits.concurrency`, minus the calls of other workers.
     at_once: int = 1
     clock: DatabaseClock = field(default_factory=lambda: DatabaseClock(datetime.now(UTC)))
-    # For a handler that found no free connection: waits a few seconds for one of the outbox's pool, and returns whether
-    # there is one.
+    # For a handler that found no free connection. Waits a few seconds for a free connection in the outbox's pool, and
+    # returns whether there is one.
     wait_for_connection: Callable[[], bool] = lambda: False
 
     @classmethod
     def lasting(cls, seconds: float, *, at_once: int = 1) -> Self:
-        """Return a lease that begins now and lasts so long; for calling a destination in a test."""
+        """Return a lease that begins now and lasts so many seconds; for a test that calls a destination."""
         return cls(time.monotonic() + seconds, at_once)
 
     @property
@@ -46,16 +46,16 @@ class Lease:
 class Destination(Protocol):
     """A destination has a name that is stable across releases, the event types that it wants, and a method `deliver`.
 
-    `events` are patterns: `"user.created"`, `"user.*"` or `"*"`. Workers record them, with the name, in the database: a
-    worker that lacks this destination leaves its events to one that has it.
+    `events` are patterns: `"user.created"`, `"user.*"` or `"*"`. Workers record them, with the name, in the database.
+    So a worker without this destination leaves its events to a worker that has it.
 
-    `deliver` takes events from the iterable when it is ready to send them: an event that it has taken counts as begun,
-    and one that it has not taken when the batch has to end is given back, at no cost. It yields an outcome for every
-    event that it has taken, in any order.
+    `deliver` must take an event from the iterable only when it is ready to send it, because the event then counts as
+    begun. When the batch has to end, the events that were not taken are given back, and lose no attempt. `deliver`
+    yields an outcome for every event that it has taken, in any order.
 
-    It may also have `limits` (an `outbox.Limits`). If it makes several calls at the same time, it has `at_once`, the
-    most that it could make; `lease.at_once` then says how many it may make now. `replaces` is the name, or the names,
-    of destinations that it replaces.
+    Optional attributes: `limits` (an `outbox.Limits`). `at_once`, if it can make several calls at the same time: how
+    many at most; `lease.at_once` then says how many it may make now. `replaces`: the name, or the names, of the
+    destinations that it replaces.
     """
 
     @property

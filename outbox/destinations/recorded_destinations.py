@@ -1,14 +1,15 @@
 """The destinations of the deployment, as its workers have recorded them in the database.
 
-Any worker may claim any event, and workers differ: during a deployment, or because one of them was started without a
-module. So each worker records the names and patterns of its destinations before its first claim (`recorder`), and an
-event goes to every recorded name that wants its type. What one worker lacks it leaves to a worker that has it.
+Any worker may claim any event, but workers may have different destinations: during a deployment, or because one of them
+was started without a module. So each worker records the names and patterns of its destinations before its first claim
+(`recorder`), and an event goes to every recorded name that wants its type. If a worker lacks one of these destinations,
+it leaves the delivery to a worker that has it.
 
-A name no longer counts when it is retired (`retirement`). A retired name keeps its row, so that an open delivery to it
-can be ended, and told from one to a name that was never recorded.
+A retired name gets no more events (`retirement`). It keeps its row, so that workers end open deliveries to it and don't
+mistake it for a name that was never recorded.
 
-The table has a version. Every change takes the lock on the version first, so that changes come one after another, and
-adds one to it in the same transaction if the change affects which names want which event types.
+The table has a version. Every change first locks the version, so that only one process changes the table at a time. If
+the change affects which names want which event types, it also increases the version, in the same transaction.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from outbox.destinations.event_filter import is_wanted
 from outbox.errors import SchemaError
 from outbox.storage.dialect import Dialect
 
-# Workers refresh their records this often; a name that was not refreshed for three times as long counts as absent.
+# Workers refresh their records this often. A name that was not refreshed for three times as long counts as absent.
 REFRESH_SECONDS = 60.0
 ALIVE_SECONDS = 3 * REFRESH_SECONDS
-# How long a process may wait for the lock on the version, and how long it may be idle while it holds it.
+# How long a process may wait for the lock on the version, and how long it may be idle while it holds the lock.
 LOCK_SECONDS = 5.0
 
 
@@ -71,7 +72,7 @@ class Snapshot:
         return found is not None and found.retired
 
     def successor_of(self, name: str) -> str:
-        """Return the name that has replaced this one, or that one's successor, and so on; itself if there is none."""
+        """Return the name that has replaced this name, directly or in several steps; the name itself if none has."""
         seen = set()
         while (found := self.by_name.get(name)) is not None and found.retired and found.replaced_by is not None:
             if found.replaced_by in seen:
@@ -92,12 +93,12 @@ class RecordedDestinations:
         self.latest = Snapshot(-1, {})  # no table has this version: the first claim reads the table
 
     def at(self, versions: Collection[int | None]) -> Snapshot:
-        """Return the table as it was at the newest of these versions, or later."""
+        """Return the table as it was at the newest of these versions, or later. Read it only if the copy is older."""
         latest = self.latest
         return latest if all(version == latest.version for version in versions) else self.read()
 
     def read(self) -> Snapshot:
-        """Read the table, whatever version the copy has, and return it."""
+        """Read the table, even if the copy has its version, and return it."""
         with self._dialect.connection():
             self.latest = snapshot = Snapshot(*read_recorded(self._dialect))
         return snapshot
@@ -115,7 +116,8 @@ def read_recorded(dialect: Dialect) -> tuple[int, dict[str, RecordedDestination]
             "VALUES ('destinations', 1, CURRENT_TIMESTAMP)."
         )
     by_name: dict[str, RecordedDestination] = {}
-    # Rows that are not retired come first: a name that came back with fewer patterns has these patterns alone.
+    # Rows that are not retired come first. So if a retired name is in use again, with fewer patterns, its retired
+    # patterns are ignored.
     for _, name, pattern, retired, retired_by, replaced_by, alive in sorted(rows, key=lambda row: bool(row[3])):
         if name is not None:
             new = RecordedDestination(name, {}, bool(retired), retired_by, replaced_by)
@@ -127,10 +129,10 @@ def read_recorded(dialect: Dialect) -> tuple[int, dict[str, RecordedDestination]
 
 @contextmanager
 def change_recorded(dialect: Dialect) -> Iterator[dict[str, RecordedDestination]]:
-    """Open the transaction in which a process changes the table, alone; yield what the table holds at its start."""
+    """Open a transaction in which only this process can change the table; yield what the table holds at its start."""
     with dialect.connection(), dialect.atomic():
         if dialect.name == "postgres":
-            # A process that freezes in mid-transaction must not keep the lock for long.
+            # If a process freezes during the transaction, it must not keep the lock for long.
             for timeout in ("lock_timeout", "idle_in_transaction_session_timeout"):
                 dialect.run("SELECT set_config(%s, %s, true)", (timeout, f"{LOCK_SECONDS:g}s"))
         dialect.run(dialect.statements.destinations_lock)

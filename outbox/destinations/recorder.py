@@ -2,7 +2,7 @@
 
 Any worker may claim any event, so each worker must know which destinations the other workers have. Each worker writes
 the names and patterns of its own destinations to the table before its first claim, then every minute, and again when
-more are registered. `recorded_destinations` reads the table; `retirement` takes names out of it.
+more are registered. `recorded_destinations` reads the table; `retirement` marks names in it as retired.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Recorder:
     def keep_current(self) -> None:
         """Record the destinations of this worker if that is due.
 
-        Raises a connection error if they could not be recorded and never were: such a worker must not claim.
+        Raise a connection error if they can't be recorded and were not recorded before: the worker must not claim then.
         """
         destinations = self._registry.destinations
         is_recorded = self._last_recorded is destinations
@@ -80,16 +80,20 @@ class Recorder:
             )
             return
         self._last_recorded = destinations
-        self._recorded.read()  # the version does not change when a running worker gets or loses a name
+        # The version would not tell: it does not change when a name gets, or no longer has, a running worker.
+        self._recorded.read()
         if absent and not is_recorded:
             logger.warning(
                 "No running worker has the recorded destinations %s: events that they want wait for a worker that has "
-                "them. Start one, or retire what is gone for good: `outbox retire NAME`.",
+                "them. Start such a worker, or retire the destinations that no longer exist: `outbox retire NAME`.",
                 ", ".join(absent),
             )
 
     def stop(self) -> None:
-        """Let this worker's names count as absent after a minute, unless another worker has them; for a clean end."""
+        """Make this worker's names count as absent after a minute, unless another worker has them.
+
+        A worker that ends cleanly calls this.
+        """
         if self._last_recorded is None:
             return
         dialect, names = self._dialect, sorted(self._last_recorded)
@@ -104,8 +108,9 @@ class Recorder:
     def record(self, *, starting: bool) -> list[str]:
         """Record the destinations of this process; return the recorded names that no running worker has.
 
-        This also retires what the destinations replace, and what the process declares to be gone (`outbox.retire`). A
-        retired name returns with a worker that has it; if an operator retired it, only with a worker that is starting.
+        Also retire the names that the destinations replace, and the names that the application has declared as retired
+        (`outbox.retire`). A retired name is no longer retired when a worker has it; if an operator retired it, only
+        when such a worker is `starting`.
         """
         destinations = {name: tuple(each.events) for name, each in self._registry.destinations.items()}
         replaced = {old: new for old, new in self._replaced() if old not in destinations}
@@ -128,9 +133,10 @@ class Recorder:
         return absent_names(by_name, {*destinations, *replaced, *declared})
 
     def _record_one(self, name: str, patterns: tuple[str, ...], known: RecordedDestination | None) -> bool:
-        """Record one destination, and delete its patterns that no worker has any more; return whether either is news.
+        """Record one destination, and delete its patterns that no worker has any more.
 
-        A name that no running worker had is news too: events wait for it, so other workers should know at once.
+        Return whether the version must be increased, so that other workers read the table again. It must be increased
+        too if no running worker had the name: events may wait for it, so other workers should know at once.
         """
         dialect = self._dialect
         for pattern in sorted(patterns):
@@ -146,11 +152,11 @@ class Recorder:
         replaced: Mapping[str, str],
         starting: bool,
     ) -> bool:
-        """Return whether a retired name returns with this worker, which has a destination of that name.
+        """Return whether a name is no longer retired, because this worker has a destination of that name.
 
-        What an operator retired stays retired until a worker starts. What a successor replaced stays retired while a
-        running worker has the successor, since both would deliver; unless this worker has a destination that replaces
-        that successor in turn.
+        If an operator retired the name, it stays retired until a worker that has it starts. If a successor replaced the
+        name, it stays retired while a running worker has the successor, because otherwise both would deliver. The
+        exception is a worker that also has a destination which replaces that successor.
         """
         if known.retired_by not in RETIRED_BY_SYSTEM:
             return starting
@@ -164,7 +170,7 @@ class Recorder:
         return False
 
     def _replace(self, known: RecordedDestination | None, old: str, new: str) -> bool:
-        """Record that one name replaces another; return whether that is news."""
+        """Record that `new` replaces `old`; return whether that was not recorded before."""
         statements = self._dialect.statements
         if known is None:
             # Events that are older than the table may have the old name in their progress.

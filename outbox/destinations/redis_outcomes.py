@@ -1,7 +1,7 @@
 """Send commands to Redis in one round trip, and return the outcome of each.
 
-Redis Streams and Dramatiq's Redis broker deliver many events that way. redis is an extra: import this module only where
-it is installed.
+Redis streams and Dramatiq's Redis broker deliver batches of events with it. redis is an optional dependency: import
+this module only where it is installed.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ from outbox.errors import Unavailable, describe
 from outbox.storage.redis_client import is_unavailable
 
 
-def outcomes(pipeline: Pipeline) -> list[Outcome]:
+def execute_pipeline(pipeline: Pipeline) -> list[Outcome]:
     """Execute the pipeline; return the outcome of each of its commands."""
     size = len(pipeline)
     try:
         replies = pipeline.execute(raise_on_error=False)
     except redis.RedisError as error:
-        # Redis may have executed some of the commands: which ones is unknown.
+        # Redis may have executed some of the commands, but it is not known which.
         return [Unavailable(describe(error)) for _ in range(size)]
     except BaseException:
-        # Interrupted before all replies were read: the next user of the connection would take them for its own.
+        # The thread was interrupted, perhaps before all replies were read. Close the connection, because its next user
+        # would take these replies for its own.
         pipeline.connection_pool.disconnect(inuse_connections=False)
         raise
     return [_outcome(reply) for reply in replies]

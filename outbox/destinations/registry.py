@@ -1,8 +1,8 @@
 """The registry: the destinations of this process, and which event types each of them wants.
 
-It is asked when an event is delivered, not when it is emitted: the process that emits need not know the destinations.
-`@outbox.handler`, `outbox.add_destination` and the settings add to it. What other workers have registered is in the
-database (`recorded_destinations`).
+`@outbox.handler`, `outbox.add_destination` and the settings add destinations to it. It is used when events are
+delivered, and not when they are emitted, so a process that only emits needs no destinations. The destinations of other
+workers are in the database (`recorded_destinations`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from outbox.text import is_storable
 
 F = TypeVar("F", bound=Function)
 
-# For how many event types the destinations are remembered: an application may make up new types without end.
+# For how many event types the destinations are cached. There is a limit, because an application may create new event
+# types without end.
 LOOKUPS_KEPT = 1_000
 
 
@@ -30,7 +31,7 @@ class Registry:
 
     def __init__(self) -> None:
         self._destinations: dict[str, Destination] = {}
-        # The names of the destinations that the settings named; other settings replace them.
+        # The names of the destinations that come from the settings. New settings replace these destinations.
         self._configured: frozenset[str] = frozenset()
         self._ignored: list[Pattern] = []
         self._retired: tuple[str, ...] = ()
@@ -46,7 +47,7 @@ class Registry:
             self._replace(self._destinations | {destination.name: destination})
 
     def set_configured(self, destinations: Iterable[Destination]) -> None:
-        """Register the destinations that the settings name, in place of those that earlier settings named."""
+        """Register the destinations that the settings name, and remove those that earlier settings named."""
         configured = {destination.name: destination for destination in destinations}
         with self._lock:
             own = {name: each for name, each in self._destinations.items() if name not in self._configured}
@@ -56,7 +57,7 @@ class Registry:
             self._replace(own | configured)
 
     def _replace(self, destinations: dict[str, Destination]) -> None:
-        # A new dict, since another thread may be iterating over the old one.
+        # The dict is replaced, not changed, because another thread may be iterating over the old one.
         self._destinations, self._lookups = destinations, {}
 
     def handler(
@@ -69,12 +70,12 @@ class Registry:
     ) -> Callable[[F], F]:
         """Register a function for `"user.created"`, `"user.*"` or `"*"`.
 
-        `name` identifies it in the events' progress; it defaults to the function's path, so pass one if the function
-        may move while events are waiting for it, or say with `replaces` which name it had before. `concurrency` and
+        The progress of events is stored under `name`, which is the function's path by default. If the function may move
+        to another path while events wait for it, pass a name, or pass its earlier name as `replaces`. `concurrency` and
         `per_second` limit its calls (`outbox.Limits`).
         """
         for text in event_types:
-            Pattern(text)  # checked here: `@outbox.handler` without brackets never calls `register`
+            Pattern(text)  # checked here, because `@outbox.handler` without parentheses never calls `register`
 
         def register(function: F) -> F:
             handler = Handler(
@@ -108,12 +109,12 @@ class Registry:
 
     @property
     def destinations(self) -> Mapping[str, Destination]:
-        """Return the destinations by name; a new mapping whenever they change."""
+        """Return the destinations by name. Whenever they change, this is a new mapping."""
         return self._destinations
 
     @property
     def retired(self) -> tuple[str, ...]:
-        """Return the names that the application has declared to be gone."""
+        """Return the names that the application has declared as retired."""
         return self._retired
 
     @property
@@ -126,14 +127,15 @@ class Registry:
         return any(pattern.matches(event_type) for pattern in self._ignored)
 
     def wanting(self, event_type: str) -> tuple[Destination, ...]:
-        """Return the destinations that want an event type; the result is remembered for each type."""
+        """Return the destinations that want an event type. The result is cached for each type."""
         lookups = self._lookups
         found = lookups.get(event_type)
         if found is None:
             found = tuple(each for each in self._destinations.values() if is_wanted(event_type, each.events))
             if len(lookups) >= LOOKUPS_KEPT:
                 lookups.clear()
-            lookups[event_type] = found  # in the dict that was read: `_replace` may have set another meanwhile
+            # Not `self._lookups`: `_replace` may have set a new dict meanwhile, for which this result may be wrong.
+            lookups[event_type] = found
         return found
 
 

@@ -1,8 +1,8 @@
-"""Retire destinations: the names that the deployment no longer has.
+"""Retire the names of destinations that the deployment no longer has.
 
-Events stop waiting for a retired name: open deliveries to it end without being made, and without failing. A name is
-retired by an operator (`outbox retire`), by a declaration in code (`outbox.retire`), by its successor (`replaces=`), or
-by the clean-up, because no worker has had it for OUTBOX_MAX_AGE_HOURS. Its row stays in the table, marked as retired.
+Events stop waiting for a retired name: open deliveries to it end without being made, and don't count as failed. A name
+is retired by an operator (`outbox retire`), by a declaration in code (`outbox.retire`), by its successor (`replaces=`),
+or by the clean-up if no worker has had it for OUTBOX_MAX_AGE_HOURS. Its row stays in the table, marked as retired.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 # At least this many clean-ups must find a name absent before it is retired.
 LEAST_CHECKS = 10
-# What the column `retired_by` and the audit log hold if it was not an operator.
+# The values of the column `retired_by`, and of the audit log, if no operator retired the name.
 BY_SUCCESSOR, BY_DECLARATION, BY_AGE = RETIRED_BY_SYSTEM = ("its successor", "a declaration", "OUTBOX_MAX_AGE_HOURS")
 # The action's name in the audit log.
 RETIRE = "retire"
@@ -30,8 +30,9 @@ RETIRE = "retire"
 def retire(dialect: Dialect, name: str, *, retired_by: str, force: bool = False) -> None:
     """Retire a name on behalf of an operator.
 
-    Raises RegistrationError, unless `force` is set, if a running worker has the name, since events would stop reaching
-    it, and if the name was never recorded, which is most likely a typing error.
+    Without `force`, raise RegistrationError if a running worker has the name, because events would stop reaching that
+    worker, or if the name was never recorded, because it is probably mistyped. In any case, raise RegistrationError if
+    the name is retired already.
     """
     statements = dialect.statements
     with change_recorded(dialect) as by_name:
@@ -58,12 +59,13 @@ def retire(dialect: Dialect, name: str, *, retired_by: str, force: bool = False)
 def retire_absent(dialect: Dialect, settings: Settings) -> list[str]:
     """Retire the names that no worker has had for OUTBOX_MAX_AGE_HOURS; return them.
 
-    Only time during which workers ran counts. So if all workers were stopped for long, every name gets its full time
-    again. The hourly clean-up calls this.
+    Only time during which a worker ran counts, so that no name is retired because all workers were stopped for long.
+    The clean-up calls this.
     """
     statements = dialect.statements
     limit = settings.max_age_hours * 3600
-    # Clean-ups may be rare: the time since the last one must not be enough to retire a name whose worker starts late.
+    # The most that a name's time of absence may grow in one clean-up. If clean-ups are rare, the time between two of
+    # them must not be enough to retire a name whose worker starts late.
     most_seconds = min(2 * settings.cleanup_minutes * 60, limit / LEAST_CHECKS)
     with change_recorded(dialect):
         dialect.run(statements.destination_absent, (most_seconds,))
@@ -76,7 +78,7 @@ def retire_absent(dialect: Dialect, settings: Settings) -> list[str]:
 
 
 def mark_retired(dialect: Dialect, name: str, successor: str | None, retired_by: str) -> None:
-    """Mark a recorded name as retired, in the caller's transaction, and write that to the audit log."""
+    """Mark a recorded name as retired, in the caller's transaction, and write an entry to the audit log."""
     dialect.run(dialect.statements.destination_retire, (retired_by, successor, name))
     details = json.dumps({"destination": name, "replaced_by": successor})
     dialect.run(dialect.statements.audit_note, (dialect.id(uuid7()), retired_by, RETIRE, details))

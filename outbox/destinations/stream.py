@@ -2,8 +2,8 @@
 
 The fields of an entry, all in UTF-8; a field that the event does not have is left out:
 
-    id                             the event's id, the same at every attempt: a consumer recognises a duplicate, which a
-                                   crash or a lost reply can cause, by it
+    id                             the event's id, the same in every attempt; consumers recognise duplicates by it,
+                                   which a crash or a lost reply can cause
     type                           the event type
     aggregate_type, aggregate_id   what the event is about
     time                           when it was emitted, in ISO 8601
@@ -33,15 +33,15 @@ from outbox.events.envelope import attributes
 from outbox.events.event import Event
 
 TIMEOUT = 5.0
-# A socket's timeout of 0 would mean not to wait at all.
+# With a timeout of 0 a socket would not wait at all.
 SHORTEST_TIMEOUT = 0.05
 
 
 class RedisStream:
     """Adds each event to a stream. The stream may depend on the event: `stream="events.{aggregate_type}"`.
 
-    With `maxlen` Redis drops the oldest entries beyond about so many, whether they were read or not. `timeout` is how
-    many seconds Redis may take to reply. `replaces`: the names of destinations that it replaces.
+    With `maxlen`, Redis keeps about this many entries: it drops the oldest ones, even if they were not read. `timeout`:
+    how many seconds Redis may take to reply. `replaces`: the name, or the names, of destinations that it replaces.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class RedisStream:
 
     def deliver(self, events: Iterable[Event], lease: Lease) -> Iterator[tuple[Event, Outcome]]:
         """Add all events in one round trip; yield each event's outcome."""
-        from outbox.destinations.redis_outcomes import outcomes  # redis is an optional dependency
+        from outbox.destinations.redis_outcomes import execute_pipeline  # redis is an optional dependency
 
         batch = list(events)
         with self._client_within(lease) as client, client.pipeline(transaction=False) as pipeline:
@@ -84,10 +84,10 @@ class RedisStream:
                 except Exception as error:  # an invalid event must not stop the others
                     yield event, Retry(describe(error))
                 else:
-                    # The command that the client's own `xadd` would send: `xadd` takes a third longer.
+                    # The client's method `xadd` would send the same command, but takes a third longer.
                     pipeline.execute_command("XADD", stream, *self._trim, "*", *chain.from_iterable(entry.items()))
                     sent.append(event)
-            yield from zip(sent, outcomes(pipeline), strict=True)
+            yield from zip(sent, execute_pipeline(pipeline), strict=True)
 
     @contextmanager
     def _client_within(self, lease: Lease) -> Iterator[Any]:
@@ -112,7 +112,7 @@ def _make_client(url: str, timeout: float) -> Any:
     if not isinstance(url, str):
         raise RegistrationError(f"The url of a RedisStream must be text, not {type(url).__name__}.")
     try:
-        from outbox.storage.redis_client import make_client  # redis is an extra
+        from outbox.storage.redis_client import make_client  # redis is an optional dependency
 
         return make_client(url, response_timeout=timeout, source="url")
     except SettingsError as error:

@@ -15,7 +15,7 @@ import dramatiq
 from dramatiq.brokers.redis import RedisBroker
 
 from outbox.destinations.outcome import DELIVERED_OUTCOME, Outcome, Retry
-from outbox.destinations.redis_outcomes import outcomes
+from outbox.destinations.redis_outcomes import execute_pipeline
 from outbox.dramatiq.enqueue_each import Messages, enqueue_each
 from outbox.errors import Unavailable, describe
 from outbox.storage.redis_client import UNAVAILABLE_ERRORS
@@ -31,7 +31,7 @@ def enqueue_on_redis(broker: Any, messages: Messages) -> list[Outcome]:
             added = [_add_to_pipeline(broker, pipelined_broker, message) for message in messages]
         except UNAVAILABLE_ERRORS as error:
             return [Unavailable(describe(error)) for _ in messages]
-        results = iter(outcomes(pipeline))
+        results = iter(execute_pipeline(pipeline))
     return [each if isinstance(each, Retry) else _after_enqueue(broker, each, next(results)) for each in added]
 
 

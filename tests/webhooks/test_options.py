@@ -207,7 +207,7 @@ class TestOtherOptions:
             ({"concurrency": None}, "concurrency must be"),
             ({"concurrency": True}, "concurrency must be"),
             ({"per_second": 0}, "per_second must be"),
-            ({"events": []}, "events names no event type"),
+            ({"events": []}, "events is empty"),
             ({"events": "order.*"}, "['order.*']"),
             ({"events": ["or*er"]}, "is not a pattern"),
             ({"format": "xml"}, "format must be one of 'json', 'cloudevents', 'cloudevents-binary'"),

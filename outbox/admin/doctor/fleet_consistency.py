@@ -11,7 +11,7 @@ from typing import Any
 
 from outbox.admin.doctor.check import Context, Finding, ok, problem, warning
 from outbox.admin.doctor.processes import name_of
-from outbox.destinations.description import description
+from outbox.destinations.description import describe_destination
 from outbox.destinations.recorded_destinations import absent_names, read_recorded
 from outbox.version import __version__
 
@@ -23,7 +23,7 @@ def destinations(context: Context) -> Iterator[Finding]:
     """Check that all workers have the same destinations: any worker may claim any event."""
     sets = {name_of(process): process.details.get("destinations", {}) for process in context.overview.workers}
     if context.box.registry.destinations:
-        sets[HERE] = {name: description(each) for name, each in context.box.registry.destinations.items()}
+        sets[HERE] = {name: describe_destination(each) for name, each in context.box.registry.destinations.items()}
     everything = {name for known in sets.values() for name in known}
     findings = []
     for process, known in sets.items():

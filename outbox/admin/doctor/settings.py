@@ -8,7 +8,7 @@ from typing import Any
 from outbox.admin.doctor.check import Context, Finding, note, ok, problem, warning
 from outbox.admin.durations import format_seconds
 from outbox.delivery.retry import JITTER
-from outbox.destinations.description import description
+from outbox.destinations.description import describe_destination
 from outbox.settings import Settings
 
 SHORTEST_LEASE = 5.0  # seconds
@@ -190,7 +190,7 @@ def _known(context: Context) -> Iterator[tuple[str, dict[str, Any], float]]:
     """Yield each destination that is registered here or reported by a worker, with that process's longest lease."""
     own = context.box.settings.max_run_seconds
     for name, each in context.box.registry.destinations.items():
-        yield name, description(each), own
+        yield name, describe_destination(each), own
     for process in context.overview.workers:
         run = process.details.get("settings", {}).get("max_run_seconds", own)
         for name, published in process.details.get("destinations", {}).items():
