@@ -1,6 +1,6 @@
 """Import the application's modules that are named on the command line (`outbox worker your.module`).
 
-They hold the application's handlers, and perhaps its call of `outbox.configure`.
+These modules contain the application's handlers, and may call `outbox.configure`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from outbox.errors import RegistrationError
 
 
 def import_modules(names: Iterable[str]) -> None:
-    """Import these modules, which may also be in the working directory."""
+    """Import these modules. They are also searched in the working directory."""
     sys.path.insert(0, str(Path.cwd()))
     for name in names:
         _import(name)
@@ -28,8 +28,8 @@ def _import(name: str) -> None:
         importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not (name == error.name or name.startswith(error.name + ".")):
-            raise  # the module was found, but not one that it imports
+            raise  # the module was found, but a module that it imports was not
         raise RegistrationError(
-            f"There is no module {name!r} in {Path.cwd()} or among the installed ones. "
-            "Name it as Python would import it."
+            f"There is no module {name!r} in {Path.cwd()} or among the installed packages. "
+            "Name the module as Python would import it."
         ) from None

@@ -1,13 +1,13 @@
 """Run a function in a daemon thread that is started on demand, survives a fork, and can be stopped.
 
-The notifier, the timer, the lease keeper and the process reporter each own one. They run in processes that belong to
-the application, so four rules hold for all of them:
+The notifier, the timer, the lease keeper and the process reporter each own a BackgroundThread. These threads run in
+processes of the application, so four rules hold for all of them:
 
-- No thread is started by an import, nor by making an object: the first work starts it.
-- A thread that has had no work for a while ends. The next work starts a new one.
-- Threads don't exist in a forked child, and a lock may have been held at the fork by a thread that is gone. So in the
-  child the owner begins again: with a new lock, without a thread, and with the state that `after_fork` sets up.
-- A thread that is told to stop finishes its work, and the owner waits for that only for a limited time.
+- Neither an import nor creating an object starts a thread. The first work starts it.
+- A thread that has had no work for a while ends. The next work starts a new thread.
+- A forked child has none of its parent's threads, but a lock that one of them held at the fork stays locked. So in the
+  child each owner starts again: with a new lock, without a thread, and with the state that `after_fork` sets up.
+- A thread that is told to stop finishes its work. The owner waits for that only for a limited time.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from collections.abc import Callable
 
 
 class BackgroundThread:
-    """At most one running thread of its owner.
+    """Runs at most one thread at a time for its owner.
 
-    `run` is called in the thread, with an event that is set when the thread is to stop, and the arguments of `start`.
-    `changed` guards the state that the owner shares with the thread. It is replaced in a forked child: don't keep a
-    reference to it.
+    The thread calls `run` with a stop event, which is set when the thread is to stop, and with the arguments of
+    `start`. The condition `changed` guards the state that the owner shares with the thread. A forked child gets a new
+    condition, so don't keep a reference to it.
     """
 
     def __init__(self, name: str, run: Callable[..., None], *, after_fork: Callable[[], None] | None = None) -> None:
@@ -46,33 +46,33 @@ class BackgroundThread:
     def start(self, *arguments: object) -> None:
         """Start the thread unless it is running.
 
-        Raise RuntimeError if no thread can be started: there is no memory for one more, or the interpreter is ending.
+        Raise RuntimeError if no thread can be started, because memory is short or the interpreter is ending.
         """
         with self.changed:
             if self._thread is not None:
                 return
-            # Each thread has a stop event of its own: one that was told to stop may still be busy.
+            # Each thread has its own stop event, because an earlier thread that was told to stop may still be running.
             stopped = threading.Event()
             thread = threading.Thread(target=self._run, args=(stopped, *arguments), name=self._name, daemon=True)
             thread.start()
             self._thread, self._stopped = thread, stopped
 
     def wait_for_work(self, has_work: Callable[[], bool], linger_seconds: float = 0.0) -> bool:
-        """Wait until there is work; called in the thread. If none comes in that time, return False: `run` must return.
+        """Wait until `has_work` returns True. If it does not within `linger_seconds`, return False: `run` must return.
 
-        `has_work` is called with `changed` acquired. So an owner that adds work with `changed` acquired, and then calls
-        `start`, either has its work seen by this thread or starts a new one.
+        The thread itself calls this, from `run`. `has_work` is called with `changed` acquired. So if an owner adds work
+        with `changed` acquired, and then calls `start`, either this thread sees the work or a new thread is started.
         """
         with self.changed:
-            found = self.changed.wait_for(has_work, linger_seconds)
-            if not found:
+            there_is_work = self.changed.wait_for(has_work, linger_seconds)
+            if not there_is_work:
                 self._thread = None
-            return found
+            return there_is_work
 
     def tell_to_stop(self) -> threading.Thread | None:
-        """Set the stop event; return the thread, or None if there is none.
+        """Set the stop event; return the thread, or None if none is running.
 
-        The caller may join the thread, but only for a limited time: a process must be able to end.
+        The caller may join the thread, but only with a timeout, because a process must be able to end.
         """
         with self.changed:
             thread, self._thread = self._thread, None

@@ -1,8 +1,8 @@
-"""The Outbox object: it puts the parts together, and has the verbs of the public API.
+"""The class Outbox: it creates and connects the parts of an outbox, and has the methods of the public API.
 
-The functions of the package call the methods of one Outbox (`outbox.current()`); a program may make others. The parts
-below this module (emitting, delivery, notifying, throttling, retention) don't know the Outbox: each is given what it
-needs here.
+The functions of the package, such as `outbox.emit`, call the methods of one Outbox (`outbox.current()`). A program may
+create others. The parts (emitting, delivery, notifying, throttling, retention) don't import this module: Outbox passes
+to each part what it needs.
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ from outbox.throttle.throttles import Throttles
 
 logger = logging.getLogger(__name__)
 
+# True while a thread delivers inline: a handler that emits an event must not start a second, nested delivery.
 _delivering_inline: ContextVar[bool] = ContextVar("outbox_delivering_inline", default=False)
 
 
@@ -69,7 +70,7 @@ class Outbox:
         inbox_database: peewee.Database | None = None,
     ) -> None:
         self.settings = Settings.load() if settings is None else settings
-        self.database = self._open() if database is None else behind_proxy(database)
+        self.database = self._open_database() if database is None else behind_proxy(database)
         self.dialect: Dialect = dialect_of(self.database, self.settings.tables)
         self.registry = Registry() if registry is None else registry
         self.counters = Counters()
@@ -77,7 +78,7 @@ class Outbox:
         if inbox_database is not None:
             inbox_dialect = dialect_of(behind_proxy(inbox_database), self.settings.tables)
         self.inbox = Inbox(inbox_dialect, self.counters, self.settings.inbox_hours)
-        # The destinations that the workers of the deployment have recorded, and what records those of this process.
+        # The first reads the destinations that all workers have recorded. The second records those of this process.
         self.recorded_destinations = RecordedDestinations(self.dialect)
         self.recorder = Recorder(self.dialect, self.registry, self.recorded_destinations, self.warn_once)
         self.throttles = Throttles(self.settings)
@@ -87,13 +88,13 @@ class Outbox:
         self.reporter = ProcessReporter(self.dialect, self.counters, self.settings.publish_seconds, details.collect)
         self.reporter.stop_with(self)
         self.emitter = Emitter(self.dialect, self.settings, self.notifier, self.counters, self.reporter.start)
-        # Whether this process was started to deliver events (`become_worker`), and so records its destinations.
+        # True in a process that was started to deliver events (`become_worker`). It records its destinations.
         self.is_worker = False
-        # Set when this process is about to end: events that have not begun are given back.
+        # Set when this process is about to stop. Claimed events whose delivery has not begun are then released.
         self.stopping = threading.Event()
         self._warned: set[str] = set()
         self.delivery = self._make_delivery_context()
-        # Last: if anything above fails, nothing is registered.
+        # This comes last: if anything above raises, nothing has been registered.
         register_configured_destinations(self.settings, self.registry)
 
     # For the application
@@ -120,8 +121,8 @@ class Outbox:
         - `payload`: a JSON object; None becomes `{}`.
         - `idempotency_key`: by default "{aggregate_type}:{aggregate_id}", so that an event of this type can be emitted
           once for this aggregate. Pass `outbox.UNIQUE` for an event that may repeat, or a key of your own.
-        - `on_duplicate`: "raise" raises DuplicateEvent if an event with this type and key exists, and the transaction
-          can go on; "ignore" returns the existing event.
+        - `on_duplicate`: what to do if an event with this type and key exists. "raise" raises DuplicateEvent, and the
+          transaction can continue; "ignore" returns the existing event.
         - `headers`: a JSON object for metadata; trace context is added.
         - `correlation_id`, `tenant_id`: by default those of `outbox.context`.
         - `max_attempts`: by default OUTBOX_MAX_ATTEMPTS.
@@ -150,25 +151,28 @@ class Outbox:
         """Store many events at once, all or none; return them in the order given."""
         return self.emitter.emit_many(map(as_new_event, events), on_duplicate)
 
-    # For workers, and for calls by hand
+    # For workers, and for programs that deliver events themselves
 
     def process_pending_events(self, batch_size: int | None = None) -> dict[str, int]:
-        """Deliver one batch in this thread; return {"processed": events claimed, "remaining": still due, capped}."""
+        """Deliver one batch of events in this thread.
+
+        Return {"processed": how many events were claimed, "remaining": how many are still due, counted up to a limit}.
+        """
         size = self.settings.batch_size if batch_size is None else batch_size
         if size < 1:
             raise SettingsError(f"batch_size must be at least 1, not {size}.")
         return deliver.process_pending_events(self.delivery, size)
 
     def drain(self) -> int:
-        """Deliver batches until one is not full, or for ten seconds; return how many events were claimed."""
+        """Deliver batch after batch, until one is not full or ten seconds are over; return how many were claimed."""
         return deliver.drain(self.delivery)
 
     def become_worker(self, modules: Sequence[str] = ()) -> None:
-        """Declare that this process was started to deliver events, and record its destinations.
+        """Make this process a worker (a process that was started to deliver events), and record its destinations.
 
-        The worker program calls this before the first claim, after it has imported the application's modules;
-        `modules` names them for the error. Raise NothingRegistered if this process could deliver nothing: otherwise it
-        would end events without sending them.
+        The worker program calls this after it has imported the application's modules, before the first claim. Raise
+        NothingRegistered if no destination is registered, because then the process would end events without sending
+        them. The error names the `modules`.
         """
         self.check_registered(modules)
         self.is_worker = True
@@ -210,7 +214,7 @@ class Outbox:
     # Maintenance of the tables
 
     def create_tables(self) -> None:
-        """Create the tables, or upgrade them; many processes may call this at the same time."""
+        """Create the tables, or upgrade them. Several processes may call this at the same time."""
         self.upgrade_schema()
 
     def upgrade_schema(self) -> list[schema.Version]:
@@ -224,12 +228,18 @@ class Outbox:
     def cleanup_delivered_events(
         self, retention_hours: float | None = None, *, seconds: float | None = None
     ) -> dict[str, int]:
-        """Delete events that ended longer ago than the retention; return {"deleted": …, "remaining": up to a cap}."""
+        """Delete events that ended longer ago than the retention. Stop after `seconds`, if given.
+
+        Return {"deleted": how many were deleted, "remaining": how many are left to delete, counted up to a limit}.
+        """
         hours = self.settings.retention_hours if retention_hours is None else retention_hours
         return retention.cleanup_delivered_events(self.dialect, hours, stopping=self.stopping, seconds=seconds)
 
     def delete_old_records(self) -> None:
-        """Delete old records for operators, and retire destinations that no worker has had for a long time."""
+        """Delete old process reports, counts by the minute and audit entries.
+
+        Also retire destinations that no worker has had for a long time.
+        """
         retire_absent(self.dialect, self.settings)
         retention.delete_old_records(self.dialect)
 
@@ -243,7 +253,10 @@ class Outbox:
         tenant_id: str | None = None,
         limit: int | None = None,
     ) -> int:
-        """Make failed events pending again, all or those that match; return how many. Attempts start again from 0."""
+        """Make failed events pending again: all, or those that match. Return how many.
+
+        Their attempts are counted from 0 again.
+        """
         return apply_action.retry_failed_events(
             self.dialect,
             self.notifier.notify_after_commit,
@@ -256,7 +269,7 @@ class Outbox:
         )
 
     def close(self) -> None:
-        """Close the pooled connections that are not in use; the next call opens new ones."""
+        """Close the pooled connections that are not in use. Later calls open new ones."""
         if isinstance(self.database, PooledDatabase):
             self.database.close_idle()
 
@@ -266,16 +279,17 @@ class Outbox:
             self._warned.add(message)
             logger.warning(message)
 
-    def _open(self) -> peewee.Database:
+    def _open_database(self) -> peewee.Database:
         settings = self.settings
         return open_database(settings.database_url, prepared_statements=settings.prepared_statements)
 
     # Notifying workers after a commit
 
     def _make_notifier(self) -> Notifier:
-        """Return the notifier that OUTBOX_DISPATCH asks for.
+        """Return the notifier for OUTBOX_DISPATCH.
 
-        Dramatiq is found by its entry point in `outbox.dispatch`: this module does not import what is above it.
+        `outbox.dramatiq` is loaded through its entry point in the group `outbox.dispatch`, because this module must not
+        import a layer above it.
         """
         name = self.settings.dispatch
         if name == OFF:
@@ -290,12 +304,13 @@ class Outbox:
         return Notifier(lambda: plug_in.load()(self), prepare=lambda: self._prepare_to_notify(plug_in))
 
     def _prepare_to_notify(self, plug_in: EntryPoint) -> None:
+        """Import the plug-in and all that it needs. The notifier calls this at the first emit."""
         notify = plug_in.load()
         if hasattr(notify, "prepare"):
             notify.prepare(self)
 
     def _deliver_inline(self) -> None:
-        """Deliver all that is due in the emitter's thread, including events that handlers emit meanwhile."""
+        """Deliver all due events in the thread that emitted, including events that handlers emit meanwhile."""
         if _delivering_inline.get():
             return
         token = _delivering_inline.set(True)
@@ -304,7 +319,7 @@ class Outbox:
             while (batch := deliver.deliver_batch(self.delivery, self.settings.batch_size)) is not None:
                 ids = {event.id for event in batch.events}
                 if ids <= seen:
-                    break  # they are due again at once, and the emitter must not wait for them
+                    break  # every event was tried already and is due again: the emitter must not wait for its retries
                 seen |= ids
         finally:
             _delivering_inline.reset(token)

@@ -1,11 +1,11 @@
-"""Crash points: places in the code where tests can kill the process, to show what its death costs.
+"""Crash points: places in the code where a test can kill the process, to check that no event is lost or stuck.
 
-Claim, dispatch and settle pass them. They are switched on by the environment variable OUTBOX_TEST_CRASH_POINTS, which
-names a folder; it is read when this module is imported. Without it a point is a function that does nothing.
+For tests only, not for production. The code that claims, dispatches and settles (writes outcomes to the table) calls
+`point` with the name of the place. The environment variable OUTBOX_TEST_CRASH_POINTS names a folder, and is read when
+this module is imported. Without the variable, `point` does nothing.
 
-A test arms a point by a file of the point's name in the folder. The first process that passes the point renames the
-file, so that its name ends with the process's id, and kills itself at once, without any clean-up. For tests only, not
-for production.
+To arm a crash point, a test creates a file in the folder, with the name of the point. The first process that reaches
+the point renames the file, so that its name ends with the process id, and kills itself with SIGKILL.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from pathlib import Path
 
 VARIABLE = "OUTBOX_TEST_CRASH_POINTS"
 
-# In the order in which a worker passes them: it has leased events, a destination has returned an outcome for one,
-# outcomes are about to be written, outcomes are written.
+# In the order in which a worker reaches them: events are leased; a destination has returned an outcome for an event;
+# outcomes are about to be written; outcomes are written.
 AFTER_CLAIM, AFTER_SEND, BEFORE_SETTLE, AFTER_SETTLE = "after-claim", "after-send", "before-settle", "after-settle"
 POINTS = (AFTER_CLAIM, AFTER_SEND, BEFORE_SETTLE, AFTER_SETTLE)
 
@@ -30,7 +30,7 @@ def _do_nothing(name: str) -> None:
 def _die_if_armed(folder: Path) -> Callable[[str], None]:
     def die_if_armed(name: str) -> None:
         try:
-            (folder / name).rename(folder / f"{name}.{os.getpid()}")  # of several processes one succeeds
+            (folder / name).rename(folder / f"{name}.{os.getpid()}")  # if several processes try, only one succeeds
         except FileNotFoundError:
             return
         os.kill(os.getpid(), signal.SIGKILL)

@@ -1,6 +1,6 @@
-"""The current outbox, which the functions of the package use: `configure` makes it, `current` returns it.
+"""The current outbox, which the functions of the package use: `configure` creates it, `current` returns it.
 
-The module is not called `current`: as a submodule it would hide the function `outbox.current`.
+The module is not named `current`, because as a submodule it would hide the function `outbox.current`.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ _lock = threading.RLock()
 def configure(
     *, database: peewee.Database | None = None, inbox_database: peewee.Database | None = None, **settings: Any
 ) -> Outbox:
-    """Make the current outbox: on the application's database, with settings that override the environment.
+    """Create the current outbox, with the application's database and with settings that override the environment.
 
-    `settings` have the names of the table in the README, in lower case and without `OUTBOX_`. Pass `inbox_database` if
-    the application's own tables, and so its inbox, are in another database than the outbox.
+    `settings` have the names of the environment variables (docs/reference/settings.md), in lower case and without
+    `OUTBOX_`. Pass `inbox_database` if the application's own tables, and so its inbox, are in another database than the
+    outbox.
     """
     global _current
     with _lock:
@@ -41,7 +42,7 @@ def configure(
         _current = Outbox(
             Settings.load(**settings), database=database, registry=registry, inbox_database=inbox_database
         )
-        _current.is_worker = was_worker  # a module with handlers may call this after the worker has started
+        _current.is_worker = was_worker  # a module may call `configure` after the worker has started
         OutboxEvent.bind(_current.database)
         InboxMessage.bind(_current.inbox.database)
         for model in (OutboxEvent, InboxMessage):
@@ -50,7 +51,7 @@ def configure(
 
 
 def current() -> Outbox:
-    """Return the current outbox; without an earlier `configure`, the first call makes it from the environment."""
+    """Return the current outbox. If `configure` was not called before, create it from the environment."""
     if _current is None:
         with _lock:
             if _current is None:
@@ -60,23 +61,26 @@ def current() -> Outbox:
 
 
 def is_configured() -> bool:
-    """Return whether `configure` was called, or `current` has made an outbox."""
+    """Return whether there is a current outbox, created by `configure` or by `current`."""
     return _current is not None
 
 
 def forget() -> None:
-    """Forget the current outbox: the next call of `current` makes a new one from the environment."""
+    """Forget the current outbox. The next call of `current` creates a new one from the environment."""
     global _current
     _current = None
 
 
 def loaded_settings() -> Settings:
-    """Return the settings of the current outbox, or of the environment; unlike `current`, this opens no database."""
+    """Return the settings of the current outbox, or, if there is none, those of the environment.
+
+    Unlike `current`, this creates no outbox and opens no database.
+    """
     return Settings.load() if _current is None else _current.settings
 
 
 def _on_current(method: Callable[Concatenate[Outbox, P], R]) -> Callable[P, R]:
-    """Return a function that calls a method of the current outbox."""
+    """Return a function that calls this method of the current outbox. Its signature is the method's without `self`."""
 
     @functools.wraps(method)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:

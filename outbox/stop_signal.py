@@ -1,8 +1,8 @@
-"""Turn SIGTERM and SIGINT into an event that a process's main thread waits for.
+"""Turn SIGTERM and SIGINT into a threading.Event, for which a process's main thread waits.
 
-The long-running commands (`outbox up`, `consume`, `scheduler`, `dashboard`) use it, so that they finish what is in
-flight before they end. It imports nothing of the package: a command that needs only this loads neither Dramatiq nor
-APScheduler.
+The long-running commands (`outbox up`, `consume`, `scheduler`, `dashboard`) use it, so that they finish the work that
+is in flight before they end. The module imports nothing of the package, so that a command can use it without loading
+Dramatiq or APScheduler.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from types import FrameType
 def stop_on_signal() -> threading.Event:
     """Install handlers for SIGTERM and SIGINT, and return the event that they set.
 
-    Without them, APScheduler would be interrupted in the middle of a tick.
+    Without these handlers, a signal would interrupt APScheduler in the middle of a tick.
     """
     stopped = threading.Event()
 

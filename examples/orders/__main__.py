@@ -36,13 +36,13 @@ def _run(orders: int, *, keep: bool) -> int:
     from examples.orders import shop
     from examples.orders.customers import Customers
     from examples.orders.summary import summarize, unfinished
-    from outbox.cli.up import running
+    from outbox.cli.up import workers_and_scheduler
     from outbox.stop_signal import stop_on_signal
 
     shop.open_shop()
     customers = Customers()
     stopped = stop_on_signal()
-    with running(threads=4):
+    with workers_and_scheduler(threads=4):
         customers.visit(orders, PAUSE_SECONDS, stopped)
         if keep:
             customers.visit(None, KEEP_PAUSE_SECONDS, stopped)

@@ -1,7 +1,7 @@
 """The command line: the `outbox` program and its subcommands, one module each.
 
-This is the outermost layer: it may import every other, and no other imports it. Commands that need Dramatiq,
-APScheduler or Starlette import them when they run, so that `outbox --help` and `outbox emit` start without them.
+This is the outermost layer: it may import all other layers, and none of them imports it. Commands that need Dramatiq,
+APScheduler or Starlette import them when they run, so that `outbox --help` and `outbox emit` work without them.
 """
 
 from __future__ import annotations

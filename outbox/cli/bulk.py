@@ -1,4 +1,7 @@
-"""Run an action on many events: count them, ask for confirmation, show the progress. All of `actions.py` uses it."""
+"""Run an action on many events: count them, ask for confirmation, show the progress.
+
+`outbox retry`, `fail`, `delete` and `replay` use it. `outbox retire` uses `operator`.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from uuid import UUID
 
 import click
 
-from outbox.cli.options import event_id, filter_options, modules_option
+from outbox.cli.options import filter_options, modules_option, parse_event_id
 from outbox.current_outbox import current
 from outbox.errors import SettingsError
 from outbox.operations import apply_action
@@ -21,6 +24,7 @@ from outbox.operations.filters import Filter
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+# The exit code after Ctrl-C, as shells report it: 128 + SIGINT.
 INTERRUPTED = 130
 
 
@@ -31,7 +35,7 @@ def bulk_options(command: F) -> F:
         click.option(
             "--per-second",
             type=click.FloatRange(min=0, min_open=True),
-            help="Change at most so many events per second.",
+            help="Change at most this many events per second.",
         ),
         click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Change at most N events."),
         click.option("-y", "--yes", is_flag=True, help="Don't ask for confirmation."),
@@ -39,7 +43,7 @@ def bulk_options(command: F) -> F:
         click.option("--all", "everything", is_flag=True, help="Change all events; required without ids and filters."),
         filter_options,
         modules_option,
-        click.argument("ids", metavar="[ID...]", nargs=-1, type=event_id),
+        click.argument("ids", metavar="[ID...]", nargs=-1, type=parse_event_id),
     ):
         decorated = decorate(decorated)
     return decorated  # type: ignore[no-any-return]
@@ -56,7 +60,7 @@ def run(
     limit: int | None,
     per_second: float | None,
 ) -> None:
-    """Count the events, ask for a confirmation, run the action, and print how many events it has changed."""
+    """Count the events, ask for confirmation, run the action, and print how many events it has changed."""
     if ids:
         filter = replace(filter, ids=ids)
     if filter.is_empty and not everything:
@@ -66,13 +70,13 @@ def run(
     matching = apply_action.count_all(box.dialect, action, filter)
     matching = matching if limit is None else min(limit, matching)
     if dry_run:
-        click.echo(f"{_events(matching)} would be {action.done}.")
+        click.echo(f"{_format_events(matching)} would be {action.done}.")
         return
     if matching == 0:
         click.echo(f"No events to be {action.done} match.")
         sys.exit(1)
     if not yes:
-        click.confirm(f"{_events(matching)} will be {action.done}. Continue?", abort=True, err=True)
+        click.confirm(f"{_format_events(matching)} will be {action.done}. Continue?", abort=True, err=True)
     work = apply_action.apply(
         box.dialect,
         box.notifier.notify_after_commit,
@@ -84,7 +88,7 @@ def run(
     )
     count = _show_progress(work, matching, action.name)
     box.notifier.flush()
-    click.echo(f"{_events(count)} {'was' if count == 1 else 'were'} {action.done}.")
+    click.echo(f"{_format_events(count)} {'was' if count == 1 else 'were'} {action.done}.")
 
 
 def _show_progress(work: Iterator[int], matching: int, name: str) -> int:
@@ -97,7 +101,7 @@ def _show_progress(work: Iterator[int], matching: int, name: str) -> int:
                 progress.update(so_far - count)
                 count = so_far
     except KeyboardInterrupt:
-        click.echo(f"Interrupted after {_events(count)}. Run the same command again for the rest.", err=True)
+        click.echo(f"Interrupted after {_format_events(count)}. Run the same command again for the rest.", err=True)
         sys.exit(INTERRUPTED)
     return count
 
@@ -110,5 +114,5 @@ def operator() -> str:
         raise SettingsError("Cannot determine the user for the audit log: set LOGNAME.") from None
 
 
-def _events(number: int) -> str:
+def _format_events(number: int) -> str:
     return f"{number:,} event{'' if number == 1 else 's'}"

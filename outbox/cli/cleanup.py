@@ -15,7 +15,7 @@ from outbox.storage import retention
 @click.option("--dry-run", is_flag=True, help="Only print how many events would be deleted.")
 @modules_option
 def cleanup(retention_hours: float | None, yes: bool, dry_run: bool) -> None:
-    """Delete events that ended longer ago than the retention, and inbox messages older than theirs.
+    """Delete events that ended longer ago than their retention, and inbox messages older than their retention.
 
     The scheduler also does this, every OUTBOX_CLEANUP_MINUTES.
     """

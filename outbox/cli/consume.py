@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
     default=5,
     show_default=True,
     type=click.IntRange(min=1),
-    help="Try an entry so many times; then move it to the dead-letter stream.",
+    help="Try an entry this many times; then move it to the dead-letter stream.",
 )
 @click.option(
     "--idle-seconds",

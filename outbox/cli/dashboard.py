@@ -20,6 +20,7 @@ from outbox.telemetry import logs
 if TYPE_CHECKING:
     from outbox.admin.web.authentication import Authenticate
 
+# How long uvicorn waits for open requests when it stops.
 STOP_SECONDS = 5
 
 
@@ -57,23 +58,24 @@ def dashboard(host: str | None, port: int | None, read_only: bool) -> None:
         log_level=logging.WARNING,
         access_log=False,
         server_header=False,
-        proxy_headers=False,  # a client could forge them: X-Forwarded-For must not make it a local one
+        proxy_headers=False,  # a client could forge X-Forwarded-For, and so pretend to be on this machine
         timeout_graceful_shutdown=STOP_SECONDS,
     )
-    with _listen(host, settings.dashboard_port if port is None else port) as listening:
-        current()  # an invalid OUTBOX_DATABASE_URL is reported now, not with the first page
-        stop_on_signal()  # uvicorn stops by itself, and then raises the signal again: that must not kill the process
-        address = _address(listening)
+    with _listen(host, settings.dashboard_port if port is None else port) as listener:
+        current()  # raises for an invalid OUTBOX_DATABASE_URL now, not at the first request
+        # uvicorn stops on a signal, and then raises the signal again. These handlers keep it from killing the process.
+        stop_on_signal()
+        address = _url_of(listener)
         click.echo(f"The dashboard is running on {address}")
         if isinstance(authenticate, LoginLink):
             authenticate.announce(lambda link: _print_link(address, link))
-        uvicorn.Server(config).run(sockets=[listening])
+        uvicorn.Server(config).run(sockets=[listener])
 
 
 def choose_authentication(host: str, settings: Settings) -> Authenticate:
-    """Return authentication by the password of the settings, or, on a loopback address, by a login link.
+    """Return authentication by the password in the settings, or, on a loopback address, by a login link.
 
-    Raises SettingsError if other machines could reach the address and no password is set.
+    Raise SettingsError if other machines could reach the address and no password is set.
     """
     from outbox.admin.web.authentication import basic_from_settings
     from outbox.admin.web.login_link import LoginLink, is_loopback
@@ -90,7 +92,7 @@ def choose_authentication(host: str, settings: Settings) -> Authenticate:
 
 
 def _print_link(address: str, link: str) -> None:
-    with suppress(OSError):  # the terminal may be closed: the browser that has just signed in still works
+    with suppress(OSError):  # the terminal may be closed; that must not break the sign-in that used the last link
         click.echo(f"Sign in with this link. It works once; then a new one is printed here: {address}{link}")
 
 
@@ -105,6 +107,6 @@ def _listen(host: str, port: int) -> socket.socket:
         ) from None
 
 
-def _address(listening: socket.socket) -> str:
-    host, port = listening.getsockname()[:2]
+def _url_of(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"

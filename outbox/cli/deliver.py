@@ -10,6 +10,7 @@ from outbox.application_modules import import_modules
 from outbox.current_outbox import current, loaded_settings
 from outbox.telemetry import logs
 
+# The counters that the command prints.
 COUNTED = ("delivered", "retried", "failed", "released")
 
 

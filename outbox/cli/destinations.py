@@ -20,24 +20,24 @@ def destinations(as_json: bool) -> None:
     box = current()
     box.check_schema()
     with box.dialect.connection():
-        found = sorted(read_recorded(box.dialect)[1].values(), key=lambda each: each.name)
+        recorded = sorted(read_recorded(box.dialect)[1].values(), key=lambda each: each.name)
     if as_json:
-        echo_json([{"name": each.name, "events": list(each.patterns), "state": _state(each)} for each in found])
+        echo_json([{"name": each.name, "events": list(each.patterns), "state": _state(each)} for each in recorded])
         return
-    rows = [(each.name, _state(each), ", ".join(each.patterns)) for each in found]
+    rows = [(each.name, _state(each), ", ".join(each.patterns)) for each in recorded]
     if rows:
         echo_table(("name", "state", "events"), rows)
     else:
         click.echo("No worker has recorded any destination yet.")
 
 
-@click.command(short_help="Stop delivering to a destination that is gone.")
+@click.command(short_help="Stop delivering to a destination that no longer exists.")
 @click.argument("name")
 @click.option("--force", is_flag=True, help="Retire it even if a running worker has it.")
 @click.option("-y", "--yes", is_flag=True, help="Don't ask for confirmation.")
 @modules_option
 def retire(name: str, force: bool, yes: bool) -> None:
-    """Stop delivering to a destination that is gone for good.
+    """Stop delivering to a destination that no longer exists.
 
     Events no longer wait for it, and don't fail because of it. If a worker starts with a destination of this name, it
     is used again.

@@ -46,11 +46,11 @@ def doctor(thorough: bool, as_json: bool) -> None:
 
 
 def as_text(findings: Iterable[Finding], width: int) -> str:
-    """Return a line for each finding, with the advice below it; the worst come last, next to the prompt."""
-    found = sorted(findings, key=lambda each: LEVELS.index(each.level))
-    margin = max((len(each.check) for each in found), default=0) + 11
-    lines = [line for each in found for line in _lines(each, margin, width)]
-    return "\n".join([*lines, "", _summary(found)])
+    """Return the findings as text: each with its advice below it. The worst come last, next to the shell's prompt."""
+    by_level = sorted(findings, key=lambda each: LEVELS.index(each.level))
+    margin = max((len(each.check) for each in by_level), default=0) + 11
+    lines = [line for each in by_level for line in _lines(each, margin, width)]
+    return "\n".join([*lines, "", _summary(by_level)])
 
 
 def _lines(finding: Finding, margin: int, width: int) -> list[str]:
@@ -77,7 +77,7 @@ def _plural(count: int, what: str) -> str:
 
 
 def _width() -> int:
-    """Return the width of the lines; without a terminal no limit, so that each finding is one line."""
+    """Return the width of the lines. If the output is no terminal there is no limit: each finding is one line."""
     if not sys.stdout.isatty():
         return 10_000
     return max(MIN_WIDTH, min(MAX_WIDTH, shutil.get_terminal_size().columns))

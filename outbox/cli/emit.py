@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from outbox.cli.options import age, modules_option
+from outbox.cli.options import modules_option, parse_age
 from outbox.current_outbox import current
 from outbox.events.new_event import UNIQUE
 
@@ -27,7 +27,7 @@ from outbox.events.new_event import UNIQUE
 @click.option("--correlation", metavar="ID", help="Set the correlation id.")
 @click.option("--tenant", metavar="ID", help="Set the tenant's id.")
 @click.option("--max-attempts", type=int, help="Use this instead of OUTBOX_MAX_ATTEMPTS.")
-@click.option("--after", type=age, metavar="AGE", help="Deliver it after this time: 90s, 15m, 2h.")
+@click.option("--after", type=parse_age, metavar="AGE", help="Deliver it after this time: 90s, 15m, 2h.")
 @modules_option
 def emit(
     aggregate_type: str,
@@ -49,7 +49,7 @@ def emit(
     box = current()
     body = _parse_json(sys.stdin.read() if payload == "-" else payload)
     pairs = dict(_parse_header(header) for header in headers)
-    with box.dialect.connection(), box.database.atomic():  # OUTBOX_REQUIRE_TRANSACTION may be set
+    with box.dialect.connection(), box.database.atomic():  # OUTBOX_REQUIRE_TRANSACTION may require one
         event = box.emit(
             aggregate_type,
             aggregate_id,
@@ -73,7 +73,7 @@ def _parse_json(text: str) -> Any:
 
 
 def _parse_header(text: str) -> tuple[str, str]:
-    name, found, value = text.partition("=")
-    if not found or not name:
+    name, equals_sign, value = text.partition("=")
+    if not equals_sign or not name:
         raise click.BadParameter(f"--header takes NAME=VALUE, not {text!r}.")
     return name, value

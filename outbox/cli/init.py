@@ -31,14 +31,14 @@ def init(modules: tuple[str, ...], as_sql: bool, after: int | None, no_transacti
     import_modules(modules)
     box = current()
     if as_sql:
-        _print(box, 0 if after is None else after, transaction=not no_transaction)
+        _print_sql(box, 0 if after is None else after, transaction=not no_transaction)
         return
     for version in box.upgrade_schema():
         click.echo(f"applied version {version.number} ({version.what})")
     click.echo(f"The tables are ready in {box.dialect.place}")
 
 
-def _print(box: Outbox, after: int, *, transaction: bool) -> None:
+def _print_sql(box: Outbox, after: int, *, transaction: bool) -> None:
     statements = schema.definition(box.dialect.name, box.dialect.tables, after=after)
     if transaction and statements:
         statements = ["BEGIN", *box.dialect.schema_timeout(), *statements, "COMMIT"]

@@ -8,7 +8,7 @@ import click
 
 from outbox.admin import queries
 from outbox.admin.queries import Page
-from outbox.cli.options import event_id, filter_options, json_option, modules_option
+from outbox.cli.options import filter_options, json_option, modules_option, parse_event_id
 from outbox.cli.output import echo_json, echo_table, event_as_json, to_the_second
 from outbox.current_outbox import current
 from outbox.operations.filters import Filter
@@ -16,9 +16,9 @@ from outbox.operations.filters import Filter
 
 @click.command(name="list", short_help="List events, newest first.")
 @filter_options
-@click.option("--after", type=event_id, metavar="ID", help="List events that are older than this one.")
+@click.option("--after", type=parse_event_id, metavar="ID", help="List events that are older than this one.")
 @click.option(
-    "--limit", default=20, show_default=True, type=click.IntRange(1, 1000), help="List at most so many events."
+    "--limit", default=20, show_default=True, type=click.IntRange(1, 1000), help="List at most this many events."
 )
 @json_option
 @modules_option

@@ -29,7 +29,7 @@ def metrics(output: Path | None) -> None:
     if output is None:
         click.echo(body.decode(), nl=False)
         return
-    # The collector ignores this file, because its name does not end in .prom.
+    # Write another file first, and rename it. The collector ignores that file, because its name does not end in .prom.
     unfinished = output.with_name(f".{output.name}.{os.getpid()}")
     unfinished.write_bytes(body)
     unfinished.replace(output)

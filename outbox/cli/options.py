@@ -1,4 +1,7 @@
-"""Options that several commands share: the filters for events, `--json` and `-m MODULE`; and the types of values."""
+"""Options that several commands share: the filters for events, `--json` and `-m MODULE`.
+
+The functions `parse_…` convert the values of options and arguments.
+"""
 
 from __future__ import annotations
 
@@ -21,29 +24,29 @@ UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"
 LONGEST_AGE = timedelta(days=36_500)
 
 
-def age(value: str) -> timedelta:
-    """Parse `90s`, `15m`, `2h`, `7d` or `1w`."""
-    found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)\s*([smhdw])", value.strip())
-    if found is None:
+def parse_age(value: str) -> timedelta:
+    """Parse `90s`, `15m`, `2h`, `7d` or `1w`. A longer time than LONGEST_AGE becomes LONGEST_AGE."""
+    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)\s*([smhdw])", value.strip())
+    if match is None:
         raise click.BadParameter(f"{value!r} is not a valid age: write 90s, 15m, 2h, 7d or 1w.")
     try:
-        return min(timedelta(**{UNITS[found[2]]: float(found[1])}), LONGEST_AGE)
+        return min(timedelta(**{UNITS[match[2]]: float(match[1])}), LONGEST_AGE)
     except OverflowError:
         return LONGEST_AGE
 
 
-def timestamp(value: str) -> datetime:
+def parse_timestamp(value: str) -> datetime:
     """Parse `2026-01-31` or `2026-01-31T12:00`, with or without a time zone; UTC by default."""
     try:
-        found = datetime.fromisoformat(value.strip())
-        return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+        time = datetime.fromisoformat(value.strip())
+        return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
     except (ValueError, OverflowError):
         raise click.BadParameter(
             f"{value!r} is not a valid time: write 2026-01-31, or 2026-01-31T12:00 (in UTC)."
         ) from None
 
 
-def event_id(value: str) -> UUID:
+def parse_event_id(value: str) -> UUID:
     """Parse the id of an event."""
     try:
         return UUID(value.strip())
@@ -69,27 +72,29 @@ def modules_option(command: F) -> F:
         metavar="MODULE",
         help="Import this module first: it configures the database, or registers handlers.",
     )
-    return option(call)  # type: ignore[return-value]  # only click calls it
+    # `call` has one parameter more than `command`. That does not matter, because only click calls it.
+    return option(call)  # type: ignore[return-value]
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 
 
 def filter_options(command: F) -> F:
-    """Add the options that select events; the command gets a Filter as its argument `filter`."""
+    """Add the options that select events. The command gets them as one argument, the Filter `filter`."""
 
     @functools.wraps(command)
     def call(*args: Any, **kwargs: Any) -> Any:
-        values = {name: kwargs.pop(name) for name in NAMES}
-        return command(*args, filter=_filter(**values), **kwargs)
+        values = {name: kwargs.pop(name) for name in FILTER_NAMES}
+        return command(*args, filter=_make_filter(**values), **kwargs)
 
     decorated: Any = call
-    for option in reversed(FILTERS):
+    for option in reversed(FILTER_OPTIONS):
         decorated = option(decorated)
     return decorated  # type: ignore[no-any-return]
 
 
-NAMES = (
+# The parameters of `_make_filter`, one for each of FILTER_OPTIONS.
+FILTER_NAMES = (
     "status",
     "event_type",
     "aggregate",
@@ -103,7 +108,7 @@ NAMES = (
     "since",
     "until",
 )
-FILTERS = (
+FILTER_OPTIONS = (
     click.option("--status", type=click.Choice(STATUSES), help="Only events with this status."),
     click.option("--type", "event_type", metavar="TYPE", help="Only events of this type."),
     click.option(
@@ -120,14 +125,18 @@ FILTERS = (
     click.option("--error", metavar="TEXT", help="Only events whose error contains this text."),
     click.option("--key", metavar="KEY", help="Only events with this idempotency key."),
     click.option("--correlation", metavar="ID", help="Only events with this correlation id."),
-    click.option("--older-than", type=age, metavar="AGE", help="Only events emitted longer ago: 90s, 15m, 2h, 7d."),
-    click.option("--newer-than", type=age, metavar="AGE", help="Only events emitted within this time."),
-    click.option("--since", type=timestamp, metavar="TIME", help="Only events emitted at this time (UTC) or later."),
-    click.option("--until", type=timestamp, metavar="TIME", help="Only events emitted before this time (UTC)."),
+    click.option(
+        "--older-than", type=parse_age, metavar="AGE", help="Only events emitted longer ago: 90s, 15m, 2h, 7d."
+    ),
+    click.option("--newer-than", type=parse_age, metavar="AGE", help="Only events emitted within this time."),
+    click.option(
+        "--since", type=parse_timestamp, metavar="TIME", help="Only events emitted at this time (UTC) or later."
+    ),
+    click.option("--until", type=parse_timestamp, metavar="TIME", help="Only events emitted before this time (UTC)."),
 )
 
 
-def _filter(
+def _make_filter(
     *,
     status: str | None,
     event_type: str | None,
@@ -149,12 +158,12 @@ def _filter(
         if one[1] is not None and other[1] is not None:
             raise click.UsageError(f"{one[0]} and {other[0]} exclude each other: give one of them.")
     now = datetime.now(UTC)
-    kind, found, identity = (aggregate or "").partition(":")
+    aggregate_type, colon, aggregate_id = (aggregate or "").partition(":")
     return Filter(
         status=status,
         event_type=event_type,
-        aggregate_type=kind or None,
-        aggregate_id=identity if found else None,
+        aggregate_type=aggregate_type or None,
+        aggregate_id=aggregate_id if colon else None,
         idempotency_key=key,
         correlation_id=correlation,
         tenant_id=tenant,

@@ -1,7 +1,7 @@
 """Print tables for people, and JSON for programs.
 
-The tables are made for both a terminal and a pipe. In a terminal, only the last column is cut to the width, and every
-id stays whole, to be copied. In a pipe nothing is cut or coloured: one row is one line, which grep and awk can read.
+Tables are printed to a terminal or to a pipe. In a terminal, only the last column is cut to fit the width, so that ids
+stay complete and can be copied. In a pipe nothing is cut or coloured: each row is one line, for grep and awk.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ MIN_WIDTH = 12
 
 
 def echo_table(head: Sequence[str], rows: Sequence[Sequence[object]], *, right: Sequence[int] = ()) -> None:
-    """Print a table: columns as wide as their content, those numbered in `right` aligned to the right.
+    """Print a table. Each column is as wide as its content; in a terminal, the last column is cut to fit.
 
-    In a terminal, the last column is cut to the width that is left.
+    `right` contains the numbers of the columns that are aligned to the right; the first column has the number 0.
     """
     texts = [[_cell(cell) for cell in row] for row in rows]
     widths = [max(len(line[column]) for line in [list(head), *texts]) for column in range(len(head))]
-    left = _terminal_width() - sum(widths[:-1]) - len(GAP) * (len(head) - 1)
-    widths[-1] = min(widths[-1], max(left, MIN_WIDTH))
+    remaining_width = _terminal_width() - sum(widths[:-1]) - len(GAP) * (len(head) - 1)
+    widths[-1] = min(widths[-1], max(remaining_width, MIN_WIDTH))
     for line in [[name.upper() for name in head], *texts]:
         cells = [
             _fit(text, width, right=number in right)
@@ -41,7 +41,7 @@ def echo_table(head: Sequence[str], rows: Sequence[Sequence[object]], *, right: 
 
 
 def echo_json(value: object) -> None:
-    """Print a value as JSON; times in ISO 8601, and other types as their text."""
+    """Print a value as JSON. Times are in ISO 8601; other types that JSON lacks are printed as text."""
     click.echo(json.dumps(value, indent=2, ensure_ascii=False, default=_to_json))
 
 
@@ -56,7 +56,7 @@ def to_the_second(moment: datetime | None) -> str:
 
 
 def one_line(text: object) -> str:
-    """Return the text without control characters: events may contain some that move the cursor or change colours."""
+    """Return the text without control characters. Those in an event could move the cursor or change colours."""
     return printable(str(text), " ")
 
 
@@ -72,7 +72,7 @@ def _fit(text: str, width: int, *, right: bool) -> str:
 
 
 def _terminal_width() -> int:
-    """Return the terminal's width; without a terminal no limit, so that programs can search the whole text."""
+    """Return the terminal's width. If the output is no terminal there is no limit: programs get the whole text."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else 10_000
 
 

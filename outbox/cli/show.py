@@ -10,7 +10,7 @@ from uuid import UUID
 import click
 
 from outbox.admin import event_state, queries
-from outbox.cli.options import event_id, json_option, modules_option
+from outbox.cli.options import json_option, modules_option, parse_event_id
 from outbox.cli.output import echo_json, echo_table, event_as_json, one_line
 from outbox.current_outbox import current
 from outbox.storage.models import OutboxEvent
@@ -19,7 +19,7 @@ NOT_FOUND = 1
 
 
 @click.command(short_help="Show everything about one event.")
-@click.argument("id", type=event_id)
+@click.argument("id", type=parse_event_id)
 @json_option
 @modules_option
 def show(id: UUID, as_json: bool) -> None:

@@ -38,7 +38,7 @@ def status(as_json: bool) -> None:
 
 
 def as_data(view: Overview) -> dict[str, Any]:
-    """Return the summary for --json. Where `at_least` is true, counting stopped at that number."""
+    """Return the summary for --json. A count with `at_least` true is a minimum: counting stopped there."""
     return {
         "now": view.now,
         "counts": {name: asdict(count) for name, count in view.counts.items()},
@@ -147,8 +147,8 @@ def _echo_brokers(view: Overview) -> None:
     for process in view.without_broker:
         click.echo(
             one_line(
-                f"worker {process.host}:{process.pid} can't reach its broker (Redis); it looks for due events by "
-                f"itself: {process.details['broker_error']}"
+                f"worker {process.host}:{process.pid} can't reach its broker (Redis), so it polls for due "
+                f"events: {process.details['broker_error']}"
             )
         )
 
@@ -157,5 +157,5 @@ def _echo_absent(view: Overview) -> None:
     if view.absent:
         names = ", ".join(one_line(name) for name in view.absent)
         click.echo(
-            f"\nno running worker has: {names} (their events wait; if one is gone for good, run `outbox retire NAME`)"
+            f"\nno running worker has: {names} (their events wait; if one no longer exists, run `outbox retire NAME`)"
         )

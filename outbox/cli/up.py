@@ -15,12 +15,15 @@ from outbox.telemetry.process_reports import UP
 
 logger = logging.getLogger(__name__)
 
+# How long to wait for deliveries in flight when the process stops.
 STOP_MILLISECONDS = 60_000
 
 
 @click.command(short_help="Run workers and scheduler in one process.")
 @click.argument("modules", metavar="[MODULE...]", nargs=-1)
-@click.option("--threads", default=4, show_default=True, help="Run so many worker threads.", type=click.IntRange(min=1))
+@click.option(
+    "--threads", default=4, show_default=True, help="Run this many worker threads.", type=click.IntRange(min=1)
+)
 def up(modules: tuple[str, ...], threads: int) -> None:
     """Run workers and scheduler in one process. It needs no Redis, and with SQLite no server at all.
 
@@ -36,8 +39,8 @@ def up(modules: tuple[str, ...], threads: int) -> None:
     current().check_registered(modules)
     create_tables()
     stopped = stop_on_signal()
-    current().reporter.start(UP)  # before the worker starts it as a worker's
-    with running(threads):
+    current().reporter.start(UP)  # before the worker starts: it would report this process as a worker
+    with workers_and_scheduler(threads):
         logger.info("up: %d threads, delivering to %s", threads, ", ".join(current().registry.destinations))
         stopped.wait()
         logger.info("stopping")
@@ -45,8 +48,8 @@ def up(modules: tuple[str, ...], threads: int) -> None:
 
 
 @contextmanager
-def running(threads: int) -> Iterator[None]:
-    """Run workers and scheduler as threads of this process while the block runs."""
+def workers_and_scheduler(threads: int) -> Iterator[None]:
+    """Run workers and scheduler as threads of this process, as long as the `with` block runs."""
     import dramatiq
 
     from outbox.dramatiq.worker import prepare_worker, start_worker

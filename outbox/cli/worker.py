@@ -11,6 +11,7 @@ import click
 
 from outbox.errors import SettingsError
 
+# The function that Dramatiq's program calls in each worker process.
 BOOT = "outbox.dramatiq.worker:boot"
 
 
@@ -19,16 +20,18 @@ BOOT = "outbox.dramatiq.worker:boot"
     context_settings={"ignore_unknown_options": True},
 )
 @click.argument("arguments", metavar="[MODULE...] [OPTION...]", nargs=-1, type=click.UNPROCESSED)
-@click.option("-p", "--processes", type=click.IntRange(min=1), help="Run so many processes.  [default: one per core]")
-@click.option("-t", "--threads", type=click.IntRange(min=1), help="Run so many threads in each process.  [default: 8]")
+@click.option("-p", "--processes", type=click.IntRange(min=1), help="Run this many processes.  [default: one per core]")
+@click.option(
+    "-t", "--threads", type=click.IntRange(min=1), help="Run this many threads in each process.  [default: 8]"
+)
 def worker(arguments: tuple[str, ...], processes: int | None, threads: int | None) -> None:
     """Run workers that deliver to the handlers of MODULE and to the destinations that the settings declare.
 
     They also run the Dramatiq actors of MODULE. MODULE may set your own Dramatiq broker; otherwise the broker is the
-    Redis of OUTBOX_REDIS_URL. Options after the modules are passed on to Dramatiq: --queues, --watch, --pid-file and
+    Redis of OUTBOX_REDIS_URL. Options after the modules are passed to Dramatiq: --queues, --watch, --pid-file and
     others (see `dramatiq --help`). Stop it with Ctrl-C or SIGTERM; the workers finish the deliveries in flight.
     """
-    modules, options = split(arguments)
+    modules, options = split_arguments(arguments)
     if processes is not None:
         options += ["--processes", str(processes)]
     if threads is not None:
@@ -36,14 +39,14 @@ def worker(arguments: tuple[str, ...], processes: int | None, threads: int | Non
     become_dramatiq(modules, options)
 
 
-def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the modules, and the arguments from the first option on."""
+def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the modules, and the options that follow them."""
     first = next((index for index, each in enumerate(arguments) if each.startswith("-")), len(arguments))
     return list(arguments[:first]), list(arguments[first:])
 
 
 def become_dramatiq(modules: Sequence[str], options: Sequence[str]) -> None:
-    """Replace this process by Dramatiq's program, so that signals, exit code and reloading are Dramatiq's."""
+    """Replace this process with Dramatiq's program, which then handles signals, exit code and reloading itself."""
     from outbox.dramatiq.worker import MODULES_VARIABLE
 
     environment = os.environ | {MODULES_VARIABLE: shlex.join(modules)}

@@ -48,7 +48,7 @@ def _copy_with_pipeline(broker: RedisBroker, pipeline: Any) -> Any:
 def _add_to_pipeline(
     broker: RedisBroker, pipelined_broker: Any, message: dramatiq.Message[Any]
 ) -> dramatiq.Message[Any] | Retry:
-    """Do what `RedisBroker.enqueue` does, except for the sending. Return the message, or Retry if it is invalid.
+    """Do what `RedisBroker.enqueue` does, except for the sending. Return the message, or Retry after an error.
 
     An error in one message must not stop the others.
     """
