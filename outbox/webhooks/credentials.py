@@ -1,4 +1,4 @@
-"""Authenticate a webhook to its receiver, and list the texts of it that must not appear in errors and logs."""
+"""Set the `authorization` header of a webhook, and list the texts that must not appear in errors and logs."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def with_authorization(headers: dict[str, str], url: Url, token: object) -> dict
 
 
 def texts_to_redact(headers: Mapping[str, str], url: Url, proxy: Url | None) -> Iterator[str]:
-    """Yield the texts that a receiver or a proxy gets from us, could repeat in a response, and must not be shown.
+    """Yield the texts that must not be shown. The receiver or the proxy gets them, and could repeat them in a response.
 
-    These are the values of the headers, the user names and passwords, and every part of the URL after its host: a path
-    or a query parameter may be an API key.
+    These are the values of the headers, the user names and passwords, and every part of the URL after its host, because
+    a path or a query parameter may be an API key.
     """
     for value in headers.values():
         yield value

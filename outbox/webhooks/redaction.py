@@ -21,8 +21,8 @@ class Redaction:
 
     def __init__(self, texts: Iterable[str]) -> None:
         # The longest first: if one text is part of another, the longer one must be replaced as a whole.
-        found = sorted({text for text in texts if len(text) >= SHORTEST}, key=len, reverse=True)
-        self._pattern = re.compile("|".join(map(re.escape, found))) if found else None
+        secrets = sorted({text for text in texts if len(text) >= SHORTEST}, key=len, reverse=True)
+        self._pattern = re.compile("|".join(map(re.escape, secrets))) if secrets else None
 
     def redact(self, text: str) -> str:
         """Return the text with every secret in it replaced by `***`."""

@@ -20,10 +20,11 @@ from outbox.webhooks.transport.protocol import WebhookRequest
 from outbox.webhooks.transport.url import Url
 
 Headers = list[tuple[str, str]]
-# Returns the content type and other headers of a format, and the body.
+# Gets the event and the `source` of CloudEvents; returns the headers of the format, such as the content type, and the
+# body.
 Format = Callable[[Event, str], tuple[Headers, bytes]]
 
-# W3C Trace Context asks for at least so many characters to be passed on.
+# W3C Trace Context requires that at least this many characters are sent. A longer tracestate is left out.
 LONGEST_TRACE_STATE = 512
 _TRACE_PARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 _URI_REFERENCE = re.compile(r"[\x21-\x7e]+")
@@ -43,9 +44,9 @@ class RequestBuilder:
         self._format = FORMATS[format]
         self._source = source
         self._keys = keys
-        # identity: we don't decompress response bodies.
-        ours = {"user-agent": f"dramatiq-outbox/{__version__}", "accept-encoding": "identity", "accept": "*/*"}
-        self._headers = tuple((ours | dict(headers)).items())
+        # `identity` asks for an uncompressed body, because response bodies are not decompressed.
+        defaults = {"user-agent": f"dramatiq-outbox/{__version__}", "accept-encoding": "identity", "accept": "*/*"}
+        self._headers = tuple((defaults | dict(headers)).items())
 
     def build(self, event: Event, now: datetime, ends_at: float) -> WebhookRequest:
         """Return the signed request for an event.
@@ -78,10 +79,10 @@ FORMATS: dict[str, Format] = {"json": _json, "cloudevents": _structured, "cloude
 
 
 def _trace_headers(event: Event) -> Headers:
-    """Return `traceparent` and `tracestate`, with which the receiver continues the event's trace.
+    """Return the headers `traceparent` and `tracestate`, with which the receiver continues the event's trace.
 
-    They name the span of this delivery, if deliveries are traced in this process; otherwise they are those of the
-    event's own headers. A tracestate is sent only together with a valid traceparent.
+    If this delivery is traced, they name its span. Otherwise they are copied from the event's own headers, the
+    tracestate only together with a valid traceparent.
     """
     if event.span is not None:
         return [(name, value) for name, value in tracing.inject(event.span).items() if is_header_value(value)]

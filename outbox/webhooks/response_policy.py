@@ -1,4 +1,4 @@
-"""Decide what a receiver's response means for the event: delivered, try again, or failed for good.
+"""Decide what a receiver's response means for the event: it is delivered, is tried again, or has failed.
 
 | response | outcome |
 |---|---|
@@ -9,7 +9,7 @@
 | no response (`NoResponse`) | Unavailable |
 | the request was not sent (`NotSent`) | Retry |
 
-`Retry-After` sets when the next try is. `Webhook` uses this for each result of its transport.
+`Retry-After` sets the time of the next try. `Webhook` calls `ResponsePolicy.outcome` for each result of its transport.
 """
 
 from __future__ import annotations
@@ -78,9 +78,9 @@ class ResponsePolicy:
         return f"{status_line}: {excerpt}" if excerpt else status_line
 
     def _clean(self, text: str, most: int = EXCERPT_LENGTH) -> str:
-        """Return a text of the receiver's as one printable line of at most `most` characters, without secrets.
+        """Return a text from the receiver as one printable line of at most `most` characters, without secrets.
 
-        Secrets are redacted before the line is cut: half a secret would not be recognised.
+        Secrets are redacted before the line is cut, because half a secret would not be recognised.
         """
         return printable(one_line(self._redaction.redact(text))[:most])
 
@@ -96,7 +96,7 @@ def _is_status(value: object) -> bool:
 
 
 def _host_of_redirect(location: str) -> str:
-    """Return the host of a Location header, or words for it. The path and the query may hold secrets."""
+    """Return the host of a Location header, or a description. Path and query are left out: they may hold secrets."""
     try:
         host = urlsplit(location.strip()).hostname
     except ValueError:

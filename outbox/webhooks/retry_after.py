@@ -1,8 +1,8 @@
 """Parse the Retry-After header of a response: how long the receiver asks us to wait before the next request.
 
-Its value is a number of seconds, or a date in one of the three formats of HTTP. `email.utils` parses these, but accepts
-much more (other time zones, none, text after the date, any case) and has another rule for years of two digits. So the
-format is checked here first.
+Its value is a number of seconds, or a date in one of the three formats of HTTP. `email.utils` parses these formats, but
+it also accepts invalid dates (with another time zone or none, with text after the date, in any case), and it has
+another rule for years of two digits. So the format is checked here first.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _MOST_YEARS_AHEAD = 50
 def parse_retry_after(value: str | None, date: str | None, now: datetime) -> timedelta | None:
     """Return how long to wait, from SHORTEST to LONGEST; None if there is no Retry-After, or an invalid one.
 
-    `date` is the Date header of the same response. A date in Retry-After is compared with that, if it is valid, and
-    otherwise with `now`: then the receiver's clock may be wrong.
+    `date` is the Date header of the same response. A date in Retry-After is compared with it, because the receiver's
+    clock may be wrong. If there is no valid Date header, it is compared with `now`.
     """
     if value is None:
         return None

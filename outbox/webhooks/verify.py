@@ -1,4 +1,4 @@
-"""Verify webhooks at the receiver: was a request signed with the shared secret, and recently?
+"""Verify webhooks at the receiver: check that a request was signed with the shared secret, a short time ago.
 
     from outbox import webhooks
 
@@ -77,7 +77,7 @@ def verify(
 def _is_signed(keys: list[SigningKey], id: bytes, timestamp: bytes, body: bytes, header: bytes) -> bool:
     """Return whether any signature in the header was made with any of the keys.
 
-    All are compared even after one has matched, so that the time this takes tells an attacker nothing.
+    All signatures are compared even after one has matched, so that an attacker learns nothing from the time it takes.
     """
     given = header.split()[:MOST_SIGNATURES]
     matches = False
@@ -91,7 +91,7 @@ def _is_signed(keys: list[SigningKey], id: bytes, timestamp: bytes, body: bytes,
 def _seconds(tolerance: object, now: object) -> tuple[float, float]:
     """Return both arguments as seconds; raise VerificationError if they are invalid.
 
-    `verify` checks them first: then a mistake in the receiver's code shows with any request, not only with a valid one.
+    `verify` checks them first, so that any request shows a mistake in the receiver's code, and not only a valid one.
     """
     moment = datetime.now(UTC) if now is None else now
     if not isinstance(tolerance, timedelta) or not isinstance(moment, datetime) or moment.tzinfo is None:

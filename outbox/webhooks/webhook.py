@@ -1,7 +1,7 @@
 """Webhook: a destination that posts each event to a URL, signed as Standard Webhooks says.
 
-`deliver` reads: build the request, send it, decide what the response means. The parts have a module each:
-`request_builder`, `transport/` and `response_policy`.
+For each event, `deliver` builds the request (`request_builder`), sends it (`transport/`), and decides what the response
+means (`response_policy`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from outbox.webhooks.transport.protocol import Transport, WebhookRequest
 from outbox.webhooks.transport.proxy import choose_proxy
 from outbox.webhooks.transport.url import Url
 
-# Added to the timeout of a request: how long handling its response may take.
+# Added to the timeout of a request: how long it may take to handle the response.
 SPARE_SECONDS = 5.0
 
 
@@ -47,9 +47,10 @@ class Webhook:
 
     `name`: the destination's name; the progress of events is stored under it, so it must not change.
     `url`: where to post to, over http or https; a user and a password in it are sent as Basic authentication.
-    `secret`: the signing secret, from `outbox.webhooks.new_secret()`; several while one is replaced; None: unsigned.
+    `secret`: the signing secret, from `outbox.webhooks.new_secret()`, or a list of secrets while you replace one. With
+    None, requests are not signed.
     `events`: the event types to send: patterns such as "user.created", "user.*" or "*".
-    `replaces`: the name, or the names, of destinations whose place this one takes.
+    `replaces`: the name, or the names, of destinations that this one replaces.
     `format`: "json", "cloudevents" (structured mode) or "cloudevents-binary".
     `source`: the `source` of CloudEvents; the format "json" does not send it.
     `token`: sent as `authorization: Bearer …`.
@@ -59,7 +60,7 @@ class Webhook:
     `per_second`: how many events may be sent per second; see `outbox.Limits`.
     `allow_private`: False allows only public internet addresses, for URLs that your customers choose.
     `unavailable_on`: statuses that mean that the receiver is unavailable: the event is sent again and loses no attempt.
-    `fail_on`: statuses after which the event has failed for good.
+    `fail_on`: statuses after which the event has failed, and is not sent again.
     `proxy`: the URL of an HTTP proxy, or "environment" for HTTP_PROXY, HTTPS_PROXY and NO_PROXY; None: no proxy.
     `ssl_context`: for certificate authorities of your own; not with client="curl".
     `client`: the HTTP library, "httpx" (its httpcore, in threads) or "curl" (libcurl's multi interface).
@@ -92,16 +93,16 @@ class Webhook:
         self.name = check_name(name)
         self.limits = Limits(check_concurrency(concurrency), per_second)
         self.at_once = concurrency
-        # How long a request may hold its place in the concurrency limit.
+        # How long a request counts in the concurrency limit if its end is never reported.
         self.hold_seconds = check_timeout(timeout) + SPARE_SECONDS
         self._timeout = timeout
         self.events = check_event_filter(events)
         self.replaces = replaces
         self._url = Url.parse(url, "url")
         self._proxy = choose_proxy(proxy, self._url)
-        own = with_authorization(check_headers(headers), self._url, token)
-        redaction = Redaction(texts_to_redact(own, self._url, self._proxy))
-        self._request_builder = RequestBuilder(self._url, format, source, signing_keys(secret), own)
+        own_headers = with_authorization(check_headers(headers), self._url, token)
+        redaction = Redaction(texts_to_redact(own_headers, self._url, self._proxy))
+        self._request_builder = RequestBuilder(self._url, format, source, signing_keys(secret), own_headers)
         self._response_policy = ResponsePolicy(unavailable_on, fail_on, redaction)
         check_transport_options(transport, client, allow_private=allow_private, proxy=proxy, ssl_context=ssl_context)
         self._public_only = not allow_private
@@ -111,7 +112,7 @@ class Webhook:
         self._lock = threading.Lock()
 
     def deliver(self, events: Iterable[Event], lease: Lease) -> Iterator[tuple[Event, Outcome]]:
-        """Send each event and yield its outcome. An event whose request can't be built gets `Retry`, unsent."""
+        """Send each event and yield its outcome: `Retry` for an event whose request can't be built, and is not sent."""
         unsent: list[tuple[Event, Outcome]] = []
         requests = self._build_requests(events, lease, unsent)
         with closing(self.transport.exchange(requests, max(1, min(lease.at_once, self.at_once)))) as results:
@@ -123,7 +124,7 @@ class Webhook:
 
     @property
     def transport(self) -> Transport:
-        """Return the user's transport, or our own, made at the first delivery: its imports take a while."""
+        """Return the user's transport, or a built-in one, which is made at the first call: its imports take a while."""
         with self._lock:
             if self._transport is None:
                 self._transport = self._make_transport()
@@ -148,7 +149,10 @@ class Webhook:
     def _build_requests(
         self, events: Iterable[Event], lease: Lease, unsent: list[tuple[Event, Outcome]]
     ) -> Iterator[tuple[Event, WebhookRequest]]:
-        """Yield the request of each event when the transport asks for one; add events without one to `unsent`."""
+        """Yield the request of each event, when the transport takes it.
+
+        An event whose request can't be built is added to `unsent`, with its outcome.
+        """
         for event in events:
             ends_at = time.monotonic() + min(self._timeout, lease.seconds_left)
             try:

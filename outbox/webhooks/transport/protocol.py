@@ -1,8 +1,8 @@
 """The interface between a webhook and the HTTP library that sends its requests.
 
-A transport gets many requests and returns a result for each, in any order. How it has several in flight at once is up
-to it: with a thread for each connection (`httpcore_threads`), or with one loop over many sockets (`libcurl`). Users can
-pass a transport of their own: `outbox.Webhook(…, transport=…)`.
+A transport gets many requests and returns a result for each, in any order. It may have several requests in flight at
+the same time, with a thread for each connection (`httpcore_threads`) or with one loop over many sockets (`libcurl`).
+Users can pass their own transport: `outbox.Webhook(…, transport=…)`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Response:
 
     status: int
     reason: str = ""
-    # Those that the response policy uses, by their names in lower case.
+    # The headers that the response policy uses, by their names in lower case.
     headers: Mapping[str, str] = field(default_factory=dict)
     # The beginning of the body, if it is text.
     excerpt: str = ""
@@ -64,8 +64,8 @@ class Transport(Protocol):
     ) -> Generator[tuple[K, SendResult], None, None]:
         """Send the requests, at most `at_once` in flight, and yield each result with the key of its request.
 
-        A request is taken from the iterator only when it can be sent immediately, and in the thread that iterates over
-        the results: taking it marks its event as begun. Once the generator is closed, no more requests are taken.
+        Take a request from the iterator only when it can be sent immediately, because taking it marks its event as
+        begun. Take it in the thread that iterates over the results. Once the generator is closed, take no more.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""Choose the proxy of a webhook. Without the parameter `proxy` there is none, whatever the environment says."""
+"""Choose the proxy of a webhook. Without the parameter `proxy` none is used, even if HTTP_PROXY is set."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from outbox.errors import RegistrationError
 from outbox.webhooks.transport.url import Url
 
 ENVIRONMENT = "environment"
-WHAT = "proxy"
+PARAMETER = "proxy"
 
 
 def choose_proxy(proxy: object, url: Url) -> Url | None:
@@ -21,10 +21,10 @@ def choose_proxy(proxy: object, url: Url) -> Url | None:
     address = _from_environment(url) if proxy == ENVIRONMENT else proxy
     if address is None:
         return None
-    chosen = Url.parse(address, WHAT)
+    chosen = Url.parse(address, PARAMETER)
     if chosen.scheme != "http" or chosen.target != "/":
         raise RegistrationError(
-            f"{WHAT} must look like 'http://proxy.example:3128'. Requests over https go through a tunnel in it."
+            f"{PARAMETER} must look like 'http://proxy.example:3128'. Requests over https go through a tunnel in it."
         )
     if ":" in url.host:
         raise RegistrationError("An IPv6 address can't be reached through a proxy: give the receiver's name.")

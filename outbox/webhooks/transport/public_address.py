@@ -1,8 +1,8 @@
-"""Tell public internet addresses from private ones, for webhooks with `allow_private=False`.
+"""Check whether an address is public, for webhooks with `allow_private=False`.
 
-If customers choose the URL of a webhook, it must not reach services inside our network, such as a cloud's metadata
-service. The networks are listed here instead of using `ipaddress.is_global`: that differs between Python's patch
-versions, and is true for IPv6 addresses that only contain a private IPv4 address.
+If customers choose the URL of a webhook, it must not reach services inside the sender's network, such as a cloud's
+metadata service. The networks are listed here, because `ipaddress.is_global` differs between Python's patch versions,
+and is true for IPv6 addresses that contain a private IPv4 address.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from ipaddress import AddressValueError, IPv4Address, IPv4Network, IPv6Address, 
 
 from outbox.webhooks.transport.resolver import SocketAddress
 
-_NOT_PUBLIC_4 = tuple(
+_NON_PUBLIC_IPV4 = tuple(
     IPv4Network(text)
     for text in (
         "0.0.0.0/8",  # this network
@@ -33,12 +33,12 @@ _NOT_PUBLIC_4 = tuple(
     )
 )
 
-# Only 2000::/3 is assigned to the public internet, and these parts of it are not public.
-_GLOBAL_6 = IPv6Network("2000::/3")
-_NOT_PUBLIC_6 = tuple(
+# Only 2000::/3 is assigned to the public internet, and some parts of it are not public.
+_GLOBAL_IPV6 = IPv6Network("2000::/3")
+_NON_PUBLIC_IPV6 = tuple(
     IPv6Network(text)
     for text in (
-        "2001::/23",  # protocol assignments; for Teredo, which is among them, the IPv4 addresses inside decide
+        "2001::/23",  # protocol assignments; Teredo (2001::/32) is handled in `_contained_ipv4`
         "2001:db8::/32",  # documentation
         "3fff::/20",  # documentation
         "3ffe::/16",  # 6bone, no longer assigned
@@ -55,7 +55,7 @@ class AddressNotAllowed(Exception):
 
 
 def check_public(host: str, addresses: Iterable[SocketAddress]) -> None:
-    """Raise AddressNotAllowed unless every address is public. One private address among public ones is enough."""
+    """Raise AddressNotAllowed unless every address is public."""
     for address in addresses:
         if not is_public(address.text):
             raise AddressNotAllowed(f"not sent: {host} resolves to {address.text}, which is not a public address")
@@ -65,21 +65,21 @@ def is_public(address: str) -> bool:
     """Return whether an address, as a resolver returned it, is on the public internet."""
     try:
         if ":" not in address:
-            return _is_public_4(IPv4Address(address))
-        return "%" not in address and _is_public_6(IPv6Address(address))
+            return _is_public_ipv4(IPv4Address(address))
+        return "%" not in address and _is_public_ipv6(IPv6Address(address))
     except AddressValueError:
         return False
 
 
-def _is_public_4(address: IPv4Address) -> bool:
-    return not any(address in network for network in _NOT_PUBLIC_4)
+def _is_public_ipv4(address: IPv4Address) -> bool:
+    return not any(address in network for network in _NON_PUBLIC_IPV4)
 
 
-def _is_public_6(address: IPv6Address) -> bool:
+def _is_public_ipv6(address: IPv6Address) -> bool:
     contained = _contained_ipv4(address)
     if contained:
-        return all(map(_is_public_4, contained))
-    return address in _GLOBAL_6 and not any(address in network for network in _NOT_PUBLIC_6)
+        return all(map(_is_public_ipv4, contained))
+    return address in _GLOBAL_IPV6 and not any(address in network for network in _NON_PUBLIC_IPV6)
 
 
 def _contained_ipv4(address: IPv6Address) -> list[IPv4Address]:

@@ -15,11 +15,12 @@ class SocketAddress(NamedTuple):
 
     @property
     def text(self) -> str:
+        """Return the IP address as text."""
         return str(self.sockaddr[0])
 
 
 def lookup(host: str, port: int) -> list[SocketAddress]:
-    """Return the system's addresses for a name, in the order in which to try them."""
+    """Return the addresses that the operating system finds for a name, in the order in which to try them."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return [SocketAddress(family, sockaddr) for family, _, _, _, sockaddr in found]
 
@@ -55,7 +56,7 @@ class Lookup(threading.Thread):
         self._error: Exception | None = None
 
     def begin(self) -> None:
-        """Start the thread. If there can be no more threads, raise, and let the next request try again."""
+        """Start the thread. If the process can't have more threads, raise RuntimeError; the next request retries."""
         try:
             self.start()
         except RuntimeError:
@@ -65,18 +66,18 @@ class Lookup(threading.Thread):
     def run(self) -> None:
         try:
             self._found = lookup(*self._key)
-        except Exception as error:  # any error: `result` raises it to the requests that wait
+        except Exception as error:  # `result` raises it for the requests that wait
             self._error = error
         finally:
             del self._running[self._key]
             self._done.set()
 
     def wait(self, seconds: float) -> None:
-        """Wait until the lookup has ended, at most so long."""
+        """Wait until the lookup has ended, at most so many seconds."""
         self._done.wait(seconds)
 
     def result(self, seconds: float) -> list[SocketAddress]:
-        """Return the addresses. Raise TimeoutError if there are none within so many seconds, OSError if it failed."""
+        """Return the addresses. Raise TimeoutError after so many seconds, or OSError if the lookup failed."""
         if not self._done.wait(seconds):
             raise TimeoutError
         if self._error is not None:

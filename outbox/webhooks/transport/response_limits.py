@@ -5,7 +5,8 @@ chunk of a body may be a single byte, and while Python code parses, the other th
 receiver that sent `103` without end took the deliveries of the others from 6,200 a second to 14.
 
 So both HTTP libraries are wrapped in code that counts what costs work. If the heads (status lines and headers) exceed a
-limit, the response counts as none. If the body does, the rest of it is not read, and only the connection is lost.
+limit, the result is `NoResponse`. If the body exceeds a limit, the rest of it is not read and the connection is closed,
+but the status counts.
 """
 
 from __future__ import annotations
@@ -17,18 +18,18 @@ MOST_LINES = 512
 # Bytes of all heads together. Most servers refuse more than 8 or 16 KiB of headers themselves.
 HEAD_BYTES = 64 * 1024
 
-# A body is read so that its connection can be used again. For a longer or slower one, a new connection is cheaper.
+# A body is read so that its connection can be used again. If the body is longer or slower, a new connection is cheaper.
 BODY_BYTES = 64 * 1024
 BODY_SECONDS = 1.0
-# Pieces in which the HTTP library returns the body.
+# The number of pieces in which the HTTP library returns the body.
 BODY_PIECES = 256
-# What a body may take on the wire, where chunks have sizes, extensions and trailers.
+# How many bytes, and lines, a body may have on the wire, where chunks also have sizes, extensions and trailers.
 BODY_WIRE_BYTES = 2 * BODY_BYTES
 BODY_LINES = 4_096
 
 
 class LimitExceeded(Exception):
-    """The receiver has sent more than a response should have; the text says what there is too much of."""
+    """The receiver has sent more than a response may have. The text says what there is too much of."""
 
 
 def check_heads(*, interim: int, lines: int, size: int) -> None:

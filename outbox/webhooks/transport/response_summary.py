@@ -1,4 +1,4 @@
-"""Reduce a response to what is used of it: the status, three headers, and the beginning of the body."""
+"""Reduce a response to the parts that are used: the status, three headers, and the beginning of the body."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ENCODING = b"content-encoding"
 
 
 def summarize(status: int, reason: bytes, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> Response:
-    """Return the summary. If a header is there several times, the first one is used. A compressed body is left out."""
+    """Return the summary. Of a header that occurs several times, use the first one. Leave out a compressed body."""
     used: dict[str, str] = {}
     encoding = None
     for name, value in headers:

@@ -13,7 +13,8 @@ from urllib.parse import quote, unquote, urlsplit
 from outbox.errors import RegistrationError
 
 DEFAULT_PORTS = {"http": 80, "https": 443}
-# The percent sign is among them: what the user has percent-encoded is not encoded a second time.
+# Characters that are not percent-encoded. The percent sign is one of them, so that what the user has encoded is not
+# encoded a second time.
 _SAFE = "/?%:@!$&'()*+,;=~-._[]"
 _HOST = re.compile(r"[a-z0-9._-]+|[0-9a-f:.]+", re.IGNORECASE)
 
@@ -81,10 +82,11 @@ def _ascii(host: str | None, what: str) -> str:
 
 
 def _credentials(user: str | None, password: str | None, what: str) -> tuple[str, str] | None:
-    """Return user and password for Basic authentication, in which the first colon ends the user's name."""
+    """Return user and password for Basic authentication. The user name can't have a colon: a colon would end it."""
     if user is None:
         return None
-    name, word = unquote(user), unquote(password) if password is not None else ""
-    if ":" in name or not (name + word).isprintable():
+    user = unquote(user)
+    password = unquote(password) if password is not None else ""
+    if ":" in user or not (user + password).isprintable():
         raise RegistrationError(f"{what} has a user name or password that can't be sent.")
-    return name, word
+    return user, password

@@ -1,6 +1,6 @@
 """Send one request after another over one connection of httpcore.
 
-A thread uses one connection at a time, so httpcore's connection pool is not needed.
+Each thread uses one connection at a time, so httpcore's connection pool is not needed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Connection:
         self._url: Url | None = None
 
     def send(self, request: WebhookRequest) -> SendResult:
-        """Send a request and return its result. It raises no exception: an error is the result of the request."""
+        """Send a request and return its result. An error is returned as a result too, and not raised."""
         try:
             return self._read(self._respond(request))
         except AddressNotAllowed as error:
@@ -72,8 +72,8 @@ class Connection:
         """Send a request and return httpcore's response. If a kept connection turns out to be dead, use a new one.
 
         The receiver may have closed the kept connection just when the request was sent; that is not an error. It may
-        also have read the request and crashed. Then it gets the event twice, with the same id, as after any response
-        that was lost.
+        also have read the request and crashed. Then it gets the event twice, with the same id. That can happen after
+        every lost response.
         """
         url = request.url
         if url is not self._url:
@@ -92,7 +92,7 @@ class Connection:
         return self._connect(url).handle_request(outgoing)
 
     def _prepare(self, url: Url) -> None:
-        """Make once what all requests to a URL have in common."""
+        """Make the parts that all requests to a URL have in common."""
         self.close()
         self._url = url
         self._target = httpcore.URL(scheme=url.scheme, host=url.host, port=url.port, target=url.target)
@@ -120,7 +120,7 @@ class Connection:
         return self._connection
 
     def _read(self, response: httpcore.Response) -> Response:
-        """Read the body within its limits, and return the summary. The status is known: an error no longer matters."""
+        """Read the body within its limits, and return the summary. Ignore errors, because the status is known."""
         self._deadline.shorten(response_limits.BODY_SECONDS)
         body = bytearray()
         with contextlib.closing(response), contextlib.suppress(OSError, httpcore.RemoteProtocolError, LimitExceeded):

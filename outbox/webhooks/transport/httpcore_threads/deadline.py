@@ -31,7 +31,7 @@ class Deadline:
     def left(self, operation: str) -> float:
         """Return the seconds left for an operation; raise TimeoutError if there are none.
 
-        The result is always more than 0, which a socket would take for "don't block".
+        The result is never 0, because a socket would take 0 for "don't block".
         """
         self.operation = operation
         seconds = self._ends_at - time.monotonic()

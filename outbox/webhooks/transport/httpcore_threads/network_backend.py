@@ -1,7 +1,7 @@
 """Connect and transfer bytes for httpcore: with one deadline for each request, and only to allowed addresses.
 
-httpcore asks a `NetworkBackend` for connections. The errors raised here are Python's own; httpcore passes them on as
-they are.
+httpcore asks a `NetworkBackend` for connections. The errors raised here are Python's own, such as OSError. httpcore
+does not change them.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from outbox.webhooks.transport.resolver import Resolver, SocketAddress
 
 
 class DeadlineBackend(httpcore.NetworkBackend):
-    """Resolves, checks and connects.
+    """Resolves a name, checks its addresses, and connects.
 
-    The connection goes to an address that was checked: the name is not resolved a second time, when it could resolve to
-    another address. TLS and the Host header still use the name.
+    The connection goes to an address that was checked. The name is not resolved a second time, because it could then
+    resolve to another address. TLS and the Host header still use the name.
     """
 
     def __init__(self, resolver: Resolver, deadline: Deadline, *, public_only: bool) -> None:
@@ -48,9 +48,9 @@ class DeadlineBackend(httpcore.NetworkBackend):
         return DeadlineStream(self._connect(addresses, f"connecting to {host}, port {port}"), self._deadline)
 
     def _connect(self, addresses: list[SocketAddress], operation: str) -> socket.socket:
-        """Connect to the first address that accepts.
+        """Connect to the first address that accepts the connection.
 
-        Each gets its share of the time left, so that an address that drops packets does not use up all of it.
+        Each address gets a share of the time left, so that one that drops packets does not use up all of it.
         """
         for index, address in enumerate(addresses):
             share = self._deadline.left(operation) / (len(addresses) - index)
@@ -85,7 +85,7 @@ class DeadlineStream(httpcore.NetworkStream):
         self._socket_timeout = 0.0
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        """Keep the bytes until httpcore reads: then head and body of a request are sent together."""
+        """Keep the bytes until httpcore reads, so that the head and the body of a request are sent together."""
         self._unsent.append(buffer)
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
@@ -116,8 +116,8 @@ class DeadlineStream(httpcore.NetworkStream):
             except TimeoutError:
                 continue
             except OSError:
-                # A receiver may respond and close before it has read everything. If it has not responded, reading
-                # raises the error.
+                # A receiver may respond, and close the connection, before it has read the whole request. If it has not
+                # responded, reading raises the error.
                 return
 
     def _set_timeout(self, operation: str) -> None:
@@ -143,7 +143,7 @@ class DeadlineStream(httpcore.NetworkStream):
         self._socket.close()
 
     def get_extra_info(self, info: str) -> Any:
-        """Return whether an idle connection is readable. httpcore asks for that: it means that the peer has closed."""
+        """Return whether an idle connection is readable: for httpcore, that means that the receiver has closed it."""
         if info != "is_readable":
             return None
         poll = select.poll()

@@ -16,7 +16,7 @@ _INTERIM = re.compile(rb"HTTP/\d\.\d +1")
 class ResponseMeter:
     """Counts one response at a time. Each byte is searched once, however small the pieces are.
 
-    `DeadlineStream` has one for its connection.
+    Each `DeadlineStream` has one.
     """
 
     __slots__ = (
@@ -51,7 +51,7 @@ class ResponseMeter:
         return data if body_at == len(data) else self._admit_body(data, body_at)
 
     def _measure_heads(self, data: bytes) -> int:
-        """Count the heads in the data. Return the index at which the body begins, or the length if it does not yet."""
+        """Count the heads in the data. Return the index at which the body begins, or the length if it is not there."""
         self._head += data
         while (blank := _BLANK_LINE.search(self._head, self._searched)) is not None:
             size = blank.end()

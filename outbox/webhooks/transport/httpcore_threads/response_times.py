@@ -1,6 +1,6 @@
 """Decide whether a receiver responds so fast that requests are best sent one after the other, without threads.
 
-To hand a request to a thread, and its result back, takes as long as a fast receiver does.
+Handing a request to a thread, and its result back, takes as long as a fast receiver takes to respond.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 FAST_SECONDS = 0.005
 # How many fast responses in a row are needed: at first, and at most.
 FEWEST_IN_A_ROW, MOST_IN_A_ROW = 20, 1280
-# A response that took this long, while requests were sent one after the other, has delayed the rest of its batch: after
-# it, twice as many fast ones are needed.
+# A response that took this long, while requests were sent one after the other, has delayed the rest of its batch. After
+# such a response, twice as many fast responses in a row are needed.
 COSTLY_SECONDS = 0.1
 
 

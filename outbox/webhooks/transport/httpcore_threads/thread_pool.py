@@ -1,8 +1,8 @@
 """Send requests in as many threads as a receiver's response time needs.
 
-Threads of one process take turns in the interpreter: with a receiver that responds immediately, several of them only
-delay each other, while a slow receiver needs all of them. So a pool begins with one thread, and adds another whenever
-no result has come for a moment.
+Only one thread of a process at a time runs Python code. If a receiver responds immediately, several threads only delay
+each other; if it is slow, all of them are needed. So a pool begins with one thread, and adds another one whenever no
+result has come for GROW_AFTER_SECONDS.
 """
 
 from __future__ import annotations
@@ -47,32 +47,33 @@ class ThreadPool(Generic[K]):
         """Send all requests and yield their results. See `Transport.exchange`.
 
         A request is taken in the caller's thread, and only when a thread of the pool can send it. A result is yielded
-        before the next request is taken, because the caller may decide after it to give no more requests.
+        before the next request is taken, because the caller may decide after a result to give no more requests.
         """
         in_flight = 0
-        more = room = True
+        has_more = can_send = True
         try:
             while True:
-                if more and room:
+                if has_more and can_send:
                     taken = next(requests, None)
                     if taken is None:
-                        more = False
+                        has_more = False
                     else:
                         self._hand_over(taken, in_flight)
                         in_flight += 1
                 if in_flight == 0:
                     break
-                may_grow = more and len(self._threads) < self._most
+                may_grow = has_more and len(self._threads) < self._most
                 try:
                     result = self._results.get(timeout=GROW_AFTER_SECONDS if may_grow else LONGEST_BLOCK_SECONDS)
                 except queue.Empty:
-                    room = may_grow
+                    can_send = may_grow
                 else:
                     in_flight -= 1
-                    room = True
+                    can_send = True
                     yield result
         finally:
-            # A thread that is sending ends after that request. If the exchange was closed, its result is not used.
+            # Each thread ends when it gets None, after the request that it is sending. If the exchange was closed, the
+            # result of that request is not used.
             for _ in self._threads:
                 self._requests.put(None)
         for thread in self._threads:
@@ -94,7 +95,7 @@ class ThreadPool(Generic[K]):
         self._requests.put(request)
 
     def _send_requests(self) -> None:
-        """Send requests from the queue until there is a None. This is what each thread runs."""
+        """Send requests from the queue until None comes. Each thread runs this method."""
         with self._borrow_connection() as connection:
             while (taken := self._requests.get()) is not None:
                 key, request = taken

@@ -21,7 +21,10 @@ K = TypeVar("K")
 
 
 class HttpcoreTransport:
-    """A stack of idle connections: the one that was used last is used next, and is most likely to be still open."""
+    """Sends requests with httpcore, over connections that it keeps in a stack while they are idle.
+
+    The connection that was used last is used next, because it is most likely to be still open.
+    """
 
     def __init__(
         self,
@@ -53,19 +56,19 @@ class HttpcoreTransport:
     ) -> Generator[tuple[K, SendResult], None, None]:
         """Send requests one after the other, while the receiver is fast, or if `only_one` may be in flight.
 
-        To hand a request to another thread, and its result back, takes as long as a fast receiver does. If a response
-        is slow, the loop ends after it, and the remaining requests are sent by threads. A connection that has to be
-        made first is left to a thread, since that may take a while.
+        Handing a request to another thread, and its result back, takes as long as a fast receiver takes to respond.
+        After a slow response the loop ends, and the remaining requests are sent by threads. If a connection has to be
+        made first, all requests are left to threads, because connecting may take a while.
         """
         with self._borrow_connection() as connection:
-            here = only_one or (self._response_times.are_fast and not connection.is_stale)
-            while here and (taken := next(requests, None)) is not None:
+            goes_on = only_one or (self._response_times.are_fast and not connection.is_stale)
+            while goes_on and (taken := next(requests, None)) is not None:
                 key, request = taken
                 began_at = time.monotonic()
                 result = connection.send(request)
                 self._response_times.record(time.monotonic() - began_at)
                 yield key, result
-                here = only_one or self._response_times.are_fast
+                goes_on = only_one or self._response_times.are_fast
 
     def close(self) -> None:
         """Close the idle connections."""
@@ -74,7 +77,10 @@ class HttpcoreTransport:
                 self._idle.pop().close()
 
     def _start(self) -> None:
-        """Start without connections. After a fork those of the parent must not be used, and its threads don't exist."""
+        """Start without connections, at first and after a fork.
+
+        A forked process must not use the connections of its parent, and does not have the threads of its parent.
+        """
         self._process = os.getpid()
         self._resolver = Resolver()
         self._response_times = ResponseTimes()
@@ -100,7 +106,7 @@ class HttpcoreTransport:
 def _close_stale(idle: deque[Connection]) -> None:
     """Close the connections at the bottom of the stack that are stale.
 
-    Other threads use the stack meanwhile: each operation of a deque is atomic, so no lock is needed.
+    Other threads may use the stack at the same time. Each operation of a deque is atomic, so no lock is needed.
     """
     with suppress(IndexError):
         while (oldest := idle.popleft()).is_stale:

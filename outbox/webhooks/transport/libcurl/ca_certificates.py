@@ -22,7 +22,7 @@ class CaCertificates(NamedTuple):
 
     @classmethod
     def default(cls) -> Self:
-        """Return what httpx would use: the environment's, or else certifi's, or without certifi the system's."""
+        """Return the CAs that httpx uses: those of the environment variables, else of certifi, else of the system."""
         file, folder = os.environ.get(FILE_VARIABLE), os.environ.get(FOLDER_VARIABLE)
         if file:
             return cls(file=file)
@@ -36,6 +36,6 @@ class CaCertificates(NamedTuple):
 
     @classmethod
     def of_the_system(cls) -> Self:
-        """Return the system's. libcurl's own default is that of the machine on which it was built."""
+        """Return the CAs of the system. libcurl's default would be the paths of the machine on which it was built."""
         paths = ssl.get_default_verify_paths()
         return cls(paths.cafile, paths.capath)

@@ -1,7 +1,7 @@
 """Configure libcurl's easy handles: which options a transfer uses, and how it reaches a URL.
 
-libcurl is told to do little: speak HTTP/1.1 with an address that was resolved and checked here. What it would do by
-itself - use the environment's proxy, follow redirects, decompress, send again - is switched off.
+libcurl is only used to speak HTTP/1.1 with an address that was resolved and checked by this library. What libcurl could
+do beyond that is switched off: use the environment's proxy, follow redirects, decompress bodies, send requests again.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def make_easy_handle(
 ) -> pycurl.Curl:
     """Return a handle with all options that are the same for every request.
 
-    The first two callbacks are methods of lists, not Python functions: if an exception is raised in this thread from
-    outside (such as Dramatiq's time limit) while a callback in Python runs inside libcurl, it is lost. Only
-    `open_socket` is in Python, and runs only for a new connection.
+    The first two callbacks must be methods of lists, not Python functions. If another thread raises an exception in
+    this thread (such as Dramatiq's time limit) while a Python function runs inside libcurl, the exception is lost. Only
+    `open_socket` is a Python function, and it runs only for a new connection.
     """
     handle = pycurl.Curl()
     options = {
@@ -52,7 +52,7 @@ def make_easy_handle(
         pycurl.MAXAGE_CONN: KEEP_ALIVE_SECONDS,
         pycurl.SSL_VERIFYPEER: 1,
         pycurl.SSL_VERIFYHOST: 2,
-        # Empty texts switch off the proxy of the environment, and its exceptions.
+        # Empty texts switch off the proxy variables of the environment (HTTP_PROXY, NO_PROXY and so on).
         pycurl.PROXY: "",
         pycurl.NOPROXY: "",
         pycurl.HEADERFUNCTION: on_header_line,
@@ -73,7 +73,7 @@ def make_easy_handle(
 def set_url(handle: pycurl.Curl, url: Url, proxy: Url | None) -> bool:
     """Set the URL of a handle, and return whether requests to it go through a tunnel in the proxy.
 
-    libcurl gets a URL without the path, and the path as the request target: then its errors can't show the path.
+    libcurl gets a URL without the path, and the path as the request target, so that its errors can't show the path.
     """
     is_tunnel = proxy is not None and url.scheme == "https"
     handle.setopt(pycurl.URL, f"{url}/")

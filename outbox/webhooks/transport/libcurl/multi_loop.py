@@ -1,7 +1,7 @@
 """Run many transfers in one thread with libcurl's multi interface.
 
-libcurl connects, sends and receives. This module does the rest: it takes requests while there is room, has names
-resolved in threads, waits until something happens, and ends transfers that exceed a limit.
+libcurl connects, sends and receives. This module does the rest: it takes requests while fewer than `at_once` are in
+flight, resolves names in threads, waits until something happens, and ends transfers that exceed a limit.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from outbox.webhooks.transport.resolver import Lookup, Resolver
 
 K = TypeVar("K")
 
-# The end of a lookup does not wake select(), nor does a descriptor that is too high for it: both are polled.
+# select() does not notice the end of a lookup, or a descriptor that is too high for it. So both are polled, this often.
 POLL_SECONDS = 0.002
-# How many steps a request usually needs at most: to connect, to send a large body, to receive. A receiver that sends
-# byte by byte causes one with each byte: beyond this number there is a pause before each step.
+# A request usually needs fewer steps than this: to connect, to send a large body, to receive the response. But a
+# receiver that sends byte by byte causes a step with each byte. Beyond this number there is a pause in each step.
 STEPS_PER_REQUEST = 100
-# Connections are closed only because of their age. libcurl's default, four for each request in flight, would close good
-# ones at the end of a batch, when few requests are in flight.
+# This is so high that connections are closed only because of their age. libcurl's default is four connections for each
+# request in flight. It would close good connections at the end of a batch, when few requests are in flight.
 MOST_CONNECTIONS = 10_000
 
 
@@ -61,18 +61,18 @@ class MultiLoop:
     ) -> Generator[tuple[K, SendResult], None, None]:
         """Send all requests and yield their results. See `Transport.exchange`.
 
-        All results are yielded before the next request is taken, because the caller may decide after one of them to
-        give no more requests. Closing the generator cancels what is in flight.
+        All results are yielded before the next request is taken, because the caller may decide after a result to give
+        no more requests. Closing the generator cancels the requests that are in flight.
         """
         keys: dict[Transfer, K] = {}
-        more = True
+        has_more = True
         self._steps_left = 0
         try:
             while True:
-                while more and len(keys) < at_once:
+                while has_more and len(keys) < at_once:
                     taken = next(requests, None)
                     if taken is None:
-                        more = False
+                        has_more = False
                     else:
                         transfer = self._idle.pop() if self._idle else Transfer(self._route)
                         keys[transfer] = taken[0]
@@ -90,7 +90,7 @@ class MultiLoop:
             self._cancel(keys)
 
     def close(self) -> None:
-        """Close all connections. The transfers are closed too: otherwise their callbacks keep them alive."""
+        """Close all connections. Also close the transfers, because otherwise their callbacks keep them in memory."""
         self._cancel({})
         for transfer in self._idle:
             transfer.close()
@@ -114,7 +114,7 @@ class MultiLoop:
             self._resolving[transfer] = self._resolver.begin(*transfer.peer)
 
     def _send(self, transfer: Transfer) -> None:
-        # First the entry in the dict: after an exception between the two lines, `_cancel` must find the handle.
+        # In this order: if an exception is raised between the two lines, `_cancel` must find the handle in the dict.
         self._sending[transfer.handle] = transfer
         self._multi.add_handle(transfer.handle)
 
@@ -204,7 +204,7 @@ class MultiLoop:
     def _cancel(self, keys: dict[Transfer, K]) -> None:
         """End all transfers that are in flight, and make those with a key available to the next exchange."""
         for handle in list(self._sending):
-            with suppress(pycurl.error):  # an exception came before it was added, or after it was removed
+            with suppress(pycurl.error):  # an exception was raised before the handle was added, or after its removal
                 self._multi.remove_handle(handle)
             self._sending.pop(handle).close_sockets()
         self._resolving.clear()

@@ -29,7 +29,7 @@ class ReceivedResponse:
         self._body_ends_at = None
 
     def result(self, status: int) -> Response | NoResponse:
-        """Return the result of a request whose transfer has ended. Of a success only the status is needed."""
+        """Return the result of a request whose transfer has ended. For a success, it has only the status."""
         if is_success(status) and self.heads.are_short:
             return Response(status)
         self.heads.parse()

@@ -1,6 +1,7 @@
-"""Parse the heads (status line and headers) of a response from the lines that libcurl passes on. Each is read once.
+"""Parse the heads (status line and headers) of a response from the lines that libcurl delivers.
 
-Several heads may come for one request: that of the proxy, any number of interim responses (1xx), and the final one.
+Several heads may come for one request: the head of the proxy's response, of any number of interim responses (1xx), and
+of the final response. Each line is parsed once.
 """
 
 from __future__ import annotations
@@ -32,18 +33,18 @@ class ResponseHeads:
         self.clear(through_tunnel=False)
 
     def clear(self, *, through_tunnel: bool) -> None:
-        """Start again for another request. Through a tunnel, the first response is the proxy's."""
+        """Start again for another request. Through a tunnel, the first response comes from the proxy."""
         self.lines.clear()
         self._final.clear()
         self._current.clear()
         self._through_tunnel = through_tunnel
         # Which limit was exceeded, as a text for the error.
         self.excess: str | None = None
-        self._read = self._filled = self._size = self._interim = 0
+        self._lines_parsed = self._lines_filled = self._size = self._interim = 0
 
     @property
     def are_short(self) -> bool:
-        """Return whether all limits are kept, without parsing: this is the usual case, and fast."""
+        """Return whether the heads are so short that they exceed no limit. This is fast, because nothing is parsed."""
         return len(self.lines) <= MOST_INTERIM and sum(map(len, self.lines)) <= HEAD_BYTES
 
     @property
@@ -58,14 +59,14 @@ class ResponseHeads:
         return self._final[index] if len(self._final) > index else None
 
     def parse(self) -> None:
-        """Parse the new lines, up to the receiver's final response; set `excess` if there are too many until then."""
+        """Parse the new lines, up to the end of the receiver's final head; set `excess` if a limit is exceeded."""
         try:
-            for line in self.lines[self._read :]:
+            for line in self.lines[self._lines_parsed :]:
                 if self.of_receiver is not None or self.excess is not None:
                     return  # the lines after the final head are trailers
-                self._read += 1
+                self._lines_parsed += 1
                 self._add(line)
-                check_heads(interim=self._interim, lines=self._filled, size=self._size)
+                check_heads(interim=self._interim, lines=self._lines_filled, size=self._size)
         except LimitExceeded as error:
             self.excess = str(error)
 
@@ -73,7 +74,7 @@ class ResponseHeads:
         self._size += len(line)
         stripped = line.rstrip(b"\r\n")
         if stripped:
-            self._filled += 1
+            self._lines_filled += 1
             self._current.append(stripped)
         else:
             self._end_head()

@@ -77,7 +77,7 @@ class Transfer:
 
     @property
     def may_reuse_connection(self) -> bool:
-        """Return whether libcurl may have a kept connection for it. Otherwise its name has to be resolved first."""
+        """Return whether libcurl may have a kept connection. Otherwise the loop has to resolve the name first."""
         return self._address is not None
 
     @property
@@ -93,7 +93,7 @@ class Transfer:
 
     @property
     def resolving(self) -> str:
-        """Return the words for an error that occurs while its name is resolved."""
+        """Return the text that names the operation if an error occurs while the name is resolved."""
         return f"resolving {self.peer[0]}"
 
     def connect(self, addresses: list[SocketAddress]) -> None:
@@ -105,17 +105,17 @@ class Transfer:
 
     def _connect_to_next(self) -> None:
         self._address = self._untried.pop(0)
-        place = host_and_port(self._address)
+        endpoint = host_and_port(self._address)
         if self._route.proxy is None:
-            self.handle.setopt(pycurl.CONNECT_TO, [f"::{place}"])
+            self.handle.setopt(pycurl.CONNECT_TO, [f"::{endpoint}"])
         else:
-            self.handle.setopt(pycurl.PROXY, f"http://{place}")
+            self.handle.setopt(pycurl.PROXY, f"http://{endpoint}")
         self._rewind(new_connection=True)
 
     def _rewind(self, *, new_connection: bool) -> None:
         """Prepare to send the request from its beginning, over a new connection or over a kept one.
 
-        Each address gets its share of the time left, so that one that drops packets does not use up all of it.
+        Each address gets a share of the time left, so that one that drops packets does not use up all of it.
         """
         if new_connection != self._is_new_connection:
             self._is_new_connection = new_connection
@@ -129,12 +129,12 @@ class Transfer:
             self.handle.setopt(pycurl.CONNECTTIMEOUT_MS, max(1, left // (len(self._untried) + 1)))
         self.handle.setopt(pycurl.READFUNCTION, io.BytesIO(self._request.body).read)
 
-    def _open_socket(self, purpose: int, place: tuple[int, int, int, tuple[str, int]]) -> socket.socket | int:
+    def _open_socket(self, purpose: int, address: tuple[int, int, int, tuple[str, int]]) -> socket.socket | int:
         """Return a socket for libcurl to connect, or SOCKET_BAD. libcurl calls this for every new connection.
 
-        The address is checked once more: this is the one that libcurl connects to.
+        The address is checked once more, because libcurl connects to exactly this one.
         """
-        family, kind, protocol, (text, *_) = place
+        family, kind, protocol, (text, *_) = address
         if not self._is_new_connection:
             self._needs_new_connection = True
             return pycurl.SOCKET_BAD
@@ -147,7 +147,7 @@ class Transfer:
         return opened
 
     def close_sockets(self) -> None:
-        """Close the sockets that were opened for libcurl, which uses duplicates of their descriptors."""
+        """Close the sockets that were opened for libcurl. libcurl uses duplicates of their descriptors."""
         while self._sockets:
             self._sockets.pop().close()
 
@@ -164,10 +164,10 @@ class Transfer:
     def result_of_failure(self, code: int, message: str) -> Response | NoResponse | NotSent | None:
         """Return the result of a request that libcurl has ended with an error; None if it has to be sent again.
 
-        It is sent again if nothing was sent. It is also sent again, once, if it was sent over a kept connection and not
-        a line came back: the receiver may have closed that connection just when the request was sent, which is not an
-        error. It may also have read the request and crashed. Then it gets the event twice, with the same id, as after
-        any response that was lost.
+        It is sent again if nothing was sent. It is also sent again, once, if it was sent over a kept connection and no
+        line of a response came: the receiver may have closed that connection just when the request was sent, which is
+        not an error. It may also have read the request and crashed. Then it gets the event twice, with the same id.
+        That can happen after every lost response.
         """
         if self._not_allowed is not None:
             return NotSent(self._not_allowed)
@@ -202,7 +202,7 @@ class Transfer:
         return not self._is_new_connection or self.handle.getinfo(measured) > 0
 
     def _operation(self) -> str:
-        """Return the words for what the request was doing when it failed."""
+        """Return the text that says what the request was doing when it failed."""
         getinfo = self.handle.getinfo
         if self._is_new_connection:
             if not getinfo(pycurl.CONNECT_TIME_T):

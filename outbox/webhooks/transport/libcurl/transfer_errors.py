@@ -1,4 +1,4 @@
-"""Say what libcurl's error codes mean for a request, in the same words as the transport over httpcore."""
+"""Translate libcurl's error codes into errors of requests, with the same texts as in the transport over httpcore."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pycurl
 
 from outbox.webhooks.transport.libcurl.response_heads import ResponseHead, is_success
 
-# If a kept connection turns out to be dead, libcurl would send the request again by itself, on any connection that it
-# finds. For that it would have to read the body a second time, which our callback does not allow: it ends with this.
+# If a kept connection turns out to be dead, libcurl tries to send the request again, on any connection that it has. For
+# that it has to read the body a second time, which our callback does not allow. So the transfer ends with this error.
 KEPT_CONNECTION_WAS_DEAD = pycurl.E_SEND_FAIL_REWIND
 # The request could not be sent because of an error on our side.
 OUR_ERRORS = frozenset(

@@ -17,13 +17,13 @@ from outbox.webhooks.transport.url import Url
 
 K = TypeVar("K")
 
-# Loops that a process has got from its parent by a fork. They are kept so that they are never freed: libcurl would then
-# close their TLS connections properly, over sockets that the parent still uses.
+# Loops that a forked process has from its parent. They are kept here so that they are never freed. Otherwise libcurl
+# would send TLS closing messages over sockets that the parent still uses.
 _inherited: list[deque[MultiLoop]] = []
 
 
 class CurlTransport:
-    """A stack of idle loops. Each exchange that runs at the same time as others takes one of its own."""
+    """Sends requests with libcurl. Each exchange uses one loop; idle loops, with their connections, are in a stack."""
 
     def __init__(
         self, *, public_only: bool = False, proxy: Url | None = None, ca_certificates: CaCertificates | None = None
@@ -49,7 +49,7 @@ class CurlTransport:
         finally:
             if loop.is_idle:
                 idle.append(loop)
-            else:  # an exception interrupted its cleaning up
+            else:  # an exception has interrupted `_cancel`, so transfers are left
                 loop.close()
 
     def close(self) -> None:
