@@ -1,7 +1,7 @@
 """A share: the events of a batch that go to one destination.
 
-It asks the destination's throttle how many events may go now, gives these to the destination, puts off the others, and
-records an outcome for each.
+It asks the destination's throttle how many events may be sent now, gives these to the destination, puts off the others
+(they are sent later), and records an outcome for each event that the destination has taken.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from outbox.telemetry.labels import Labels
 from outbox.throttle.delivery_mode import DeliveryMode
 from outbox.throttle.destination_throttle import Admission
 
-# An event is put off for at most this long while the destination's circuit breaker is open: it may close before.
+# While the destination's circuit breaker is open, an event is put off for at most this long, because it may close soon.
 LONGEST_WAIT_FOR_BREAKER_SECONDS = 600.0
-# A share that nothing waits for any more settles its outcomes this often, not event by event.
+# A share that the worker no longer waits for settles its outcomes at most this often, not after each event.
 SETTLE_SECONDS = 0.1
 # How often a thread tries to get a connection if the pool has none left.
 CONNECT_AGAIN_SECONDS = 0.05
@@ -52,15 +52,15 @@ class Share:
         # Whether it is waiting for its destination's throttle, and what to call when it starts to wait.
         self.is_waiting = False
         self.on_wait: Callable[[], None] = lambda: None
-        # Whether the thread that dispatched the batch has gone on: then this share has to settle its outcomes itself.
+        # Whether the thread that dispatched the batch no longer waits: then this share settles its outcomes itself.
         self.left_behind = False
         self._settled_at = 0.0
         self._begun: dict[int, tuple[Delivery, float]] = {}  # events without an outcome, and when they were taken
         self._tracer = tracing.tracer()
         self._traced: dict[int, Event] = {}
         self._has_asked_for_events = False
-        self._answered = 0
-        self._answered_at = 0.0
+        self._outcome_count = 0
+        self._last_outcome_at = 0.0
         self._outcomes: list[type[Outcome]] = []
         self._send_seconds: list[float] = []
         self._lacked_connection = False
@@ -70,14 +70,14 @@ class Share:
         throttle = self._context.throttles.of(self._destination)
         admission = throttle.admit(len(self.deliveries), mode=mode, on_wait=self._wait)
         self.is_waiting = False
-        self._answered = 0
-        self._answered_at = started_at = time.monotonic()
+        self._outcome_count = 0
+        self._last_outcome_at = started_at = time.monotonic()
         try:
             self._put_off(self.deliveries[admission.events :], admission)
             if admission.events:
                 self._deliver(admission)
         finally:
-            admission.finish(self._answered, self._answered_at - started_at)
+            admission.finish(self._outcome_count, self._last_outcome_at - started_at)
             self._count()
 
     def _wait(self) -> None:
@@ -113,22 +113,25 @@ class Share:
                 self._record(delivery, begun_at, missing_outcome, recorded_by)
 
     def _taken(self, event: Event) -> tuple[Delivery, float]:
-        """Return the delivery of an event that the destination has taken, and when it has."""
+        """Return the delivery of an event that the destination has taken, and when it was taken."""
         found = self._begun.get(event.position)
         if found is None:
-            raise ValueError(f"the destination answered for {event!r}, which it had not taken, or had answered before")
+            raise ValueError(
+                f"the destination returned an outcome for {event!r}, which it had not taken, "
+                "or had returned one for before"
+            )
         return found
 
     def _take(self, events: Iterator[Event]) -> None:
-        """Take the events for a destination that took none.
+        """Take the events for a destination that took none, so that they get an outcome.
 
-        Without an outcome they would be due again at once, over and over, and no error would say why.
+        Without an outcome they would be due again at once, again and again, and no error would say why.
         """
         for _ in events:
             pass
 
     def _events(self, admission: Admission) -> Iterator[Event]:
-        """Yield the events that may go. Each begins when the destination takes it; none after the batch is closed."""
+        """Yield the events that may be sent. Each begins when it is yielded; none begins after the batch is closed."""
         self._has_asked_for_events = True
         for number, delivery in enumerate(self.deliveries[: admission.events]):
             if admission.is_withdrawn:
@@ -136,7 +139,7 @@ class Share:
                 return
             if self._context.stopping.is_set() or not self._batch.begin(delivery, self.name):
                 continue
-            # Each destination counts its own attempts: destinations that run at the same time get copies.
+            # Each destination has its own `attempt`, so destinations that run at the same time get copies of the event.
             event = delivery.event if len(delivery.awaited) == 1 else copy.copy(delivery.event)
             event.attempt = delivery.progress[self.name].attempts + 1
             self._begun[event.position] = delivery, time.monotonic()
@@ -152,7 +155,7 @@ class Share:
     def _checked(self, outcome: Outcome) -> Outcome:
         """Return the outcome, or a Retry if the call left its transaction open.
 
-        Settling on this thread's connection would become part of that transaction, and be lost with it.
+        Otherwise what this thread settles would become part of that transaction, and be lost with it.
         """
         dialect = self._context.dialect
         if dialect.database.is_closed() or not dialect.in_transaction:
@@ -169,16 +172,16 @@ class Share:
             now = self._batch.clock.now()
             next_entry = retry.after(entry, outcome, now, delivery.event.max_attempts, self._context.settings)
         self._batch.record(delivery, self.name, next_entry)
-        answered_at = time.monotonic()
-        if admission is not None:  # how long a call took until it was interrupted says nothing about the destination
-            self._answered += 1
-            self._answered_at = answered_at
+        returned_at = time.monotonic()
+        if admission is not None:  # the time until an interrupt says nothing about the destination's speed
+            self._outcome_count += 1
+            self._last_outcome_at = returned_at
         self._outcomes.append(type(outcome))
-        self._send_seconds.append(answered_at - begun_at)
+        self._send_seconds.append(returned_at - begun_at)
         if self._traced:
             delivery_span.end_span(self._traced.pop(delivery.event.position), outcome)
         lacked_connection, self._lacked_connection = self._lacked_connection, False
-        if admission is not None and not lacked_connection:  # without a connection the destination was not even tried
+        if admission is not None and not lacked_connection:  # without a connection it was not called
             admission.record_outcome(outcome)
         if self.left_behind:
             self.settle_if_left_behind(at_most_every=SETTLE_SECONDS)
@@ -231,9 +234,9 @@ class Share:
             self._batch.put_off(delivery, self.name, later)
 
     def _wait_for_connection(self) -> bool:
-        """Wait for a connection after a call found none; return whether there is one.
+        """Wait for a connection after a call could not get one; return whether this thread has one now.
 
-        If this thread has a connection of the outbox's pool, the call used another pool: waiting would not help.
+        If this thread has a connection of the outbox's pool, the call used another pool, so waiting does not help.
         """
         database = self._context.dialect.database
         found = isinstance(database, PooledDatabase) and database.is_closed() and connect(self._context)

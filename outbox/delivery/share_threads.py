@@ -1,13 +1,13 @@
 """Run the shares of a batch at the same time, each in a thread of its own.
 
-In a drain the worker waits for them for a tenth of a second only. A share that takes longer goes on by itself, settles
-its own outcomes and keeps its lease, while the worker claims the next batch. So a slow destination does not hold up the
-others, and a call that never returns costs a thread, not the worker. The throttle of each destination limits how many
-threads its shares may have.
+A share is the part of a batch that goes to one destination. In a drain the worker waits for the shares for a tenth of a
+second only. A share that takes longer keeps running, settles its own outcomes, and its lease is renewed, while the
+worker claims the next batch. So a slow destination does not delay the others, and a call that never returns occupies
+one thread, not the worker. The throttle of each destination limits how many threads its shares may have.
 
 A call that takes longer than OUTBOX_MAX_RUN_SECONDS is interrupted: Python can raise an exception in another thread,
-between two of its instructions. A call that sits in a system call notices that only when the system call returns; its
-thread is then left behind, and ends with the process.
+between two of its instructions. A call that is inside a system call gets the exception only when the system call
+returns. The worker does not wait for that: such a thread may run until the process ends.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from outbox.throttle.delivery_mode import DeliveryMode
 
 logger = logging.getLogger(__name__)
 
-# An exception that is raised in this thread takes effect only between two instructions: it waits in pieces.
+# The worker's thread waits in pieces of this length, because an exception that Dramatiq raises in it (at a time limit
+# or a shutdown) takes effect only between two instructions.
 PIECE_SECONDS = 0.5
 
 
@@ -37,7 +38,7 @@ class Overdue(BaseException):
     """Raised in a thread whose call has taken longer than OUTBOX_MAX_RUN_SECONDS."""
 
     def __str__(self) -> str:
-        return "it went on for longer than OUTBOX_MAX_RUN_SECONDS"
+        return "the call took longer than OUTBOX_MAX_RUN_SECONDS"
 
 
 class Completion:
@@ -64,7 +65,7 @@ class Completion:
         self._call_back_if_complete()
 
     def then(self, callback: Callable[[], object]) -> None:
-        """Call this when all shares have ended; at once if they have."""
+        """Call `callback` when all shares have ended, or at once if they have ended already."""
         with self._lock:
             self._callback = callback
         self._call_back_if_complete()
@@ -88,7 +89,7 @@ class ShareThread:
         self._thread: threading.Thread | None = None
         self._was_interrupted = False
         self.has_ended = False
-        # What ended it, if that was not an outcome: a time limit, or a shutdown.
+        # The exception that ended the share early: a time limit, or a shutdown.
         self.stopped_by: BaseException | None = None
 
     def start(self, on_change: Callable[[], None], on_end: Callable[[], None]) -> None:
@@ -99,7 +100,7 @@ class ShareThread:
         self._thread = threading.Thread(target=self._run, args=arguments, name=name, daemon=True)
         try:
             self._thread.start()
-        except RuntimeError as error:  # no memory for one more: the events have not begun, and are given back
+        except RuntimeError as error:  # no memory for one more thread
             logger.warning("%s: could not start a thread, so its events are given back: %s", self.share.name, error)
             self.has_ended = True
             on_end()
@@ -167,14 +168,14 @@ def run_in_threads(context: DeliveryContext, batch: Batch, shares: list[Share], 
 def _are_worth_waiting_for(threads: list[ShareThread]) -> bool:
     """Return whether a share is running that does not wait for its destination's throttle.
 
-    If there is only one share, it is waited for in any case: it holds up no other, and the next batch would likely be
-    for the same destination.
+    A single share is waited for in any case, because it delays no other share, and the next batch would likely be for
+    the same destination.
     """
     return any(not thread.has_ended and (len(threads) == 1 or not thread.share.is_waiting) for thread in threads)
 
 
 def _interrupt(threads: list[ShareThread], completion: Completion) -> None:
-    """Interrupt the shares that are still running, and go on as if they had ended."""
+    """Interrupt the shares that are still running, and treat the batch as complete."""
     for thread in threads:
         if not thread.has_ended:
             logger.error("%s has not returned in time and is interrupted", thread.share.name)

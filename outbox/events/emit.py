@@ -1,7 +1,7 @@
 """emit: validate the event, insert it through the caller's own connection, notify a worker after the commit.
 
-Nothing here opens a savepoint for a single event. The INSERT reports a duplicate by returning no row, not by an error.
-So whatever happens, the caller's transaction can go on.
+A single event needs no savepoint: its INSERT reports a duplicate by returning no row, not by an error. So the caller's
+transaction can continue after a duplicate.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from outbox.telemetry.counters import Counters
 
 logger = logging.getLogger(__name__)
 
-# How often an event is inserted again if its key seems to be taken, by a row that is not there.
+# How often the INSERT is repeated if it reports a duplicate, but no event with that key is found.
 INSERT_TRIES = 3
 
 
@@ -92,14 +92,14 @@ class Emitter:
                 if on_duplicate == "ignore":
                     return existing
                 raise DuplicateEvent(draft.event_type, draft.idempotency_key, existing.id)
-            # The other event was cleaned up between the two statements: the key is free again.
+            # The other event was deleted between the two statements, so its key is free again.
             row = self._dialect.insert(draft)
         if row is None:
             raise EventNotStored(draft.event_type, draft.idempotency_key, self._dialect.tables.event)
         return stored_event(draft, *row)
 
     def _existing(self, draft: Draft, on_duplicate: OnDuplicate) -> OutboxEvent | None:
-        """Return the event of the same type and key; only its id, if the caller only raises an error that names it."""
+        """Return the event of the same type and key. For `on_duplicate="raise"` only its id is read, for the error."""
         event = OutboxEvent
         columns = [] if on_duplicate == "ignore" else [event.id]
         same_key = (event.event_type == draft.event_type) & (event.idempotency_key == draft.idempotency_key)
@@ -107,7 +107,7 @@ class Emitter:
         return found[0] if found else None
 
     def _count_after_commit(self, new: int) -> None:
-        """Count the events once they are committed. Those of a savepoint that is rolled back are counted too."""
+        """Count the events after the commit. Events of a savepoint that is rolled back are counted, too."""
         try:
             self._committed.add(self._dialect, new)
         except ValueError:  # Peewee does not know when a `manual_commit` block commits
@@ -116,7 +116,7 @@ class Emitter:
             self._start_reports()
 
     def _check_transaction(self) -> None:
-        """Outside a transaction: raise if the settings require one, else log a warning, once."""
+        """Raise an error outside a transaction if the settings require one; otherwise log a warning, once."""
         required = self._settings.require_transaction
         if (self._warned_of_no_transaction and not required) or self._dialect.in_transaction:
             return
@@ -124,17 +124,17 @@ class Emitter:
             raise TransactionRequired(f"{self._no_transaction()} Or set OUTBOX_REQUIRE_TRANSACTION=false.")
         self._warned_of_no_transaction = True
         logger.warning(
-            "%s OUTBOX_REQUIRE_TRANSACTION=true makes this an error. It is logged once; further ones are not.",
+            "%s OUTBOX_REQUIRE_TRANSACTION=true makes this an error. This warning is logged only once.",
             self._no_transaction(),
         )
 
     def _no_transaction(self) -> str:
         """Return what an emit outside a transaction means, what causes it, and what to do about it."""
         return (
-            f"emit was called outside a transaction on {self._dialect.place}: the event is committed by itself, and "
-            "stays if the change that it reports is rolled back. Either no transaction was open, or one is open on "
-            "another Peewee database object than the outbox's, and so on another connection. Call emit inside "
-            "`with db.atomic():`, and have the outbox use the same object: `outbox.configure(database=db)`."
+            f"emit was called outside a transaction on {self._dialect.place}: the event is committed at once, and "
+            "stays even if the change that it reports is rolled back. Either no transaction was open, or one is open "
+            "on another Peewee database object than the outbox's, and so on another connection. Call emit inside "
+            "`with db.atomic():`, and give the outbox the same object: `outbox.configure(database=db)`."
         )
 
 

@@ -1,7 +1,7 @@
 """Encode payloads and headers: from Python values to the exact JSON text that is stored and delivered.
 
 `emit` calls this before any SQL. It raises InvalidEvent for a value that is not a JSON object, for NaN and infinities,
-NUL, lone surrogates and naive datetimes, and for any type that JSON has no form for. Each of them would otherwise fail
+NUL, lone surrogates and naive datetimes, and for any type that has no JSON form. Each of them would otherwise fail
 inside the caller's transaction, or at a consumer.
 """
 
@@ -22,8 +22,8 @@ from outbox.events.fast_json import fast_encode
 
 EMPTY = "{}"
 
-# Every parser must be able to read what was accepted here. The limits of Python's and the databases' parsers are much
-# higher, and depend on how full the stack is.
+# The deepest nesting, which every parser of a consumer should be able to read. The limits of Python's and the
+# databases' parsers are much higher, and depend on how much of the stack is in use.
 DEEPEST = 100
 _BRACKETS_AND_STRINGS = re.compile(r'[\[\]{}]|"[^"\\]*(?:\\.[^"\\]*)*"')
 
@@ -108,7 +108,7 @@ def _kind(value: object) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value that JSON has no type for as one that it has; raise TypeError or ValueError if there is none."""
+    """Convert a value to a type that JSON has; raise TypeError or ValueError if that is not possible."""
     plain: Any
     match value:
         case datetime() if value.tzinfo is None:

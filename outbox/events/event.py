@@ -18,7 +18,7 @@ UUID_LENGTH = 36  # with its hyphens
 class Event:
     """One event. `body` is the JSON text as it was emitted; `payload` and `headers` are decoded on first use."""
 
-    # A worker makes thousands of them a second: slots, so that none needs a dictionary.
+    # A worker makes thousands of events a second. With slots, none of them needs a dictionary.
     __slots__ = (
         "_claimed_at", "_created_at", "_headers", "_headers_text", "_id", "_payload", "_payload_text", "_progress",
         "_progress_text", "aggregate_id", "aggregate_type", "attempt", "claims", "correlation_id",
@@ -76,7 +76,7 @@ class Event:
         attempt: int,
         max_attempts: int,
     ) -> Self:
-        """Make an event that another outbox has emitted: it has no `seq` here, and its id is its idempotency key."""
+        """Make an event that another outbox has emitted. It has no `seq`, and its id serves as its idempotency key."""
         about = (aggregate_type, aggregate_id, event_type, None)
         content = (body, headers, correlation_id, tenant_id, str(id))
         moments = (created_at, created_at, created_at)
@@ -112,7 +112,7 @@ class Event:
 
     @property
     def id_text(self) -> str:
-        """Return the id in its usual form, with hyphens. PostgreSQL returns that form: then no UUID has to be made."""
+        """Return the id in its usual form, with hyphens. PostgreSQL returns that form, so it needs no conversion."""
         return self.row_id if len(self.row_id) == UUID_LENGTH else str(self.id)
 
     @property
@@ -167,8 +167,8 @@ class Event:
     def waited(self, since_claim: float) -> float:
         """Return for how many seconds the event has waited since it was first due: since emit, or `deliver_after`.
 
-        The caller counts the seconds since the claim. The usual case is fast: it subtracts two times of one row, which
-        have the same zone. Subtracting times of different zones takes four times as long.
+        `since_claim` is the number of seconds since the claim. The usual case is fast: it subtracts two times of one
+        row, which have the same zone. Subtracting times of different zones takes four times as long.
         """
         since, claimed_at = self.due_at, self._claimed_at
         if self._progress_text is not None or isinstance(since, str):

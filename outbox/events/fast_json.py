@@ -1,8 +1,8 @@
 """Encode JSON with a private part of the standard library: for speed.
 
-`json.JSONEncoder.encode` makes a new C encoder for every value, which takes as long as the encoding of a usual payload.
-This module makes the C encoder once. It uses the private name `json.encoder.c_make_encoder`. On a Python that lacks it,
-or has it with other parameters, the standard encoder is used.
+`json.JSONEncoder.encode` makes a new C encoder for every value, which takes as long as encoding a usual payload. This
+module makes the C encoder once, with the private function `json.encoder.c_make_encoder`. If Python lacks that function,
+or it takes other parameters, the standard encoder is used.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from collections.abc import Callable
 
 
 def fast_encode(standard: json.JSONEncoder) -> Callable[[object], str]:
-    """Return a function that encodes as `standard.encode` does; `standard` has no NaN, no ASCII escapes, no spaces.
+    """Return a function that encodes as `standard.encode` does.
 
-    The C encoder is made without the memory by which the standard one detects a value that contains itself. Such a
-    value ends in a RecursionError; then the standard encoder is called, which raises the error that says why.
+    `standard` must have allow_nan=False, ensure_ascii=False and separators without spaces. The C encoder does not check
+    whether a value contains itself; such a value raises RecursionError. Then the standard encoder is called, which
+    raises an error that says why.
     """
     make = getattr(json.encoder, "c_make_encoder", None)
     try:

@@ -1,4 +1,4 @@
-"""Check the arguments of `emit`, and make of them the row to insert.
+"""Check the arguments of `emit`, and make the row to insert from them.
 
 Everything that the database or a destination would refuse later is refused here, before any SQL: an error raised inside
 the INSERT would abort the caller's transaction.
@@ -104,7 +104,7 @@ def _max_attempts(given: int) -> int:
 
 
 def _due(after: datetime | timedelta) -> tuple[str | None, float]:
-    """Return when the event is due: a time, or None and the seconds from the database's now."""
+    """Return when the event is due: a time and 0, or None and the seconds to add to the database's current time."""
     if isinstance(after, timedelta):
         if not timedelta(0) <= after <= LONGEST_DELAY:
             days = LONGEST_DELAY.days

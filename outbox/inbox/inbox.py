@@ -5,9 +5,9 @@
             ...
 
 `claim` first inserts a row that says that this handler has processed this message, in the same transaction as the
-handler's own writes. Of two calls at the same time, one waits for the other's commit, and then finds the row: it skips.
-A handler that raises, or a process that dies, leaves neither its effect nor the row. No SELECT is needed before the
-INSERT, so there is no gap between the two.
+handler's own writes. If two calls run at the same time, the second waits for the commit of the first, finds the row and
+skips the message. A handler that raises, or a process that dies, leaves neither its effect nor the row. No SELECT runs
+before the INSERT, so no other call can come between them.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Inbox:
     def claim(self, message_id: object, handler_name: str) -> Iterator[bool]:
         """Run the block in a transaction; yield True if the handler has not processed the message before.
 
-        Inside a transaction of the caller's, the block is a savepoint. The message then counts as processed once that
-        transaction commits.
+        If the caller has a transaction open, the block is a savepoint in it. The message then counts as processed once
+        that transaction commits.
         """
         key = (check_id("message_id", message_id), check_id("handler_name", handler_name))
         version: str | None = None
@@ -64,7 +64,7 @@ class Inbox:
                         raise
                     self._check_that_it_commits(handler_name)
         except BaseException as error:
-            undone = nested and error is raised  # the rollback to the savepoint has succeeded
+            undone = nested and error is raised  # no other error: the rollback to the savepoint has succeeded
             if raised is None or version is None or undone:
                 raise
             if self._take_back(key, version, nested=nested):
@@ -74,9 +74,9 @@ class Inbox:
     def once(self, handler_name: str, *, key: Key | None = None) -> Decorator:
         """Return a decorator: the function is called once per message, in a transaction; later calls return SKIPPED.
 
-        The message is the first argument: an event, an envelope, a Dramatiq message, or any object with an id. If its
-        id is elsewhere, `key` is the name of an argument, the name of a field of the first argument, or a function of
-        all arguments.
+        The message is the first argument: an event, an envelope, a Dramatiq message, or any object with an id. If the
+        id is elsewhere, pass `key`: the name of an argument, the name of a field of the first argument, or a function
+        that returns the id and takes all arguments.
         """
         return make_once(self.claim, handler_name, key)
 
@@ -85,7 +85,7 @@ class Inbox:
         schema.create_inbox(self.dialect)
 
     def cleanup(self, retention_hours: float | None = None, *, seconds: float | None = None) -> dict[str, int]:
-        """Delete the rows that are older than the retention: {"deleted": …, "remaining": counted up to a cap}."""
+        """Delete the rows older than the retention; return how many, as `deleted` and `remaining` (up to a cap)."""
         hours = self._retention_hours if retention_hours is None else retention_hours
         return retention.cleanup_inbox(self.dialect, hours, seconds=seconds)
 
@@ -106,9 +106,9 @@ class Inbox:
     def _take_back(self, key: tuple[str, str], version: str, *, nested: bool) -> bool:
         """Delete the row if it is still there after the rollback; return whether it was.
 
-        It is if the handler has committed by itself before it raised. If the row stayed, the message would be skipped
-        the next time, and the rest of the handler's effect would be lost. A caller's transaction that is still open was
-        begun after that commit, so rolling it back undoes only what the handler wrote since.
+        It is still there if the handler itself committed before it raised. If the row stayed, the message would be
+        skipped the next time, and the rest of the handler's effect would be lost. If a transaction is open now, it was
+        begun after that commit, so rolling it back undoes only what the handler wrote since then.
         """
         try:
             with self.dialect.connection():
@@ -119,23 +119,23 @@ class Inbox:
                 if nested:
                     self.database.begin()  # for the caller, who is going to end its transaction
         except peewee.PeeweeException as error:
-            logger.debug("Could not delete the inbox's row of %s, if it has one: %s", key, error)
+            logger.debug("Could not delete the row of %s from the inbox, if there is one: %s", key, error)
             return False
         return taken is not None
 
 
 def _raise_half_done(key: tuple[str, str], raised: BaseException) -> NoReturn:
-    """Log and raise an error about a handler that committed by itself and then raised.
+    """Log and raise an error about a handler that called commit itself and then raised.
 
     A Signal (such as RetryLater), and an exception that is no Exception (such as an interrupt or a time limit), are
     raised as they are: they decide what happens next.
     """
     message_id, handler_name = key
     text = (
-        f"{handler_name!r} committed by itself and then raised {type(raised).__name__} for message {message_id}: "
+        f"{handler_name!r} called commit itself and then raised {type(raised).__name__} for message {message_id}: "
         "what it wrote before that commit can't be undone. Its row was removed from the inbox, so the "
-        "message is not skipped when it comes again, and that part of the effect will then be there twice. "
-        "Take the commit out of the function: the inbox commits when it returns."
+        "message is not skipped when it is delivered again, and that part of the effect will then happen twice. "
+        "Remove the commit from the function: the inbox commits when the function returns."
     )
     logger.error("%s", text)
     if isinstance(raised, Signal) or not isinstance(raised, Exception):

@@ -1,7 +1,7 @@
-"""Find the id by which the inbox knows a message: in the arguments of the call that handles it.
+"""Find the id that identifies a message in the inbox, in the arguments of the call that handles the message.
 
 The default is the id of the first argument. `outbox.inbox.once(…, key=…)` names another argument or field, or gives a
-function of all arguments.
+function that returns the id and takes all arguments.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def check_id(what: str, value: object) -> str:
     try:
         return check_text(text, what, KEY_LENGTH)
     except InvalidEvent as error:
-        raise InvalidMessage(f"{error} The inbox knows a message by text, an integer or a UUID.") from None
+        raise InvalidMessage(f"{error} The inbox identifies a message by text, an integer or a UUID.") from None
 
 
 def _first_argument(function: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]) -> object:
@@ -66,5 +66,5 @@ def _field(message: object, name: str, default: object = _MISSING) -> object:
     """Return an item of a mapping, or an attribute of another object; without a default, raise if there is none."""
     found = message.get(name, default) if isinstance(message, Mapping) else getattr(message, name, default)
     if found is _MISSING:
-        raise InvalidMessage(f"{type(message).__name__} has no {name!r}, and the inbox knows a message by that.")
+        raise InvalidMessage(f"{type(message).__name__} has no {name!r}, by which the inbox identifies a message.")
     return found

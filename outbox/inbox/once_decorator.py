@@ -50,7 +50,7 @@ HANDLER_NAME_ATTRIBUTE: Final = "__outbox_handler_name__"
 
 
 def make_once(claim: Claim, handler_name: str, key: Key | None) -> Decorator:
-    """Return the decorator. `claim` is called at each call: a decorator runs before `outbox.configure` does."""
+    """Return the decorator. It calls `claim` only in calls of the function, after `outbox.configure` has run."""
     check_id("handler_name", handler_name)
 
     def decorate(function: Callable[P, R]) -> Callable[P, R | Skipped]:
@@ -63,7 +63,7 @@ def make_once(claim: Claim, handler_name: str, key: Key | None) -> Decorator:
                 if not first:
                     return SKIPPED
                 result = function(*args, **kwargs)
-                # Inside the transaction: its commit would record the message as processed.
+                # Inside the transaction, because its commit records the message as processed.
                 check_handler_result(handler_name, result)
                 return result
 
@@ -83,6 +83,6 @@ def _check_function(function: Callable[..., object], handler_name: str) -> None:
     for kind, is_one in kinds.items():
         if is_one(function):
             raise RegistrationError(
-                f"What {handler_name!r} decorates is {kind}, and would do its work after the transaction: "
+                f"The function of {handler_name!r} is {kind}, which would do its work after the transaction: "
                 "write a plain function."
             )

@@ -1,7 +1,8 @@
-"""Call a function after a commit: once for each transaction, however often it was asked for.
+"""Call a function after a commit: once for each transaction, however often `add` was called in it.
 
-Peewee's list of callbacks holds the only strong reference to ours. So ours is gone once it has run, and also once a
-rollback has dropped it. As long as it exists, the transaction has one, and asking again only adds to its count.
+Peewee's list of `after_commit` callbacks holds the only strong reference to our callback. So our callback is deleted
+once it has run, and also once a rollback has dropped it. While it exists, the transaction already has a callback, and a
+further `add` only adds to its count.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ class AfterCommit:
         """
         transaction = dialect.database.top_transaction()
         waiting = self._of_thread.callback()
-        # A callback that exists is not always waiting: one that was dropped exists as long as the exception is kept
-        # that it was dropped for, and one that was called exists while it runs.
+        # A callback that exists is not always waiting for a commit. One that a rollback has dropped exists as long as
+        # the traceback of the exception that caused the rollback; one that was called exists while it runs.
         if waiting is not None and waiting.transaction is transaction and not waiting.called:
             waiting.count += count
             return

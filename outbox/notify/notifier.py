@@ -1,12 +1,13 @@
 """Notify a worker after a commit that there may be events to deliver.
 
-A notification is a hint. It may be lost, doubled or late: deliveries stay correct and are only slower. So the notifier
-sends it from a thread of its own, never makes the caller wait or fail, and logs once, not per event, that no worker
-could be notified.
+A notification is a hint. If it is lost, doubled or late, deliveries stay correct and are only slower. So the notifier
+sends it from a thread of its own, and never makes the caller wait or fail. If no worker can be notified, it logs that
+once, not per event.
 
-Peewee runs `after_commit` callbacks in more cases than it should (a savepoint that was rolled back, an aborted
-PostgreSQL transaction, a plain BEGIN): a needless notification does no harm. It drops them in other cases (another
-callback raised, a manual commit): then the next sweep finds the event.
+Peewee runs `after_commit` callbacks in more cases than it should: after a savepoint that was rolled back, an aborted
+PostgreSQL transaction, or a plain BEGIN. A needless notification does no harm. In other cases Peewee drops the
+callbacks: if another callback raised, or after a manual commit. Then the next sweep finds the event: the scheduler
+notifies a worker every OUTBOX_SWEEP_SECONDS.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ logger = logging.getLogger(__name__)
 FLUSH_SECONDS = 2.0
 # How long the thread waits for another notification before it ends.
 LINGER_SECONDS = 10.0
-# How long the thread pauses between two notifications while commits keep coming: at first, and after a while. Sending
-# one takes Python as long as several emits, and the worker has most likely not reacted to the one before yet.
+# How long the thread pauses between two notifications while transactions keep committing: at first, and at most.
+# Sending a notification takes as long as several emits, and the worker has most likely not reacted to the previous one
+# yet.
 SHORTEST_PAUSE_SECONDS = 0.001
 LONGEST_PAUSE_SECONDS = 0.005
 
@@ -36,8 +38,9 @@ LONGEST_PAUSE_SECONDS = 0.005
 class Notifier:
     """Calls `wake` after commits: in a background thread, or, if `inline`, at once in the thread that committed.
 
-    `wake` is None if OUTBOX_DISPATCH is `off`: then the notifier does nothing. `prepare` is called once, by the first
-    emit: it imports what `wake` needs, because a thread can't import anything once the process is ending.
+    `wake` tells a worker to deliver events; inline, it delivers them itself. It is None if OUTBOX_DISPATCH is `off`:
+    then the notifier does nothing. `prepare` is called once, by the first emit: it imports what `wake` needs, because a
+    thread can't import anything once the process is ending.
     """
 
     def __init__(
@@ -57,12 +60,12 @@ class Notifier:
         self._failing = False
         self._commits = AfterCommit(self._committed)
         self._timer = Timer(self.notify)
-        self._thread = BackgroundThread("outbox-notifier", self._run, after_fork=self._forget)
-        self._forget()
+        self._thread = BackgroundThread("outbox-notifier", self._run, after_fork=self._begin)
+        self._begin()
         _notifiers.add(self)
 
-    def _forget(self) -> None:
-        """Begin with nothing to send, as a forked child does: the parent's thread sends what the parent owes."""
+    def _begin(self) -> None:
+        """Set up the state with nothing to send, in a forked child too: the parent sends its own notifications."""
         self._requested = False
         self._idle = threading.Event()
         self._idle.set()
@@ -85,7 +88,7 @@ class Notifier:
             logger.debug("An event was emitted inside manual_commit: the next sweep finds it.")
 
     def notify(self) -> None:
-        """Notify a worker soon, from the background thread. Never blocks, never raises; inline it does nothing."""
+        """Notify a worker soon, from the background thread. It never blocks or raises. Inline it does nothing."""
         if self._wake is None or self._inline:
             return
         thread = self._thread
@@ -111,7 +114,7 @@ class Notifier:
         if not self._inline:
             self.notify()
         elif dialect.database.in_transaction():
-            # `commit()` inside an `atomic` block: Peewee still counts the block as open. Wait for its end.
+            # The application called `commit()` inside an `atomic` block, which is still open. Wait for its end.
             self._commits.add(dialect)
         elif not dialect.in_transaction:
             self._call_wake()
@@ -126,7 +129,7 @@ class Notifier:
     def _run(self, _: threading.Event) -> None:
         shortest = pause = self._shortest_pause_seconds
         while self._thread.wait_for_work(lambda: self._requested, self._linger_seconds):
-            self._requested = False  # before the call: a commit that comes during it needs another one
+            self._requested = False  # before the call, because a commit during the call needs another one
             self._call_wake()
             with self._thread.changed:
                 if not self._requested:

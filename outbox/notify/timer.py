@@ -1,7 +1,7 @@
 """Call a function at a time that was set, or a little later.
 
-The notifier uses it for events that this process knows to be due soon, such as a retry in a few seconds. Times close
-together are one call: the function looks for all work that is due, not for one event.
+The notifier uses it for events that this process knows to be due soon, such as a retry in a few seconds. For times that
+are close together the function is called once, because it looks for all events that are due, not for one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from outbox.background_thread import BackgroundThread
 
-# Times closer together than this are one.
+# Times are rounded up to a multiple of this, so that times close together become one.
 GRAIN_SECONDS = 0.05
 
 
@@ -26,7 +26,7 @@ class Timer:
         self._forget_times()
 
     def _forget_times(self) -> None:
-        """Begin without a time, as a forked child does."""
+        """Set up the state without a time, in a forked child too."""
         self._times: set[float] = set()
 
     @property
@@ -35,11 +35,11 @@ class Timer:
         return self._thread.is_running
 
     def set(self, seconds: float) -> None:
-        """Have the function called after so many seconds."""
+        """Call the function after so many seconds, from the timer's thread."""
         with self._thread.changed:
             self._times.add(_rounded_up(time.monotonic() + max(0.0, seconds)))
             self._thread.changed.notify()
-            # Without a thread the time is kept for the next call of `set`; until then sweeps find what is due.
+            # If no thread can be started, the next call of `set` tries again. Until then sweeps find the due events.
             with contextlib.suppress(RuntimeError):
                 self._thread.start()
 

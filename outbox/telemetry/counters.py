@@ -52,7 +52,7 @@ class Counters:
                 self._counts[Series(name)] += count
 
     def add_labelled(self, name: str, counts: Mapping[Labels, int]) -> None:
-        """Add to the counts of one name, by labels."""
+        """Add to the counts of one name, for each of these labels."""
         with self._lock:
             for labels, count in counts.items():
                 self._counts[Series(name, labels)] += count
@@ -83,7 +83,7 @@ class Counters:
 
 
 def _by_bucket(ordered: Sequence[float]) -> Iterator[tuple[str, int]]:
-    """Yield the buckets that are not empty, with their counts. Most often that is one of the first."""
+    """Yield the buckets that are not empty, with their counts. Most often that is one of the first few."""
     before, number = 0, len(ordered)
     for bucket, bound in zip(BUCKETS, (*BOUNDS, math.inf), strict=True):
         end = bisect_right(ordered, bound)

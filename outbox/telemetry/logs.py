@@ -1,4 +1,4 @@
-"""Log for programs: fields in each record, and a line of JSON for each if OUTBOX_LOG_FORMAT is `json`.
+"""Write logs that programs can read: records with fields, as lines of JSON if OUTBOX_LOG_FORMAT is `json`.
 
 Neither payloads nor secrets are logged, as text or as fields.
 
@@ -16,7 +16,8 @@ from typing import Any
 
 JSON = "json"
 
-# The names of our fields begin with this in a record, so that none collides with the record's own; in JSON they don't.
+# In a log record the names of our fields begin with this, so that they don't collide with the record's own attributes.
+# In JSON the prefix is left out.
 PREFIX = "outbox_"
 
 # How the commands write a log line, unless as JSON.
@@ -51,14 +52,14 @@ class JsonFormatter(logging.Formatter):
 
 
 def set_up(log_format: str, text_format: str = TEXT_FORMAT) -> None:
-    """Set up logging, from INFO on, in a process of our own: as text in this format, or as JSON."""
+    """Set up logging from INFO on, as text in this format or as JSON, in a process that runs only this library."""
     logging.basicConfig(level=logging.INFO, format=text_format)
     hide_statement_parameters()
     use_format(log_format)
 
 
 def use_format(log_format: str) -> None:
-    """Have the root logger's handlers write JSON if that is asked for; leave them as they are otherwise."""
+    """Let the root logger's handlers write JSON if `log_format` is `json`; otherwise leave them as they are."""
     if log_format == JSON:
         for handler in logging.getLogger().handlers:
             handler.setFormatter(JsonFormatter())

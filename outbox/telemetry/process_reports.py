@@ -1,11 +1,12 @@
 """Report this process to the database every OUTBOX_PUBLISH_SECONDS: that it runs, its details, and what it has counted.
 
-Every process has access to the database. So an operator sees all processes from anywhere (`outbox status`, `outbox
-doctor`, the dashboard), and the counts of any number of processes on any number of hosts add up. A process that is
-killed loses the counts since its last report; nothing depends on them but the metrics.
+All processes report to the same database. So an operator sees them all from any host (`outbox status`, `outbox doctor`,
+the dashboard), and the counts of all processes on all hosts add up. A process that is killed loses the counts since its
+last report; only the metrics use them.
 
-The counts of each report have a number, and the process's row stores the last number. If a commit was lost on the way,
-or only the answer to it, the same counts are sent again: they are added only if the number is new.
+The counts of each report have a number, and the process's row stores the last number. If a connection breaks during a
+commit, the process does not know whether the counts were stored. It sends them again with the same number, and they are
+added only if the row does not have that number yet.
 """
 
 from __future__ import annotations
@@ -44,10 +45,10 @@ MISSED_REPORTS = 3
 
 # The series that are also stored by the minute, for the charts of the last hours; the others are stored as totals only.
 BY_THE_MINUTE = ("emitted", "delivered", "retried", "failed", "latency_bucket", "latency_sum")
-# How long a process that ends waits for its last report, and how long between two tries to write it.
+# How long a process that ends waits for its last report, and how long it pauses between two tries to write it.
 STOP_SECONDS = 2.0
-AGAIN_SECONDS = 0.1
-# How long a report waits for a row that another process has locked: that process may be frozen in mid-transaction.
+TRY_AGAIN_SECONDS = 0.1
+# How long a report waits for a row that another process has locked: that process may be frozen inside its transaction.
 LOCK_SECONDS = 2.0
 # How long a fork waits for a report that is being written: the child must not share the report's connection.
 FORK_SECONDS = 1.0
@@ -55,7 +56,7 @@ FORK_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class NumberedCounts:
-    """What was counted since the report before, and its number."""
+    """What was counted since the previous report, and the number of these counts."""
 
     number: int
     counts: dict[Series, float]
@@ -64,8 +65,8 @@ class NumberedCounts:
 class ProcessReporter:
     """Writes the reports of one process, from a background thread.
 
-    `details` returns what the process tells about itself, for the column `details`. The reporter holds no reference to
-    the outbox: if the application drops the outbox, the thread writes the last report and ends.
+    `details` returns the values for the column `details`. The reporter holds no reference to the outbox: if the
+    application drops its last reference to the outbox, the thread writes the last report and ends.
     """
 
     def __init__(
@@ -82,11 +83,11 @@ class ProcessReporter:
         _reporters.add(self)
 
     def _begin(self) -> None:
-        """Begin as a new process: in a forked child too, which reports nothing that the parent has counted."""
+        """Set up the state of a new process, in a forked child too: it reports nothing that the parent has counted."""
         self._writing = threading.Lock()
         self._failing = False
         self._number = 0
-        # What was sent without an answer: the database may have it or not.
+        # The counts whose commit failed: the database may have stored them or not.
         self._unconfirmed: NumberedCounts | None = None
         # Why this process can't reach its broker; the fallback poller of a worker sets it.
         self.broker_error: str | None = None
@@ -121,13 +122,13 @@ class ProcessReporter:
             thread.join(STOP_SECONDS)
 
     def tell_to_stop(self) -> threading.Thread | None:
-        """Have the thread write the last report and end; return it for the caller to join."""
+        """Tell the thread to write the last report and end; return the thread, so that the caller can join it."""
         with self._thread.changed:
             self.kind = None
             return self._thread.tell_to_stop()
 
     def stop_with(self, owner: object) -> None:
-        """Have the thread write the last report and end when `owner` is garbage-collected."""
+        """Tell the thread to write the last report and end when `owner` is garbage-collected."""
         weakref.finalize(owner, self.tell_to_stop).atexit = False
 
     def report_now(self) -> None:
@@ -140,7 +141,7 @@ class ProcessReporter:
 
     def _report(self, kind: str | None) -> None:
         process = (self.id, APPLICATION if kind is None else kind, socket.gethostname()[:255], os.getpid())
-        details = self._collect_details()  # before the transaction: it asks Redis
+        details = self._collect_details()  # before the transaction, because it may wait for Redis
         if self._unconfirmed is not None:
             self._write(self._unconfirmed, process, details)
         self._number += 1
@@ -170,13 +171,14 @@ class ProcessReporter:
     # In the thread
 
     def _run(self, stopped: threading.Event, kind: str) -> None:
-        if kind != APPLICATION:  # in an application an emit has started this thread, in a transaction that goes on
+        # In an application an emit has started this thread, inside a transaction that is still open: report later.
+        if kind != APPLICATION:
             self._try(lambda: self._report(kind))
         while not stopped.wait(self._every_seconds):
             self._try(lambda: self._report(kind))
         ends_at = time.monotonic() + STOP_SECONDS
         while not self._try(lambda: self._report(kind)) and time.monotonic() < ends_at:
-            time.sleep(AGAIN_SECONDS)
+            time.sleep(TRY_AGAIN_SECONDS)
         if self._unconfirmed is None:
             self._try(self._remove)
 
@@ -184,12 +186,12 @@ class ProcessReporter:
         self._dialect.run(self._dialect.statements.process_gone, (self.id,))
 
     def _try(self, do: Callable[[], None]) -> bool:
-        """Call `do` with a connection of its own; return False if it failed and may succeed when it is tried again."""
+        """Call `do` with a private connection; return False if the database could not be reached."""
         try:
             with self._writing, private_connection(self._dialect.database):
                 do()
-        except Exception as error:  # whatever it is: a report must not harm the application
-            # Only INFO, and only once: deliveries have the same trouble, and warn of it.
+        except Exception as error:  # any error: a report must not harm the application
+            # Only INFO, and only once, because deliveries have the same problem and log warnings.
             level = logging.DEBUG if self._failing else logging.INFO
             logger.log(
                 level,
@@ -205,7 +207,7 @@ class ProcessReporter:
 def _as_json(counts: Mapping[Series, float]) -> str:
     """Return the rows for the tables of counts, as a JSON array.
 
-    Series whose labels have become the same text are added up: one statement must not write a row twice.
+    Series whose labels have the same text are added up, because one statement must not write a row twice.
     """
     rows: dict[tuple[str, str], float] = {}
     for series, count in counts.items():

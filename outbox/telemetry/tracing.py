@@ -1,7 +1,7 @@
 """Access OpenTelemetry, if the application uses it.
 
-This module imports OpenTelemetry only after the process has imported it by itself: a process that has set up an SDK has
-done so, and without an SDK there is nothing to trace. `emit` stores the context of the current span in an event's
+This module imports OpenTelemetry only if the application has imported it already: an application that has set up an SDK
+has done so, and without an SDK there is nothing to trace. `emit` stores the context of the current span in an event's
 headers; the span of the event's delivery continues that context (`destinations/delivery_span.py`).
 """
 
@@ -23,7 +23,7 @@ API = "opentelemetry.trace"
 
 
 def tracer() -> Tracer | None:
-    """Return our tracer, or None if no SDK is set up."""
+    """Return the tracer of this library, or None if no SDK is set up."""
     if API not in sys.modules:
         return None
     from opentelemetry import trace
@@ -35,7 +35,7 @@ def tracer() -> Tracer | None:
 
 
 def with_context(headers: Any) -> Any:
-    """Return an event's headers with the context of the current span; a header that the caller has set wins."""
+    """Return an event's headers with the context of the current span, unless the caller has set such a header."""
     if API not in sys.modules:
         return headers
     span = _get_current_span()()
@@ -65,7 +65,7 @@ class HasSpan(Protocol):
 def inside(event: HasSpan) -> Iterator[None]:
     """Make the span of the event's delivery the current span inside the block; do nothing without one.
 
-    Destinations that an application has written itself may use it, too.
+    An application's own destination classes may use it, too.
     """
     if event.span is None:
         yield

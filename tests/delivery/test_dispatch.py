@@ -188,7 +188,7 @@ class TestDestinations:
         first, second = emit(2)
         box.process_pending_events()
         assert stored(first).status == DELIVERED
-        assert "which it had not taken, or had answered before" in error_of(second)
+        assert "which it had not taken, or had returned one for before" in error_of(second)
 
     @pytest.mark.parametrize("answer", [None, "delivered", Retry("no", "soon")])  # type: ignore[arg-type]
     def test_a_result_that_is_no_outcome_affects_no_other_destination(self, box: Outbox, answer: Outcome) -> None:

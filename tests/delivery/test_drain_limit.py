@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 
 import outbox
-from outbox.delivery import deliver, share_threads
+from outbox.delivery import deliver
 from outbox.delivery.batch import Batch
+from outbox.delivery.context import WaitTimes
 from outbox.delivery.drain_limit import DrainLimit
 from outbox.storage.models import DELIVERED
 from tests.conftest import Configure
 from tests.support.crowd import at_once, elsewhere
+from tests.support.outbox_parts import replace_delivery
 from tests.support.table import PATIENCE_SECONDS, emit, emit_one, statuses
 
 
@@ -65,11 +67,11 @@ class TestSlots:
 
 class TestDrains:
     def test_what_is_committed_while_all_slots_are_taken_is_found_by_a_drain_that_runs(
-        self, configure: Configure, monkeypatch: pytest.MonkeyPatch
+        self, configure: Configure
     ) -> None:
         """Its own claim came back short: without the request it would end."""
-        monkeypatch.setattr(share_threads, "DRAIN_WAIT_SECONDS", PATIENCE_SECONDS)  # however slow the machine is
-        box = configure(drains=1)
+        however_slow_the_machine_is = WaitTimes(drain_seconds=PATIENCE_SECONDS)
+        box = replace_delivery(configure(drains=1), waits=however_slow_the_machine_is)
         refused: list[int] = []
 
         @outbox.handler("order.first", name="first")

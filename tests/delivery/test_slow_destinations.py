@@ -365,7 +365,7 @@ class TestOverdue:
         finally:
             gate.set()
         assert stored(event).attempts == 1
-        assert error_of(event) == "slow: Overdue: it went on for longer than OUTBOX_MAX_RUN_SECONDS"
+        assert error_of(event) == "slow: Overdue: the call took longer than OUTBOX_MAX_RUN_SECONDS"
         becomes_true(lambda: box.drain() == 1)
         assert stored(event).status == DELIVERED
 

@@ -225,7 +225,7 @@ class TestDecorating:
             (both, "an asynchronous generator"),
         ]
         for function, kind in kinds:
-            with pytest.raises(outbox.RegistrationError, match=f"'ledger' decorates is {kind}, .* plain function"):
+            with pytest.raises(outbox.RegistrationError, match=f"'ledger' is {kind}, .* plain function"):
                 outbox.inbox.once("ledger")(function)
 
     def test_it_may_be_decorated_before_anything_is_configured(self, configure: Configure) -> None:

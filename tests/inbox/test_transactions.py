@@ -163,7 +163,7 @@ class TestAHandlerThatCommitsAndThenRaises:
     def test_is_not_skipped_when_the_message_comes_again(
         self, half: Callable[..., Any], caplog: pytest.LogCaptureFixture
     ) -> None:
-        with pytest.raises(outbox.TransactionRequired, match="'reader' committed by itself and then raised") as raised:
+        with pytest.raises(outbox.TransactionRequired, match="'reader' called commit itself and then raised") as raised:
             half(MESSAGE, Broken())
         assert isinstance(raised.value.__cause__, Broken)
         assert "that part of the effect will then be there twice" in caplog.text
@@ -179,7 +179,7 @@ class TestAHandlerThatCommitsAndThenRaises:
             half(MESSAGE, error)
         assert raised.value is error
         assert inbox_rows() == []
-        assert "'reader' committed by itself" in caplog.text
+        assert "'reader' called commit itself" in caplog.text
 
     @pytest.mark.parametrize("caught", [True, False])
     def test_of_a_callers_transaction_leaves_one_that_can_be_ended(
@@ -205,7 +205,7 @@ class TestAHandlerThatCommitsAndThenRaises:
         def outer(message: dict[str, Any]) -> None:
             half(message, Broken())
 
-        with pytest.raises(outbox.TransactionRequired, match="'outer' committed by itself"):
+        with pytest.raises(outbox.TransactionRequired, match="'outer' called commit itself"):
             outer(MESSAGE)
         assert inbox_rows() == []
 
