@@ -166,7 +166,7 @@ class TestAHandlerThatCommitsAndThenRaises:
         with pytest.raises(outbox.TransactionRequired, match="'reader' called commit itself and then raised") as raised:
             half(MESSAGE, Broken())
         assert isinstance(raised.value.__cause__, Broken)
-        assert "that part of the effect will then be there twice" in caplog.text
+        assert "that part of the effect will then happen twice" in caplog.text
         assert inbox_rows() == []
         assert [half(MESSAGE, None), half(MESSAGE, None)] == ["noted", SKIPPED]
         assert (notes(), inbox_rows()) == (["first half", "first half", "second half"], [ROW])
