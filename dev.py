@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -30,9 +31,14 @@ OLDEST_VENV = ROOT / ".venv-oldest"
 OLDEST_LOCK = ROOT / "requirements-oldest.lock"
 DOCS_VENV = ROOT / ".venv-docs"
 DOCS_LOCK = ROOT / "requirements-docs.lock"
+RELEASE_VENV = ROOT / ".venv-release"
+RELEASE_LOCK = ROOT / "requirements-release.lock"
 PYPROJECT = ROOT / "pyproject.toml"
+DIST = ROOT / "dist"
+SBOM = ROOT / "build" / "dramatiq-outbox.cdx.json"
 BROWSER = "--browser"
 OLDEST = "--oldest"
+FAST = "--fast"
 # What touches each dependency: a part of the suite that takes a minute or two.
 OLDEST_TESTS = (
     "tests/events/test_emit.py", "tests/admin/test_metrics.py", "tests/telemetry/test_tracing.py",
@@ -40,6 +46,10 @@ OLDEST_TESTS = (
     "tests/delivery/test_deliver.py", "tests/webhooks/test_request_builder.py", "tests/destinations/test_stream.py",
     "tests/throttle/test_stores.py", "tests/inbox/test_once.py", "tests/dramatiq/test_broker.py",
     "tests/scheduler/test_timetable.py", "tests/admin/web/test_pages.py",
+)  # fmt: skip
+COMPILING = (
+    "-m", "uv", "pip", "compile", "-q", "--universal", "--python-version=3.11", "--generate-hashes",
+    "--no-emit-index-url",
 )  # fmt: skip
 # Most tests wait for something: more of them at a time than there are cores.
 PROCESSES = max(4, os.cpu_count() or 1)
@@ -53,7 +63,7 @@ def run(args: list[str]) -> None:
 
 
 def test(args: list[str]) -> None:
-    """check, then run every test; with arguments, only pytest with those; --browser, --oldest and such: others"""
+    """check, then run every test; with arguments, only pytest with those; --fast, --browser and such: others"""
     if BROWSER in args:
         set_up_browser()
         become("-m", "pytest", "tests/browser", *(arg for arg in args if arg != BROWSER))
@@ -70,6 +80,8 @@ def test(args: list[str]) -> None:
         together = [f"--numprocesses={PROCESSES}"] if len(asked) > 1 else []
         folders = [f"tests/{APART[word]}" for word in asked]
         become("-m", "pytest", *together, *folders, *(arg for arg in args if arg not in asked))
+    if FAST in args:
+        become("-m", "pytest", FAST, f"--numprocesses={os.cpu_count() or 1}", *(arg for arg in args if arg != FAST))
     if not args:
         check([])
         args = [f"--numprocesses={PROCESSES}"]
@@ -106,14 +118,34 @@ def docs(args: list[str]) -> None:
     become("-m", "website", *args, python=DOCS_VENV / "bin" / "python")
 
 
+def matrix(args: list[str]) -> None:
+    """run every test on other Pythons and servers; --only NAME, --list, -- pytest's arguments"""
+    become("-m", "tests.matrix", *args)
+
+
+def build(args: list[str]) -> None:
+    """build what is released: sdist and wheel in dist/, checked, and a list of what they need (SBOM) in build/"""
+    set_up_release()
+    shutil.rmtree(DIST, ignore_errors=True)
+    SBOM.parent.mkdir(exist_ok=True)
+    step("-m", "uv", "build", "--no-build-isolation", f"--python={PYTHON}", f"--out-dir={DIST}", *args)
+    release = RELEASE_VENV / "bin" / "python"
+    step("-m", "twine", "check", "--strict", *map(str, sorted(DIST.glob("dramatiq_outbox-*"))), python=release)
+    # What an application gets with every extra, in the versions of the lock: without the tools of development.
+    needed = SBOM.with_name("runtime-requirements.txt")
+    step(*COMPILING, "-o", str(needed), "--all-extras", f"--constraint={LOCK}", PYPROJECT.name)
+    listing = ["-m", "cyclonedx_py", "requirements", f"--pyproject={PYPROJECT}", "--output-reproducible"]
+    step(*listing, "--output-format=JSON", f"--output-file={SBOM}", str(needed), python=release)
+    say(f"built {DIST.name}/ and {SBOM.relative_to(ROOT)}")
+
+
 def lock(args: list[str]) -> None:
     """write the locks from pyproject.toml; --upgrade takes newer versions"""
-    form = ["--universal", "--python-version=3.11", "--generate-hashes", "--no-emit-index-url", "-q"]
-    form += ["--custom-compile-command=python3 dev.py lock", *args]
-    compiling = ["-m", "uv", "pip", "compile", *form, "-o"]
+    compiling = [*COMPILING, "--custom-compile-command=python3 dev.py lock", *args, "-o"]
     step(*compiling, LOCK.name, "--all-extras", "--group=dev", PYPROJECT.name)
     step(*compiling, BROWSER_LOCK.name, f"--group={PYPROJECT.name}:browser")
     step(*compiling, DOCS_LOCK.name, f"--group={PYPROJECT.name}:docs")
+    step(*compiling, RELEASE_LOCK.name, f"--group={PYPROJECT.name}:release")
     oldest = ["--resolution=lowest-direct", "--all-extras", "--group=oldest"]
     step(*compiling, OLDEST_LOCK.name, *oldest, PYPROJECT.name)
 
@@ -126,6 +158,8 @@ COMMANDS = {
     "chaos": chaos,
     "bench": bench,
     "mutants": mutants,
+    "matrix": matrix,
+    "build": build,
     "lock": lock,
 }
 
@@ -159,13 +193,23 @@ def set_up_oldest() -> None:
 
 
 def set_up_docs() -> None:
-    """An environment with what builds the documentation site, from a lock of its own: nothing else needs it."""
-    stamp = hashlib.sha256("\0".join([sys.version, str(DOCS_VENV), DOCS_LOCK.read_text()]).encode()).hexdigest()
-    written = DOCS_VENV / "stamp"
+    """An environment with what builds the documentation site: nothing else needs it."""
+    set_up_apart(DOCS_VENV, DOCS_LOCK)
+
+
+def set_up_release() -> None:
+    """An environment with what checks and describes a release: nothing else needs it."""
+    set_up_apart(RELEASE_VENV, RELEASE_LOCK)
+
+
+def set_up_apart(folder: Path, lock: Path) -> None:
+    """Make an environment from a lock of its own, without the project."""
+    stamp = hashlib.sha256("\0".join([sys.version, str(folder), lock.read_text()]).encode()).hexdigest()
+    written = folder / "stamp"
     if written.exists() and written.read_text() == stamp:
         return
-    say(f"setting up {DOCS_VENV.name} from {DOCS_LOCK.name}, this once")
-    make_venv(DOCS_VENV, DOCS_LOCK, with_project=False)
+    say(f"setting up {folder.name} from {lock.name}, this once")
+    make_venv(folder, lock, with_project=False)
     written.write_text(stamp)
 
 
@@ -202,10 +246,10 @@ def install(*what: str, python: Path = PYTHON) -> None:
         fail("the installation failed, for the reason given above; the same command tries again")
 
 
-def step(*args: str) -> None:
+def step(*args: str, python: Path = PYTHON) -> None:
     """Run the environment's Python; if that fails, end with its exit code."""
     say(shlex.join(args[1:]))
-    code = call(str(PYTHON), *args)
+    code = call(str(python), *args)
     if code != 0:
         sys.exit(code if code > 0 else 128 - code)  # killed by signal n: 128 + n, as a shell has it
 

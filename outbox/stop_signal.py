@@ -1,6 +1,6 @@
 """Turn SIGTERM and SIGINT into a threading.Event, for which a process's main thread waits.
 
-The long-running commands (`outbox up`, `consume`, `scheduler`, `dashboard`) use it, so that they finish the work that
+The long-running commands (`outbox up`, `consume`, `scheduler`) use it, so that they finish the work that
 is in flight before they end. The module imports nothing of the package, so that a command can use it without loading
 Dramatiq or APScheduler.
 """

@@ -18,6 +18,7 @@ from outbox import current_outbox
 from outbox.core import Outbox
 from outbox.settings import Settings
 from outbox.storage.connect import open_database
+from tests.support.fast import is_fast
 from tests.support.servers import Postgres, Redis, ServerError, find_postgres, find_redis
 
 # Folders whose tests need what a bare machine lacks. Only those who name one get it: `dev.py test --browser`.
@@ -30,6 +31,18 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if collection_path.parent != Path(__file__).parent or folder not in APART:
         return None
     return None if any(folder in argument for argument in config.args) else True
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--fast", action="store_true", help="only tests that start no process and cause no fault")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the tests that `--fast` does not ask for."""
+    if config.getoption("--fast"):
+        left_out = [item for item in items if not is_fast(item, Path(__file__).parent)]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in set(left_out)]
 
 
 def pytest_configure() -> None:

@@ -1,15 +1,19 @@
 """The plain test command works on a bare machine: what needs more is run by those who ask for it."""
 
+import json
 import re
 import sys
 import tomllib
+from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
 
+import dev
 from tests.conftest import APART
-from tests.support.program import ROOT, run
+from tests.support.fast import FILES, FOLDERS
+from tests.support.program import BIN, ROOT, run
 
 COLLECTING = (sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "no:cacheprovider")
 
@@ -59,3 +63,59 @@ def test_the_oldest_versions_are_tested_and_are_those_that_the_project_allows() 
         (floor,) = (each.version for each in requirement.specifier if each.operator == ">=")
         bound = Version(floor).release
         assert Version(found[1]).release[: len(bound)] == bound
+
+
+def test_fast_leaves_out_processes_and_faults_and_keeps_the_rest() -> None:
+    chosen = run(
+        *COLLECTING, "--fast", "tests/faults", "tests/notify", "tests/telemetry/test_process_reports.py"
+    ).stdout
+    assert "tests/faults/" not in chosen
+    assert "test_counts_of_workers_add_up_exactly_when_they_have_stopped" not in chosen
+    assert "tests/notify/test_timer.py::" in chosen
+    assert "deselected" in chosen
+
+
+def test_fast_names_folders_and_files_that_exist_and_is_documented() -> None:
+    for name in (*FOLDERS, *FILES):
+        assert (ROOT / "tests" / name).exists(), name
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    assert "python3 dev.py test --fast" in text
+    for folder in FOLDERS:
+        assert f"`tests/{folder}`" in text
+
+
+def test_every_command_is_documented_for_contributors() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    for name in dev.COMMANDS:
+        assert f"python3 dev.py {name}" in text, name
+
+
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_a_workflow_has_the_form_that_github_reads_and_pins_every_action_by_commit(path: Path) -> None:
+    checked = run(BIN / "check-jsonschema", "--builtin-schema", "vendor.github-workflows", path)
+    assert checked.returncode == 0, checked.stdout
+    used = re.findall(r"uses: *(.+)", path.read_text())
+    assert used
+    for action in used:
+        assert re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", action), action
+
+
+def test_workflows_run_the_commands_that_contributors_run_on_every_version_that_we_claim() -> None:
+    tests, release = ((ROOT / ".github" / "workflows" / f"{name}.yml").read_text() for name in ("test", "release"))
+    for command in ("python3 dev.py test\n", "python3 dev.py build\n"):
+        assert f"run: {command}" in tests
+        assert f"run: {command}" in release
+    assert ".ci/run" in tests
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    claimed = re.findall(r"Python :: (3\.\d+)", "\n".join(project["classifiers"]))
+    assert f"python: {json.dumps(claimed)}" in tests
+
+
+def test_a_release_is_published_without_a_token_and_with_attestations() -> None:
+    release = (ROOT / ".github" / "workflows" / "release.yml").read_text()
+    assert "secrets." not in release
+    assert release.count("id-token: write") == 1
+    assert "attestations: true" in release

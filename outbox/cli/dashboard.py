@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 import socket
 from contextlib import suppress
 from importlib.util import find_spec
@@ -14,7 +15,6 @@ from outbox.cli.options import modules_option
 from outbox.current_outbox import current, loaded_settings
 from outbox.errors import SettingsError
 from outbox.settings import Settings
-from outbox.stop_signal import stop_on_signal
 from outbox.telemetry import logs
 
 if TYPE_CHECKING:
@@ -63,13 +63,16 @@ def dashboard(host: str | None, port: int | None, read_only: bool) -> None:
     )
     with _listen(host, settings.dashboard_port if port is None else port) as listener:
         current()  # raises for an invalid OUTBOX_DATABASE_URL now, not at the first request
-        # uvicorn stops on a signal, and then raises the signal again. These handlers keep it from killing the process.
-        stop_on_signal()
+        server = uvicorn.Server(config)
+        # uvicorn installs the same handler when it runs: a signal that arrives earlier would be lost without this.
+        # After it has stopped, uvicorn raises the signal again. This handler then keeps it from killing the process.
+        for signum in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(signum, server.handle_exit)
         address = _url_of(listener)
         click.echo(f"The dashboard is running on {address}")
         if isinstance(authenticate, LoginLink):
             authenticate.announce(lambda link: _print_link(address, link))
-        uvicorn.Server(config).run(sockets=[listener])
+        server.run(sockets=[listener])
 
 
 def choose_authentication(host: str, settings: Settings) -> Authenticate:

@@ -231,9 +231,10 @@ def test_a_full_redis_is_logged_once_and_fails_no_commit(notifying: Notifying) -
 # Forks and the end of a process
 
 FORKING = """
-import os, sys, threading
+import os, sys, threading, warnings
 from outbox.notify.notifier import Notifier
 
+warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)  # from Python 3.12 on
 parent = os.getpid()
 begun, go_on = threading.Event(), threading.Event()
 

@@ -149,9 +149,10 @@ def test_a_notifier_without_a_worker_elsewhere_starts_no_timer(silent: Notifier)
 
 
 FORKING = """
-import os
+import os, warnings
 from outbox.notify.notifier import Notifier
 
+warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)  # from Python 3.12 on
 notified = []
 notifier = Notifier(lambda: notified.append(1))
 notifier.notify_in(3600)

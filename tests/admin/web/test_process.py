@@ -58,6 +58,28 @@ def test_it_ends_by_a_signal(stage: Stage, signum: signal.Signals) -> None:
     assert "Traceback" not in program.said()
 
 
+STOPPING_EARLY = """
+import signal, sys
+import click
+from outbox.cli import main
+
+echo = click.echo
+
+def echo_and_stop(text, **options):
+    echo(text, **options)
+    if text.startswith("The dashboard is running on"):
+        signal.raise_signal(signal.SIGTERM)
+
+click.echo = echo_and_stop
+sys.argv = ["outbox", "dashboard", "--port", "0"]
+main()
+"""
+
+
+def test_a_signal_that_arrives_before_uvicorn_runs_ends_it_as_well(stage: Stage) -> None:
+    assert READY in run_python(STOPPING_EARLY, database_url=stage.settings.database_url)
+
+
 def test_a_forged_host_is_refused(stage: Stage) -> None:
     program = dashboard(stage)
     port, cookie = port_of(program), sign_in(program)
