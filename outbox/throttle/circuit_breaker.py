@@ -82,5 +82,5 @@ def ramp_up_rate(state: ThrottleState, now: float) -> float | None:
     """Return how many events a second the ramp-up after an outage allows; None if there is no ramp-up."""
     if state.recovered_at is None or is_healthy(state, now):
         return None
-    since = max(0.0, now - state.recovered_at)
-    return RAMP_PER_SECOND * float(2.0 ** (since / RAMP_DOUBLES_EVERY))
+    elapsed = max(0.0, now - state.recovered_at)
+    return RAMP_PER_SECOND * float(2.0 ** (elapsed / RAMP_DOUBLES_EVERY))

@@ -102,7 +102,7 @@ class DestinationThrottle:
 
         In a drain, at most about a second's work is admitted, and a destination without a concurrency limit gets at
         most `max_batches` batches of this process at the same time. If all slots are taken, `admit` waits up to
-        PATIENCE_SECONDS for a free one, and calls `on_wait` before each wait.
+        `patience_seconds` for a free one, and calls `on_wait` before each wait.
         """
         holder = str(uuid4())
         if self._calls.all_slots_stuck(self._on_stuck if mode is DeliveryMode.DRAIN else lambda: None):

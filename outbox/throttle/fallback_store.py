@@ -76,7 +76,8 @@ class FallbackStore:
     def _record_failure(self, error: Exception) -> None:
         if self._failed_at is None:
             logger.warning(
-                "Redis can't be used: until it can, this process applies circuit breakers and limits by itself: %s",
+                "Redis can't be used: %s. Until it can, this process applies circuit breakers and limits to its own "
+                "calls only.",
                 error,
             )
         self._failed_at = self._clock()

@@ -98,7 +98,7 @@ class CallTracker:
         return True
 
     def keep_held(self, state: ThrottleState, now: float) -> ThrottleState:
-        """Return the state in which the calls of this process that are under way for long expire later.
+        """Return the state in which long calls of this process don't expire while they are under way.
 
         `now` is by the store's clock.
         """

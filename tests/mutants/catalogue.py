@@ -318,7 +318,7 @@ MUTANTS = [
         "decide(state.corrected_for_clock(now), now)",
         "decide(state, now)",
         (
-            "tests/throttle/test_shared_throttle.py::TestWorkersThatShareARedis::test_read_a_state_from_before_the_clock_was_set_back_as_if_written_now",
+            "tests/throttle/test_shared_limiter.py::TestWorkersThatShareARedis::test_read_a_state_from_before_the_clock_was_set_back_as_if_written_now",
         ),
     ),
     Mutant(
@@ -686,7 +686,7 @@ MUTANTS = [
         "outbox/throttle/stuck_calls.py",
         "        return concurrency_limit.hold(state, extended) if extended else state",
         "        return state",
-        ("tests/throttle/test_process_limit.py", "tests/throttle/test_stuck_calls.py"),
+        ("tests/throttle/test_process_limiter.py", "tests/throttle/test_stuck_calls.py"),
     ),
     Mutant(
         "stuck-and-never-told",

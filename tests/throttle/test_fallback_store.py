@@ -20,7 +20,7 @@ from tests.support.servers import RedisServer
 from tests.throttle.states import NAME, begin_call, count, look
 from tests.throttle.worker import Clock
 
-OWN, SHARED = "this process applies circuit breakers and limits by itself", "are shared by all workers"
+OWN, SHARED = "this process applies circuit breakers and limits to its own calls only", "are shared by all workers"
 
 
 @pytest.fixture
