@@ -1,4 +1,4 @@
-"""A broker of the test's own on the real Redis; tests with real processes share their stage."""
+"""Fixtures: a broker with its own namespace on the real Redis, and a stage for tests that start processes."""
 
 import uuid
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ __all__ = ["make_stage", "stage"]
 
 @pytest.fixture
 def url(postgres_url: str) -> str:
-    """Dramatiq's workers are for servers."""
+    """Use PostgreSQL: Dramatiq's worker processes need a database server."""
     return postgres_url
 
 

@@ -1,4 +1,4 @@
-"""The broker comes from the settings, or from the application; our actors are declared on it with their options."""
+"""The broker comes from the settings, or from the application. The outbox's actors are declared on it."""
 
 from types import SimpleNamespace
 from typing import Any

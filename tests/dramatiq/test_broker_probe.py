@@ -1,4 +1,4 @@
-"""Whether the broker can be reached is known after a short time, whatever the broker does."""
+"""The probe tells within a short time whether the broker can be reached, even if the broker hangs."""
 
 import uuid
 from collections.abc import Callable
@@ -24,7 +24,7 @@ def allow_writes(server: RedisServer) -> None:
 
 
 def probe_of(url: str) -> BrokerProbe:
-    """Of Dramatiq's own broker as applications make it: with the client's usual timeouts and retries."""
+    """Return a probe of Dramatiq's own Redis broker, with the client's default timeouts and retries."""
     return BrokerProbe(RedisBroker(url=url, namespace=f"test-{uuid.uuid4().hex}"), "outbox")
 
 
@@ -59,7 +59,7 @@ def test_a_broker_inside_the_process_is_always_reached() -> None:
 
 
 class ConnectsPerThread:
-    """As Dramatiq's broker for RabbitMQ does it."""
+    """A broker that connects as Dramatiq's RabbitmqBroker does: once for each thread."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self._error = error

@@ -1,4 +1,4 @@
-"""The Redis consumer waits instead of polling, and says so in Dramatiq's words when Redis is lost."""
+"""The Redis consumer blocks instead of polling, and raises Dramatiq's ConnectionClosed when Redis is lost."""
 
 import threading
 import time
@@ -33,7 +33,7 @@ def enqueue(broker: OutboxRedisBroker, queue: str = QUEUE) -> dramatiq.Message[N
 
 
 def next_during(broker: OutboxRedisBroker, consumer: WaitingConsumer, act: Callable[[], object]) -> Any:
-    """What a call answers that is waiting while something is done."""
+    """Call `next(consumer)` in a thread, call `act` while it blocks in Redis, and return what `next` returned."""
     answers: list[Any] = []
     call = threading.Thread(target=lambda: answers.append(next(consumer)))
     call.start()
@@ -98,11 +98,11 @@ class TestWaiting:
 
 
 class TestTheOutboxsQueue:
-    """A wake-up is fetched when a thread here can answer it, and otherwise left to another worker."""
+    """A wake-up is fetched only if a thread of this process is free. Otherwise another worker can take it."""
 
     @pytest.fixture
     def busy_threads(self, broker: OutboxRedisBroker) -> BusyThreads:
-        """Of a worker with one thread: the test's own."""
+        """Return the BusyThreads of a worker that has one thread, the test's."""
         busy_threads = find_middleware(broker, BusyThreads)
         busy_threads.before_worker_boot(broker, dramatiq.Worker(broker, worker_threads=1))
         return busy_threads
@@ -195,7 +195,7 @@ class TestAUsersQueue:
 class TestALostRedis:
     @pytest.fixture
     def broker(self, own_redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[OutboxRedisBroker]:
-        """One that loses patience soon."""
+        """Return a broker with short response timeouts."""
         monkeypatch.setattr(redis_broker, "RESPONSE_TIMEOUT", 0.2)
         broker = make_broker(own_redis.url)
         broker.client.connection_pool.connection_kwargs["socket_timeout"] = 0.2

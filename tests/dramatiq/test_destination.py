@@ -40,13 +40,13 @@ def make_actor(broker: Broker, name: str = "index", **options: Any) -> dramatiq.
 
 
 def deliver(actor: dramatiq.Actor[Any, Any], events: list[Event]) -> list[Outcome]:
-    """The outcomes, in the order of the events."""
+    """Return the outcomes, in the order of the events."""
     found = dict(ActorDestination(actor).deliver(iter(events), Lease.lasting(60)))
     return [found[event] for event in events]
 
 
 def waiting(broker: Any, queue: str = "default") -> list[dramatiq.Message[Any]]:
-    """The messages in a queue, in their order."""
+    """Return the messages in a queue, in their order."""
     key = f"{broker.namespace}:{queue}"
     texts = [broker.client.hget(f"{key}.msgs", id) for id in broker.client.lrange(key, 0, -1)]
     return [dramatiq.Message.decode(text) for text in texts]
@@ -58,13 +58,13 @@ def numbers(messages: list[dramatiq.Message[Any]]) -> list[int]:
 
 @pytest.fixture
 def events(box: Outbox) -> list[Event]:
-    """Five, numbered from 0 on."""
+    """Return five claimed events, numbered from 0."""
     emit(5)
     return sorted(claimed(box).events, key=lambda event: event.seq)
 
 
 class Witness(Middleware):
-    """Notes what a broker tells its middleware about enqueueing, and may object to one event."""
+    """Middleware that records the calls before and after enqueueing, and may raise for one event."""
 
     def __init__(self, objection: Exception | None = None) -> None:
         self.seen: list[tuple[str, int, Any]] = []
@@ -189,7 +189,7 @@ def assert_only_the_bad_one_is_retried(outcomes: list[Outcome], error: str) -> N
 class TestARedisThatIsLost:
     @pytest.fixture
     def broker(self, own_redis: RedisServer) -> Iterator[OutboxRedisBroker]:
-        """One that loses patience soon."""
+        """Return a broker with short response timeouts."""
         broker = make_broker(own_redis.url)
         broker.client.connection_pool.connection_kwargs["socket_timeout"] = 0.3
         yield broker
@@ -256,7 +256,7 @@ class TestOnAnotherBroker:
 
 
 class LosingBroker(StubBroker):
-    """One that has lost its server when the bad event comes."""
+    """A broker that loses its server when the bad event is enqueued."""
 
     tried = 0
 

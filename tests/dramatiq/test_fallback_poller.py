@@ -1,4 +1,4 @@
-"""The poller claims when nothing else does, and only then; it outlives the database and stops with its worker."""
+"""The poller claims only if nothing else makes the worker claim. It survives errors, and stops with its worker."""
 
 import dataclasses
 import signal
@@ -22,7 +22,7 @@ SWEEP_SECONDS = 10.0
 
 
 class Clock:
-    """As the poller and the drains see it."""
+    """The clock of the poller and of the drain limit, which the test sets."""
 
     now = 1_000.0
 
@@ -47,7 +47,7 @@ def box(configure: Configure, clock: Clock) -> Outbox:
 
 
 class Looking:
-    """A poller whose thread is the test's, and whose broker says what the test wants."""
+    """A poller that runs in the test's thread, and whose probe returns what the test sets."""
 
     def __init__(self, box: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
         self.box = box
@@ -61,7 +61,7 @@ class Looking:
         return self.error
 
     def looks(self) -> bool:
-        """Whether the poller claims now."""
+        """Run one check; return whether the poller has claimed."""
         before = self.box.delivery.drain_limit.claims_started
         if self.poller._is_needed():
             self.poller._claim()
@@ -76,7 +76,7 @@ def looking(box: Outbox, monkeypatch: pytest.MonkeyPatch) -> Looking:
 def test_a_worker_without_any_claim_refreshes_its_destinations_while_it_waits(
     box: Outbox, clock: Clock, looking: Looking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that sweeps seldom reach still counts as running: the others keep waiting for what it has."""
+    """A worker that rarely gets a sweep still counts as running, so that events for its destinations wait for it."""
     refreshed: list[float] = []
     monkeypatch.setattr(box.recorder, "keep_current", lambda: refreshed.append(clock.now))
     waited: list[float] = []

@@ -1,4 +1,4 @@
-"""Around every message: a connection that works, and no wake-up fetched that nobody here could answer."""
+"""The middleware gives each message a working connection, and tracks which worker threads are busy."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -21,11 +21,11 @@ from tests.support.servers import PostgresServer
 
 
 class Interrupted(BaseException):
-    """As a time limit would be."""
+    """An exception that is no Exception, like the one that Dramatiq's time limit raises in a thread."""
 
 
 class SkipSome(Middleware):
-    """The application's own: some messages are not for now."""
+    """The application's own middleware, which skips some messages."""
 
     def before_process_message(self, broker: dramatiq.Broker, message: Any) -> None:
         if message.options.get("skip"):
@@ -50,7 +50,7 @@ class Running:
         self._work[number]()
 
     def run(self, work: Callable[[], None], **options: Any) -> None:
-        """Run it in a message, and wait for its end."""
+        """Run the function in a message, and wait until it has ended."""
         number = len(self._work)
         self._work[number] = work
         self.actor.send_with_options(args=(number,), **options)
@@ -58,7 +58,7 @@ class Running:
         self.worker.join()
 
     def ask(self, question: str = "SELECT pg_backend_pid()") -> Any:
-        """The answer of a message that asks the database; None if it fails."""
+        """Run a query in a message; return its result, or None if it fails."""
         answers: list[Any] = []
         self.run(lambda: answers.append(outbox.current().dialect.run(question).fetchone()[0]))
         return answers[0] if answers else None

@@ -1,4 +1,4 @@
-"""An application that has Dramatiq workers and a broker already: who delivers, and over which broker."""
+"""An application with its own Dramatiq workers and broker: which process delivers, and which broker it uses."""
 
 import json
 import sys
@@ -20,7 +20,7 @@ ORDERS = 20
 
 
 def with_a_broker_of_its_own(stage: Stage, namespace: str | None = None) -> Stage:
-    """Have `tests.apps.tasks` set a broker on the same Redis."""
+    """Make `tests.apps.tasks` set a broker on the same Redis."""
     stage.environment["OUTBOX_TEST_BROKER_URL"] = str(stage.settings.redis_url)
     stage.environment["OUTBOX_TEST_BROKER_NAMESPACE"] = stage.settings.namespace if namespace is None else namespace
     return stage

@@ -1,4 +1,4 @@
-"""A worker that could do nothing refuses to start, in one clear line."""
+"""A worker that could deliver nothing does not start, and prints one line that says why."""
 
 import sys
 import types
@@ -10,7 +10,7 @@ from tests.support.processes import BIN, HANDLERS, MakeStage, Program, Stage
 
 
 def refused(stage: Stage, *modules: str) -> str:
-    """What a worker says that does not start."""
+    """Start a worker that must fail to start; return the line of its error."""
     worker: Program = stage.start("worker", BIN / "dramatiq", "jobs", *modules, "-p", "1", "-t", "1")
     assert worker.wait() != 0
     assert "Traceback" not in worker.said()
@@ -66,7 +66,7 @@ def test_a_database_that_is_down_is_waited_for(stage: Stage) -> None:
 
 
 class TestImportingJobs:
-    """An installed application with a package `jobs` of its own may get this library's instead."""
+    """An application with its own package `jobs` may import this library's package by mistake."""
 
     @pytest.fixture(autouse=True)
     def _under_dramatiq(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Waking: whatever the order of their steps, a committed event is looked at after its commit.
+"""Wake-ups: in every order of steps, some worker claims after an event's commit.
 
 `send_wakeup_once` and `clear_flag_then` run here as they are, each in a thread that takes one step when it is told to;
 a step is one operation on the table, the flag or the queue. So every order in which two emitters and a worker can take
@@ -34,7 +34,7 @@ from tests.support.servers import wait_until
 
 
 class Died(BaseException):
-    """The process is gone: it takes no further step."""
+    """The process has died: it takes no further step."""
 
 
 class Unsendable(Exception):
@@ -71,7 +71,7 @@ class Walker:
             raise Died
 
     def step(self) -> None:
-        """Let it take one, and come to stand before the next."""
+        """Let the thread take one step, and wait until it is about to take the next."""
         self._may_step.release()
         self._stands.acquire()
 
@@ -114,7 +114,7 @@ class World:
         clear_flag_then(SteppedFlag(self.flag, walker), look)
 
     def ready(self) -> list[Walker]:
-        """Those that could take a step now."""
+        """Return the threads that can take a step now."""
         if self.worker is not None and self.worker.done:
             self.worker = None
         if self.worker is None and self.queue:
@@ -128,7 +128,7 @@ class World:
             walkers[0].step()
 
     def notify(self, event: int) -> None:
-        """One more commit, all of whose steps are taken at once."""
+        """Commit once more, and take all steps of that emitter at once."""
         self.committed.add(event)
         send_wakeup_once(self.flag, self.send)
 
@@ -138,7 +138,7 @@ class World:
 
 
 class SteppedFlag(LocalFlag):
-    """The real flag; to put it up or take it down is a step."""
+    """A flag for which setting and clearing are each one step of the thread."""
 
     def __init__(self, flag: LocalFlag, walker: Walker) -> None:
         super().__init__()
@@ -155,7 +155,7 @@ class SteppedFlag(LocalFlag):
 
 
 def every_order(make_world: Callable[[], World], deaths: int = 0) -> Iterator[World]:
-    """A world for each order of steps, after the last one; up to that many emitters die instead of a step."""
+    """Yield a world for each order of steps, after its last step. Up to `deaths` emitters die instead of a step."""
     choices: list[tuple[int, int]] = []  # which was taken, of how many
     while True:
         world = make_world()
@@ -279,7 +279,7 @@ class TestTheFlagInRedis:
 
 
 class TestWithoutAFlag:
-    """A broker between processes that keeps no flag."""
+    """A broker that connects processes, but can't store a flag."""
 
     def test_one_wake_up_after_the_other_is_sent_though_no_worker_of_this_process_answers(self) -> None:
         broker = PlainBroker()
@@ -364,7 +364,7 @@ class TestMessages:
 
 
 class PlainBroker(dramatiq.Broker):
-    """It takes messages to some other process."""
+    """A broker that sends messages to another process."""
 
     def __init__(self) -> None:
         super().__init__(middleware=[])
@@ -390,7 +390,10 @@ def wake(broker: Any) -> None:
 
 @contextmanager
 def commands(broker: OutboxRedisBroker) -> Iterator[list[str]]:
-    """What the block asks of Redis, by the commands' names, known at its end; not what scripts do there."""
+    """Yield a list that contains, after the block, the names of the Redis commands that the block sent.
+
+    Commands that Lua scripts run are left out.
+    """
     seen: list[str] = []
     end = f"end-{uuid4().hex}"
     with redis.Redis.from_url(broker._url) as other, other.monitor() as monitor:
