@@ -1,6 +1,6 @@
 """The settings: `OUTBOX_*` environment variables and the arguments of `outbox.configure`, parsed and checked.
 
-No other module reads them. The table of settings in the README is made from the defaults and the meanings here.
+No other module reads them. The table in docs/reference/settings.md is made from the defaults and the meanings here.
 """
 
 from __future__ import annotations

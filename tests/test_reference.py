@@ -1,5 +1,6 @@
 """The reference lists every parameter of every public function and class, with its default."""
 
+import ast
 import inspect
 import re
 from collections.abc import Callable, Iterator
@@ -90,3 +91,23 @@ def test_every_attribute_of_an_event_that_is_public_exists() -> None:
     names = re.findall(r"`(\w+)`", " ".join(rows))
     assert len(names) > 10
     assert [name for name in names if not hasattr(outbox.Event, name)] == []
+
+
+def log_fields() -> set[str]:
+    """Return the names that the library gives to `logs.fields`."""
+    sources = (path.read_text() for path in (REFERENCE.parent.parent / "outbox").rglob("*.py"))
+    calls = (node for source in sources for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call))
+    given = [call.keywords for call in calls if ast.unparse(call.func) == "logs.fields"]
+    return {keyword.arg for keywords in given for keyword in keywords if keyword.arg is not None}
+
+
+def test_every_log_field_is_documented() -> None:
+    cells = re.findall(r"^\| (`.+?`) \| .+ \| .+ \|$", (REFERENCE / "logs.md").read_text(), re.MULTILINE)
+    assert len(log_fields()) > 10
+    assert log_fields() - set(re.findall(r"`(\w+)`", " ".join(cells))) == set()
+
+
+def test_every_column_of_the_inbox_is_documented() -> None:
+    section = (REFERENCE / "tables.md").read_text().partition("## inbox\n")[2].partition("\n## ")[0]
+    columns = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
+    assert columns == outbox.InboxMessage._meta.sorted_field_names
