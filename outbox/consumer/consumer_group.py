@@ -153,10 +153,10 @@ class ConsumerGroup:
             pipeline.xack(self.stream, self.group, entry.id)
             pipeline.execute()
 
-    def state(self) -> GroupState:
+    def state(self, *, cap: int = LAG_CAP) -> GroupState:
         """Return how far the group is behind.
 
-        Redis knows that from version 7 on, unless entries were deleted. Otherwise they are counted, up to LAG_CAP.
+        Redis knows that from version 7 on, unless entries were deleted. Otherwise they are counted, up to `cap`.
         """
         try:
             with translated_errors():
@@ -166,7 +166,7 @@ class ConsumerGroup:
                     return GroupState(int(self._client.xlen(self.stream)), 0)
                 lag = found.get("lag")
                 if lag is None:
-                    lag = self._client.eval(COUNT_AFTER, 1, self.stream, found["last-delivered-id"], LAG_CAP)
+                    lag = self._client.eval(COUNT_AFTER, 1, self.stream, found["last-delivered-id"], cap)
                 return GroupState(int(lag), int(found["pending"]))
         except CommandRefused as refusal:
             if "no such key" in refusal.message:

@@ -128,13 +128,13 @@ def read_recorded(dialect: Dialect) -> tuple[int, dict[str, RecordedDestination]
 
 
 @contextmanager
-def change_recorded(dialect: Dialect) -> Iterator[dict[str, RecordedDestination]]:
+def change_recorded(dialect: Dialect, lock_seconds: float = LOCK_SECONDS) -> Iterator[dict[str, RecordedDestination]]:
     """Open a transaction in which only this process can change the table; yield what the table holds at its start."""
     with dialect.connection(), dialect.atomic():
         if dialect.name == "postgres":
             # If a process freezes during the transaction, it must not keep the lock for long.
             for timeout in ("lock_timeout", "idle_in_transaction_session_timeout"):
-                dialect.run("SELECT set_config(%s, %s, true)", (timeout, f"{LOCK_SECONDS:g}s"))
+                dialect.run("SELECT set_config(%s, %s, true)", (timeout, f"{lock_seconds:g}s"))
         dialect.run(dialect.statements.destinations_lock)
         yield read_recorded(dialect)[1]
 

@@ -16,6 +16,7 @@ import peewee
 from outbox.destinations.protocol import Destination
 from outbox.destinations.recorded_destinations import (
     ALIVE_SECONDS,
+    LOCK_SECONDS,
     REFRESH_SECONDS,
     RecordedDestination,
     RecordedDestinations,
@@ -49,11 +50,14 @@ class Recorder:
         registry: Registry,
         recorded: RecordedDestinations,
         warn_once: Callable[[str], None],
+        *,
+        lock_seconds: float = LOCK_SECONDS,
     ) -> None:
         self._dialect = dialect
         self._registry = registry
         self._recorded = recorded
         self._warn_once = warn_once
+        self._lock_seconds = lock_seconds
         # What the registry held when this worker last recorded it.
         self._last_recorded: Mapping[str, Destination] | None = None
         self._due_at = 0.0
@@ -99,7 +103,7 @@ class Recorder:
         dialect, names = self._dialect, sorted(self._last_recorded)
         self._last_recorded = None
         try:
-            with change_recorded(dialect):
+            with change_recorded(dialect, self._lock_seconds):
                 for name in names:
                     dialect.run(dialect.statements.destination_leave, (dialect.seconds(BACKDATE_SECONDS), name))
         except peewee.PeeweeException as error:
@@ -115,7 +119,7 @@ class Recorder:
         destinations = {name: tuple(each.events) for name, each in self._registry.destinations.items()}
         replaced = {old: new for old, new in self._replaced() if old not in destinations}
         declared = {old: None for old in self._registry.retired if old not in destinations}
-        with change_recorded(self._dialect) as by_name:
+        with change_recorded(self._dialect, self._lock_seconds) as by_name:
             changed = False
             for name, patterns in sorted(destinations.items()):
                 known = by_name.get(name)

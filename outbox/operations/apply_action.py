@@ -36,6 +36,8 @@ def apply(
     who: str | None = None,
     limit: int | None = None,
     per_second: float | None = None,
+    batch_size: int = BATCH,
+    sleep: Callable[[float], object] = time.sleep,
 ) -> Generator[int]:
     """Run the action on all events that match now, oldest first; yield the number so far after each batch.
 
@@ -46,7 +48,7 @@ def apply(
         last = _newest(dialect)
         after = UUID(int=0)
         while last is not None and (limit is None or done < limit):
-            size = _batch_size(limit, done, per_second)
+            size = _next_size(batch_size, limit, done, per_second)
             began_at = time.monotonic()
             with dialect.atomic():
                 rows = _select_batch(dialect, _conditions(dialect, action, filter), after, last, size)
@@ -60,7 +62,7 @@ def apply(
                 break
             after = rows[-1].id
             if per_second is not None:
-                time.sleep(max(0.0, changed / per_second - (time.monotonic() - began_at)))
+                sleep(max(0.0, changed / per_second - (time.monotonic() - began_at)))
 
 
 def count_all(dialect: Dialect, action: Action, filter: Filter) -> int:
@@ -128,6 +130,6 @@ def _newest(dialect: Dialect) -> UUID | None:
     return as_uuid(found[0][0]) if found else None
 
 
-def _batch_size(limit: int | None, done: int, per_second: float | None) -> int:
-    size = BATCH if limit is None else min(BATCH, limit - done)
+def _next_size(batch_size: int, limit: int | None, done: int, per_second: float | None) -> int:
+    size = batch_size if limit is None else min(batch_size, limit - done)
     return size if per_second is None else max(1, min(size, int(per_second)))

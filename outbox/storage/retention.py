@@ -29,12 +29,18 @@ _FIRST = UUID(int=0)
 
 
 def cleanup_delivered_events(
-    dialect: Dialect, hours: float, *, stopping: threading.Event, seconds: float | None = None
+    dialect: Dialect,
+    hours: float,
+    *,
+    stopping: threading.Event,
+    seconds: float | None = None,
+    batch_size: int = BATCH,
+    remaining_cap: int = REMAINING_CAP,
 ) -> dict[str, int]:
     """Delete delivered and failed events that ended more than `hours` ago.
 
     It stops after `seconds`, if given, and when the process is stopping. Return how many events were deleted, and how
-    many remain to be deleted, counted up to REMAINING_CAP.
+    many remain to be deleted, counted up to `remaining_cap`.
     """
     if hours < 0:
         raise SettingsError(f"retention_hours must not be negative, not {hours}.")
@@ -44,17 +50,24 @@ def cleanup_delivered_events(
         age = dialect.seconds(hours * 3600)
         below = _id_limit(dialect, hours)
         after = _FIRST
-        while batch := _delete(dialect, age, after, below):
+        while batch := _delete(dialect, age, after, below, batch_size):
             deleted += len(batch)
             after = max(batch)
             if stopping.is_set() or (ends_at is not None and time.monotonic() >= ends_at):
-                remaining = _count(dialect, age, below)
+                remaining = _count(dialect, age, below, remaining_cap)
                 break
             time.sleep(PAUSE_SECONDS)
     return {"deleted": deleted, "remaining": remaining}
 
 
-def cleanup_inbox(dialect: Dialect, hours: float, *, seconds: float | None = None) -> dict[str, int]:
+def cleanup_inbox(
+    dialect: Dialect,
+    hours: float,
+    *,
+    seconds: float | None = None,
+    batch_size: int = BATCH,
+    remaining_cap: int = REMAINING_CAP,
+) -> dict[str, int]:
     """Delete the inbox's rows of messages that were processed more than `hours` ago.
 
     It stops after `seconds`, if given. Return the same as `cleanup_delivered_events`.
@@ -66,10 +79,10 @@ def cleanup_inbox(dialect: Dialect, hours: float, *, seconds: float | None = Non
     database, statements = dialect.database, dialect.statements
     with dialect.connection(), explaining_missing_inbox(dialect):
         age = dialect.seconds(hours * 3600)
-        while batch := int(database.execute_sql(statements.inbox_delete, (age, BATCH)).rowcount):
+        while batch := int(database.execute_sql(statements.inbox_delete, (age, batch_size)).rowcount):
             deleted += batch
             if ends_at is not None and time.monotonic() >= ends_at:
-                remaining = int(database.execute_sql(statements.inbox_count, (age, REMAINING_CAP)).fetchone()[0])
+                remaining = int(database.execute_sql(statements.inbox_count, (age, remaining_cap)).fetchone()[0])
                 break
             time.sleep(PAUSE_SECONDS)
     return {"deleted": deleted, "remaining": remaining}
@@ -78,7 +91,7 @@ def cleanup_inbox(dialect: Dialect, hours: float, *, seconds: float | None = Non
 def count_ended(dialect: Dialect, hours: float) -> int:
     """Return how many events `cleanup_delivered_events` would delete, counted up to REMAINING_CAP."""
     with dialect.connection():
-        return _count(dialect, dialect.seconds(hours * 3600), _id_limit(dialect, hours))
+        return _count(dialect, dialect.seconds(hours * 3600), _id_limit(dialect, hours), REMAINING_CAP)
 
 
 def delete_old_records(dialect: Dialect) -> None:
@@ -93,14 +106,14 @@ def delete_old_records(dialect: Dialect) -> None:
             dialect.run(statement, (dialect.seconds(days * 86_400),))
 
 
-def _delete(dialect: Dialect, age: object, after: UUID, below: object) -> list[UUID]:
-    parameters = (age, dialect.id(after), below, BATCH)
+def _delete(dialect: Dialect, age: object, after: UUID, below: object, size: int) -> list[UUID]:
+    parameters = (age, dialect.id(after), below, size)
     rows = dialect.run(dialect.statements.delete_ended, parameters).fetchall()
     return [as_uuid(id) for (id,) in rows]
 
 
-def _count(dialect: Dialect, age: object, below: object) -> int:
-    parameters = (age, dialect.id(_FIRST), below, REMAINING_CAP)
+def _count(dialect: Dialect, age: object, below: object, cap: int) -> int:
+    parameters = (age, dialect.id(_FIRST), below, cap)
     return int(dialect.run(dialect.statements.count_ended, parameters).fetchone()[0])
 
 

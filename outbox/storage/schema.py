@@ -7,7 +7,7 @@ all processes on the database share, so any number of them may start at once. Th
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import peewee
@@ -34,7 +34,9 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 
-def upgrade(dialect: Dialect, *, inbox_elsewhere: bool = False) -> list[Version]:
+def upgrade(
+    dialect: Dialect, *, inbox_elsewhere: bool = False, versions: Sequence[Version] = VERSIONS
+) -> list[Version]:
     """Bring the tables to this library's version; return the versions that were applied.
 
     Many processes may do it at the same time. `inbox_elsewhere`: the inbox is in another database, so a table called
@@ -42,14 +44,14 @@ def upgrade(dialect: Dialect, *, inbox_elsewhere: bool = False) -> list[Version]
     """
     with dialect.connection(create=True):
         dialect.check_encoding()
-        if applied_version(dialect) >= newest_version():
+        if applied_version(dialect) >= versions[-1].number:
             return []
         with dialect.schema_lock():
             dialect.create_schema()
             if not dialect.has_table(dialect.tables.history):
                 dialect.run(_history_statement(dialect.name, dialect.tables))
             done = _last_recorded(dialect)
-            missing = [version for version in VERSIONS if version.number > done]
+            missing = [version for version in versions if version.number > done]
             for version in missing:
                 _apply(dialect, version, inbox_elsewhere=inbox_elsewhere)
     for version in missing:
@@ -57,14 +59,14 @@ def upgrade(dialect: Dialect, *, inbox_elsewhere: bool = False) -> list[Version]
     return missing
 
 
-def check(dialect: Dialect) -> None:
+def check(dialect: Dialect, versions: Sequence[Version] = VERSIONS) -> None:
     """Raise SchemaError unless the tables exist and are new enough, in a database that stores every text."""
     with dialect.connection():
         dialect.check_encoding()
         applied = applied_version(dialect)
     if applied == 0:
         raise dialect.missing_tables_error()
-    needed = newest_version()
+    needed = versions[-1].number
     if applied < needed:
         raise SchemaError(
             f"The outbox's tables are at version {applied}, and this library needs {needed}: run `outbox init`."

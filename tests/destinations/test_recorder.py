@@ -8,10 +8,11 @@ import pytest
 
 import outbox
 from outbox.core import Outbox
-from outbox.destinations import recorded_destinations
 from outbox.destinations.recorded_destinations import change_recorded, read_recorded
+from outbox.destinations.recorder import Recorder
 from outbox.errors import SchemaError
 from tests.support.crowd import at_once
+from tests.support.outbox_parts import replace_delivery
 from tests.support.recorded_destinations import let_records_age, recorded, refresh
 from tests.support.table import becomes_true, emit_one, on_postgres, other_worker, statements, statuses
 
@@ -143,11 +144,14 @@ def test_workers_that_start_at_once_record_everything_and_wait_for_each_other(bo
 
 @on_postgres
 def test_a_process_that_is_frozen_while_it_records_does_not_keep_others_from_refreshing(
-    box: Outbox, postgres_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    box: Outbox, postgres_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     worker = other_worker(box, mailer="*")
-    monkeypatch.setattr(recorded_destinations, "LOCK_SECONDS", 0.1)
-    monkeypatch.setattr(worker.recorder, "_due_at", 0.0)
+    parts = (worker.dialect, worker.registry, worker.recorded_destinations, worker.warn_once)
+    recorder = Recorder(*parts, lock_seconds=0.1)
+    recorder.keep_current()
+    recorder._due_at = 0.0
+    replace_delivery(worker, recorder=recorder)
     caplog.set_level("DEBUG")
     with psycopg.connect(postgres_url) as frozen:
         frozen.execute("SELECT FROM outbox_control FOR UPDATE")
@@ -157,14 +161,13 @@ def test_a_process_that_is_frozen_while_it_records_does_not_keep_others_from_ref
 
 @on_postgres
 def test_a_process_that_is_frozen_while_it_changes_the_destinations_is_ended_by_the_server(
-    box: Outbox, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+    box: Outbox, postgres_url: str
 ) -> None:
-    monkeypatch.setattr(recorded_destinations, "LOCK_SECONDS", 0.2)
     sessions = "SELECT count(*) FROM pg_stat_activity WHERE state = 'idle in transaction'"
     with psycopg.connect(postgres_url, autocommit=True) as other:
 
         def freeze() -> None:
-            with change_recorded(box.dialect):
+            with change_recorded(box.dialect, lock_seconds=0.2):
                 becomes_true(lambda: other.execute(sessions).fetchone() == (0,))
 
         with pytest.raises(peewee.PeeweeException):

@@ -15,12 +15,10 @@ PREVIOUS = "tests.apps.previous"
 
 
 @pytest.fixture
-def previous_tables(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
+def previous_tables(postgres_url: str) -> str:
     """A database as the version before has made it."""
-    with monkeypatch.context() as older:
-        older.setattr(schema, "VERSIONS", schema.VERSIONS[:-1])
-        box = Outbox(Settings(dispatch="off"), database=open_database(postgres_url))
-        box.create_tables()
+    box = Outbox(Settings(dispatch="off"), database=open_database(postgres_url))
+    schema.upgrade(box.dialect, versions=schema.VERSIONS[:-1])
     with pytest.raises(SchemaError, match="outbox init"):
         box.check_schema()
     close_all(box)

@@ -1,6 +1,7 @@
 """The inbox forgets: what is older than the retention, in small bites, and nothing sooner."""
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import psycopg
 import pytest
@@ -82,29 +83,29 @@ class TestRetention:
         assert [row.processed_at for row in InboxMessage.select()] == [moment]
 
 
-class TestBatches:
-    @pytest.fixture(autouse=True)
-    def _of_three(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(retention, "BATCH", 3)
+def clean_up(box: Outbox, **options: Any) -> dict[str, int]:
+    """Delete old rows of the inbox, three at a time."""
+    return retention.cleanup_inbox(box.inbox.dialect, box.settings.inbox_hours, batch_size=3, **options)
 
+
+class TestBatches:
     def test_it_deletes_a_few_at_a_time_the_oldest_first(self, box: Outbox) -> None:
         remember(2, RETENTION + MINUTE, "younger")
         remember(3, RETENTION + 2 * MINUTE, "older")
-        assert box.inbox.cleanup(seconds=0) == {"deleted": 3, "remaining": 2}
+        assert clean_up(box, seconds=0) == {"deleted": 3, "remaining": 2}
         assert handlers_left() == ["younger"]
-        assert box.inbox.cleanup() == {"deleted": 2, "remaining": 0}
+        assert clean_up(box) == {"deleted": 2, "remaining": 0}
 
     def test_it_goes_on_until_nothing_is_left_without_a_transaction_around_it(self, box: Outbox) -> None:
         remember(10)
         with statements(box.database) as seen:
-            assert box.inbox.cleanup(seconds=60) == {"deleted": 10, "remaining": 0}
+            assert clean_up(box, seconds=60) == {"deleted": 10, "remaining": 0}
         assert len([statement for statement in seen if statement.startswith("DELETE")]) == 5
         assert not [statement for statement in seen if statement.startswith("BEGIN")]
 
-    def test_what_is_left_is_counted_up_to_a_cap(self, box: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(retention, "REMAINING_CAP", 5)
+    def test_what_is_left_is_counted_up_to_a_cap(self, box: Outbox) -> None:
         remember(10)
-        assert box.inbox.cleanup(seconds=0) == {"deleted": 3, "remaining": 5}
+        assert clean_up(box, seconds=0, remaining_cap=5) == {"deleted": 3, "remaining": 5}
 
 
 @on_postgres

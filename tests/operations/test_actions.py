@@ -10,7 +10,7 @@ import pytest
 import outbox
 from outbox.admin import queries
 from outbox.core import Outbox
-from outbox.operations import apply_action, audit
+from outbox.operations import audit
 from outbox.operations.actions import DELETE, REPLAY, RETRY, fail_with
 from outbox.operations.filters import Filter
 from outbox.storage.models import DELIVERED, FAILED, PENDING, SENDING, OutboxEvent
@@ -187,34 +187,30 @@ class TestReplaying:
 
 
 class TestInBatches:
-    @pytest.fixture(autouse=True)
-    def _small(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(apply_action, "BATCH", 3)
-
     def test_it_yields_the_number_so_far(self, box: Outbox) -> None:
         emit(7)
         assert count_all(box, fail_with(""), Filter()) == 7
-        assert list(apply(box, fail_with(""), Filter())) == [3, 6, 7]
+        assert list(apply(box, fail_with(""), Filter(), batch_size=3)) == [3, 6, 7]
         assert statuses() == Counter({FAILED: 7})
 
     def test_it_stops_at_the_limit(self, box: Outbox) -> None:
         events = emit(7)
-        assert change_all(box, fail_with(""), limit=4) == 4
+        assert change_all(box, fail_with(""), limit=4, batch_size=3) == 4
         assert [stored(event).status for event in events] == [FAILED] * 4 + [PENDING] * 3
 
     def test_it_can_be_interrupted_and_run_again(self, box: Outbox) -> None:
         emit(7)
-        work = apply(box, fail_with(""), Filter(), who="ada")
+        work = apply(box, fail_with(""), Filter(), who="ada", batch_size=3)
         next(work)
         work.close()
         assert statuses() == Counter({FAILED: 3, PENDING: 4})
-        assert change_all(box, fail_with(""), who="ada") == 4
+        assert change_all(box, fail_with(""), who="ada", batch_size=3) == 4
         entries = audit.latest(box.dialect)
         assert [(entry.affected, entry.ended_at is None) for entry in entries] == [(4, False), (3, True)]
 
     def test_events_that_are_emitted_meanwhile_are_not_changed(self, box: Outbox) -> None:
         emit(4)
-        work = apply(box, fail_with(""), Filter())
+        work = apply(box, fail_with(""), Filter(), batch_size=3)
         next(work)
         late = emit_one()
         assert list(work) == [4]
@@ -222,17 +218,16 @@ class TestInBatches:
 
     def test_events_that_change_state_meanwhile_are_not_changed(self, box: Outbox) -> None:
         emit(6)
-        work = apply(box, fail_with(""), Filter())
+        work = apply(box, fail_with(""), Filter(), batch_size=3)
         next(work)
         batch = claimed(box)
         assert set(work) == {3}
         assert statuses() == Counter({FAILED: 3, SENDING: len(batch.events)})
 
-    def test_a_rate_is_kept_by_small_batches_and_pauses(self, box: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_rate_is_kept_by_small_batches_and_pauses(self, box: Outbox) -> None:
         slept: list[float] = []
-        monkeypatch.setattr("outbox.operations.apply_action.time.sleep", slept.append)
         emit(5)
-        assert list(apply(box, fail_with(""), Filter(), per_second=2.5)) == [2, 4, 5]
+        assert list(apply(box, fail_with(""), Filter(), per_second=2.5, sleep=slept.append)) == [2, 4, 5]
         assert len(slept) == 2
         assert all(0 < seconds <= 0.8 for seconds in slept)
 

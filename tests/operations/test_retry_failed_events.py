@@ -9,8 +9,9 @@ import pytest
 import outbox
 from outbox import current_outbox
 from outbox.core import Outbox
-from outbox.operations import apply_action
+from outbox.operations.actions import RETRY
 from outbox.storage.models import DELIVERED, FAILED, PENDING, SENDING, OutboxEvent
+from tests.operations.changing import change_all
 from tests.support.notifications import replace_wake
 from tests.support.table import (
     claimed,
@@ -155,12 +156,9 @@ class TestFilters:
 
 class TestMany:
     @pytest.mark.parametrize(("limit", "retried"), [(None, 7), (5, 5), (6, 6)])
-    def test_events_are_retried_in_batches(
-        self, broken: Outbox, monkeypatch: pytest.MonkeyPatch, limit: int | None, retried: int
-    ) -> None:
-        monkeypatch.setattr(apply_action, "BATCH", 3)
+    def test_events_are_retried_in_batches(self, broken: Outbox, limit: int | None, retried: int) -> None:
         failed(broken, 7)
-        assert broken.retry_failed_events(limit=limit) == retried
+        assert change_all(broken, RETRY, limit=limit, batch_size=3) == retried
         assert statuses()[PENDING] == retried
 
     def test_a_worker_is_notified(self, broken: Outbox) -> None:

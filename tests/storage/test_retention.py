@@ -1,6 +1,7 @@
 """The clean-up deletes events that ended long ago, in small batches, and delays no other transaction."""
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 import psycopg
@@ -94,36 +95,37 @@ class TestWhatIsDeleted:
         assert outbox.emit("User", 1, "user.created").status == PENDING
 
 
-class TestBites:
-    @pytest.fixture(autouse=True)
-    def _of_three(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(retention, "BATCH", 3)
+def clean_up(box: Outbox, **options: Any) -> dict[str, int]:
+    """Delete what has ended, three events at a time."""
+    hours = box.settings.retention_hours
+    return retention.cleanup_delivered_events(box.dialect, hours, stopping=box.stopping, batch_size=3, **options)
 
+
+class TestBatches:
     def test_it_deletes_a_few_at_a_time_until_nothing_is_left(self, box: Outbox) -> None:
         ended(10)
         with statements(box.database) as seen:
-            assert box.cleanup_delivered_events() == {"deleted": 10, "remaining": 0}
+            assert clean_up(box) == {"deleted": 10, "remaining": 0}
         assert len([statement for statement in seen if statement.startswith("DELETE")]) == 5
 
     def test_stopped_early_it_says_how_many_are_left(self, box: Outbox) -> None:
         ended(10)
-        assert box.cleanup_delivered_events(seconds=0) == {"deleted": 3, "remaining": 7}
-        assert box.cleanup_delivered_events() == {"deleted": 7, "remaining": 0}
+        assert clean_up(box, seconds=0) == {"deleted": 3, "remaining": 7}
+        assert clean_up(box) == {"deleted": 7, "remaining": 0}
 
-    def test_what_is_left_is_counted_up_to_a_cap(self, box: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(retention, "REMAINING_CAP", 5)
+    def test_what_is_left_is_counted_up_to_a_cap(self, box: Outbox) -> None:
         ended(10)
-        assert box.cleanup_delivered_events(seconds=0) == {"deleted": 3, "remaining": 5}
+        assert clean_up(box, seconds=0, remaining_cap=5) == {"deleted": 3, "remaining": 5}
 
     def test_a_process_that_is_stopping_stops_it_too(self, box: Outbox) -> None:
         ended(5)
         box.stopping.set()
-        assert box.cleanup_delivered_events() == {"deleted": 3, "remaining": 2}
+        assert clean_up(box) == {"deleted": 3, "remaining": 2}
 
     def test_no_transaction_spans_two_of_them(self, box: Outbox) -> None:
         ended(7)
         with statements(box.database) as seen:
-            box.cleanup_delivered_events()
+            clean_up(box)
         assert not [statement for statement in seen if statement.startswith("BEGIN")]
 
 

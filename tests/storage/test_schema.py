@@ -19,7 +19,6 @@ from outbox.settings import Settings
 from outbox.storage import schema
 from outbox.storage.connect import open_database
 from outbox.storage.peewee_database import place_of
-from outbox.storage.postgres import Postgres
 from outbox.storage.schema import VERSIONS, Version
 from tests.support.crowd import at_once, processes_at_once
 from tests.support.program import BIN, run
@@ -121,40 +120,34 @@ def test_outbox_init_names_the_place_without_a_secret(empty: Outbox, url: str) -
 # Upgrading them
 
 
-def test_an_upgrade_adds_what_is_missing_and_keeps_what_is_there(
-    empty: Outbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_upgrade_adds_what_is_missing_and_keeps_what_is_there(empty: Outbox) -> None:
     empty.create_tables()
     event = empty.emit("Note", 1, "note.written")
-    monkeypatch.setattr(schema, "VERSIONS", (*VERSIONS, NEXT))
+    newer = (*VERSIONS, NEXT)
     with pytest.raises(outbox.SchemaError, match=r"are at version 4, and this library needs 5: run `outbox init`"):
-        empty.check_schema()
-    empty.create_tables()
-    empty.check_schema()
+        schema.check(empty.dialect, newer)
+    schema.upgrade(empty.dialect, versions=newer)
+    schema.check(empty.dialect, newer)
     assert history(empty) == [*HISTORY, (5, "a colour")]
     assert "colour" in columns(empty)
     assert empty.emit("Note", 1, "note.written", on_duplicate="ignore").id == event.id
 
 
-def test_an_older_library_works_on_newer_tables(empty: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as newer:
-        newer.setattr(schema, "VERSIONS", (*VERSIONS, NEXT))
-        empty.create_tables()
+def test_an_older_library_works_on_newer_tables(empty: Outbox) -> None:
+    schema.upgrade(empty.dialect, versions=(*VERSIONS, NEXT))
     empty.create_tables()
     empty.check_schema()
     empty.emit("Note", 1, "note.written")
     assert history(empty) == [*HISTORY, (5, "a colour")]
 
 
-def create_version_1(box: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tables as they were before there was an inbox."""
-    with monkeypatch.context() as older:
-        older.setattr(schema, "VERSIONS", VERSIONS[:1])
-        box.create_tables()
+def create_version_1(box: Outbox) -> None:
+    """Create the tables as they were before there was an inbox."""
+    schema.upgrade(box.dialect, versions=VERSIONS[:1])
 
 
-def test_version_1_is_upgraded_with_its_events_in_it(empty: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    create_version_1(empty, monkeypatch)
+def test_version_1_is_upgraded_with_its_events_in_it(empty: Outbox) -> None:
+    create_version_1(empty)
     event = empty.emit("Note", 1, "note.written", {"text": "Grüße"})
     with pytest.raises(outbox.SchemaError, match=r"are at version 1, and this library needs 4: run `outbox init`"):
         empty.check_schema()
@@ -167,10 +160,8 @@ def test_version_1_is_upgraded_with_its_events_in_it(empty: Outbox, monkeypatch:
     assert empty.process_pending_events() == {"processed": 1, "remaining": 0}
 
 
-def test_version_1_works_without_the_inbox_which_says_what_to_run(
-    empty: Outbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    create_version_1(empty, monkeypatch)
+def test_version_1_works_without_the_inbox_which_says_what_to_run(empty: Outbox) -> None:
+    create_version_1(empty)
     with empty.database.atomic():
         with pytest.raises(outbox.SchemaError, match="run `outbox init`"), empty.inbox.claim("1", "reader"):
             pass
@@ -183,13 +174,11 @@ def test_version_1_works_without_the_inbox_which_says_what_to_run(
 def test_version_4_rewrites_no_table_and_waits_for_no_long_transaction(
     empty: Outbox, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with monkeypatch.context() as older:
-        older.setattr(schema, "VERSIONS", VERSIONS[:3])
-        empty.create_tables()
+    schema.upgrade(empty.dialect, versions=VERSIONS[:3])
     event = empty.emit("Note", 1, "note.written")
     file = "SELECT pg_relation_filenode('outbox_event')"
     before = empty.dialect.run(file).fetchone()
-    monkeypatch.setattr(Postgres, "SCHEMA_LOCK_SECONDS", 0.1)
+    monkeypatch.setattr(empty.dialect, "SCHEMA_LOCK_SECONDS", 0.1)
     with psycopg.connect(postgres_url) as reader:
         reader.execute("SELECT count(*) FROM outbox_event")
         with pytest.raises(outbox.SchemaError, match=r"Version 4 .* could not be applied: .*lock timeout"):
@@ -200,36 +189,31 @@ def test_version_4_rewrites_no_table_and_waits_for_no_long_transaction(
     assert (row.kind, row.subject, row.audience) == ("event", None, None)
 
 
-def test_outbox_init_upgrades_version_1(empty: Outbox, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    create_version_1(empty, monkeypatch)
+def test_outbox_init_upgrades_version_1(empty: Outbox, url: str) -> None:
+    create_version_1(empty)
     done = run(BIN / "outbox", "init", database_url=url)
     assert done.stdout.splitlines()[:2] == ["applied version 2 (the inbox)", "applied version 3 (for operators)"]
     empty.check_schema()
 
 
 @pytest.mark.parametrize("start", [0, 1, 4], ids=["from nothing", "from version 1", "from version 4"])
-def test_threads_that_upgrade_at_once_apply_each_version_once(
-    empty: Outbox, monkeypatch: pytest.MonkeyPatch, start: int
-) -> None:
+def test_threads_that_upgrade_at_once_apply_each_version_once(empty: Outbox, start: int) -> None:
     if start:
-        create_version_1(empty, monkeypatch)
+        create_version_1(empty)
     if start > 1:
         empty.create_tables()
-    monkeypatch.setattr(schema, "VERSIONS", (*VERSIONS, NEXT))
-    results = at_once(empty.database, [lambda: schema.upgrade(empty.dialect)] * 8)
-    assert [result for result in results if result != []] == [list((*VERSIONS, NEXT)[start:])]
+    versions = (*VERSIONS, NEXT)
+    results = at_once(empty.database, [lambda: schema.upgrade(empty.dialect, versions=versions)] * 8)
+    assert [result for result in results if result != []] == [list(versions[start:])]
     assert history(empty) == [*HISTORY, (5, "a colour")]
 
 
-def test_an_upgrade_that_fails_says_which_and_leaves_nothing_half_done(
-    empty: Outbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_upgrade_that_fails_says_which_and_leaves_nothing_half_done(empty: Outbox) -> None:
     empty.create_tables()
-    monkeypatch.setattr(schema, "VERSIONS", (*VERSIONS, BROKEN))
     with pytest.raises(
         outbox.SchemaError, match=r"Version 5 of the outbox's tables \(a mistake\) could not be applied"
     ):
-        empty.create_tables()
+        schema.upgrade(empty.dialect, versions=(*VERSIONS, BROKEN))
     assert history(empty) == HISTORY
     assert not empty.database.table_exists("oops")
 

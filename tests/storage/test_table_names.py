@@ -3,7 +3,7 @@
 import ast
 import re
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from outbox.operations.filters import Filter
 from outbox.settings import Settings
 from outbox.storage import schema
 from outbox.storage.connect import open_database
-from outbox.storage.schema import VERSIONS
+from outbox.storage.schema import VERSIONS, Version
 from outbox.table_names import KINDS, PREFIX_LENGTH, Tables
 from tests.operations.changing import change_all, count_all
 from tests.support.program import BIN, ROOT, run
@@ -59,10 +59,10 @@ def opened(url: str) -> Iterator[Any]:
 def make(opened: Any) -> Callable[..., Outbox]:
     """An outbox with tables of other names; beside it there is none whose tables could be used by mistake."""
 
-    def made(**names: str) -> Outbox:
+    def made(versions: Sequence[Version] = VERSIONS, **names: str) -> Outbox:
         settings = Settings.load({}, dispatch="off", publish_seconds=0, backoff_base_seconds=0, **names)
         box = Outbox(settings, database=opened, registry=Registry())
-        box.create_tables()
+        schema.upgrade(box.dialect, versions=versions)
         return box
 
     return made
@@ -384,12 +384,8 @@ def test_what_init_prints_makes_what_init_makes(
     close(box)
 
 
-def test_what_init_prints_from_a_version_on_completes_that_version(
-    make: Callable[..., Outbox], url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr(schema, "VERSIONS", VERSIONS[:1])
-        box = make()
+def test_what_init_prints_from_a_version_on_completes_that_version(make: Callable[..., Outbox], url: str) -> None:
+    box = make(VERSIONS[:1])
     with pytest.raises(outbox.SchemaError, match="at version 1"):
         box.check_schema()
     close(box)
