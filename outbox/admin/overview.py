@@ -163,27 +163,27 @@ def overview(dialect: Dialect) -> Overview:
         )
 
 
-def backlog(dialect: Dialect, now: datetime) -> Backlog:
+def backlog(dialect: Dialect, now: datetime, cap: int = COUNT_CAP) -> Backlog:
     """Count the events that have not ended: by the index of their due times, earliest first, up to a cap."""
     event = OutboxEvent
     query = (
         event.select(event.next_attempt_at, event.lease_until, event.created_at)
         .where(*is_unfinished())
         .order_by(event.next_attempt_at)
-        .limit(COUNT_CAP + 1)
+        .limit(cap + 1)
     )
     with dialect.connection():
         rows = [
             (from_database(due_at), None if lease_until is None else from_database(lease_until), from_database(created))
             for due_at, lease_until, created in dialect.select(query.tuples())
         ]
-    more = len(rows) > COUNT_CAP
+    more = len(rows) > cap
     leases = [lease_until for _, lease_until, _ in rows if lease_until is not None]
     live = [lease_until for lease_until in leases if lease_until > now]
     due = [due_at for due_at, lease_until, _ in rows if due_at <= now and (lease_until is None or lease_until <= now)]
     return Backlog(
-        unfinished=Count.up_to(COUNT_CAP, len(rows)),
-        due=Count(min(len(due), COUNT_CAP), more and len(due) == len(rows)),
+        unfinished=Count.up_to(cap, len(rows)),
+        due=Count(min(len(due), cap), more and len(due) == len(rows)),
         in_flight=Count(len(live), more and len(live) == len(rows)),
         expired=Count(len(leases) - len(live)),
         oldest_created_at=min((created_at for _, _, created_at in rows), default=None),

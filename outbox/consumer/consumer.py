@@ -7,6 +7,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import ClassVar
 
 from outbox.consumer import database_outage
 from outbox.consumer.counts import Counts
@@ -24,19 +26,26 @@ from outbox.storage.connection_errors import CONNECTION_ERRORS
 
 logger = logging.getLogger(__name__)
 
-# The longest wait for a new entry. Stopping a consumer may take this long.
-BLOCK_SECONDS = 1.0
 # The longest time between two searches for entries to take over.
 TAKE_OVER_SECONDS = 5.0
-# The pause before Redis is tried again.
-REDIS_RETRY_SECONDS = 0.5
-REPORT_SECONDS = 10.0
-CLEANUP_SECONDS = 3600.0
 # How long one clean-up of the inbox may take.
 CLEANUP_MOST_SECONDS = 10.0
-# A consumer that has sent no command for so long counts as dead. One that is alive sends one every BLOCK_SECONDS,
-# unless a handler takes longer.
-DEAD_AFTER_SECONDS = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Intervals:
+    """How long a consumer waits for something, or until it does something again."""
+
+    # The longest wait for a new entry. Stopping a consumer may take this long.
+    block_seconds: float = 1.0
+    # The pauses before Redis, and before the database, is tried again.
+    redis_retry_seconds: float = 0.5
+    database_retry_seconds: float = database_outage.RETRY_SECONDS
+    report_seconds: float = 10.0
+    cleanup_seconds: float = 3600.0
+    # A consumer that has sent no command for so long counts as dead. One that is alive sends one every `block_seconds`,
+    # unless a handler takes longer.
+    dead_after_seconds: float = 3600.0
 
 
 class Consumer:
@@ -56,6 +65,9 @@ class Consumer:
 
     The attribute `tally` counts what the consumer has done.
     """
+
+    # A subclass may have others.
+    intervals: ClassVar[Intervals] = Intervals()
 
     def __init__(
         self,
@@ -94,7 +106,8 @@ class Consumer:
             group=options.group,
             consumer=options.name,
             dead_letter=options.dead_letter,
-            timeout=options.timeout + BLOCK_SECONDS,  # Redis responds to a blocking read only when the wait is over
+            # Redis responds to a blocking read only when the wait is over.
+            timeout=options.timeout + self.intervals.block_seconds,
         )
         self.tally = Counts()
         self._processor = EntryProcessor(
@@ -102,7 +115,7 @@ class Consumer:
         )
         self._redis_is_unavailable = False
         self._take_over_at = self._report_at = time.monotonic()
-        self._cleanup_at = self._take_over_at + CLEANUP_SECONDS
+        self._cleanup_at = self._take_over_at + self.intervals.cleanup_seconds
         # The last entry that the current search for entries to take over has seen; None between two searches.
         self._searched_until: str | None = None
         self._last_report = ""
@@ -147,7 +160,7 @@ class Consumer:
             if not self._redis_is_unavailable:
                 logger.warning("%s: Redis is unavailable, trying again: %s", self._options.stream, error)
             self._redis_is_unavailable = True
-            stopped.wait(REDIS_RETRY_SECONDS)
+            stopped.wait(self.intervals.redis_retry_seconds)
         else:
             if self._redis_is_unavailable:
                 logger.info("%s: Redis is available again", self._options.stream)
@@ -155,7 +168,7 @@ class Consumer:
 
     def _round(self, stopped: threading.Event) -> None:
         """Process new entries; then take entries over, report and clean up, if it is time to."""
-        wait_seconds = min(BLOCK_SECONDS, max(0.0, self._take_over_at - time.monotonic()))
+        wait_seconds = min(self.intervals.block_seconds, max(0.0, self._take_over_at - time.monotonic()))
         self._process(self._group.read(self._options.read_count, wait_seconds), stopped)
         if time.monotonic() >= self._take_over_at:
             self._take_over_idle_entries(stopped)
@@ -209,7 +222,8 @@ class Consumer:
         not_begun = [(entry, Redeliver("not begun", begun=False)) for entry in waiting]
         settle(self._group, [*outcomes, *not_begun], self.tally)
         settled_at = time.monotonic()
-        if database_outage.wait_until_over(self._dialects, stopped):
+        retry_seconds = self.intervals.database_retry_seconds
+        if database_outage.wait_until_over(self._dialects, stopped, retry_seconds):
             self._take_over([entry.id for entry in waiting], time.monotonic() - settled_at, stopped)
 
     def _take_over_idle_entries(self, stopped: threading.Event) -> None:
@@ -234,7 +248,7 @@ class Consumer:
 
     def _report(self) -> None:
         """Log how far the consumer is, if that has changed since the last report."""
-        self._report_at = time.monotonic() + REPORT_SECONDS
+        self._report_at = time.monotonic() + self.intervals.report_seconds
         report = f"{self._group.state()}, {self.tally}"
         if report != self._last_report:
             self._last_report = report
@@ -242,8 +256,8 @@ class Consumer:
 
     def _clean_up(self) -> None:
         """Remove dead consumers, and delete old rows of the inbox: there may be no scheduler that does it."""
-        self._cleanup_at = time.monotonic() + CLEANUP_SECONDS
-        self._group.remove_idle_consumers(DEAD_AFTER_SECONDS)
+        self._cleanup_at = time.monotonic() + self.intervals.cleanup_seconds
+        self._group.remove_idle_consumers(self.intervals.dead_after_seconds)
         try:
             self._inbox.cleanup(seconds=CLEANUP_MOST_SECONDS)
         except CONNECTION_ERRORS as error:

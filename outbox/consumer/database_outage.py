@@ -55,11 +55,13 @@ def is_outage(error: BaseException) -> bool:
     return code is None or code.startswith(POSTGRES_OUTAGES)  # without a code, the connection was lost
 
 
-def wait_until_over(dialects: Iterable[Dialect], stopped: threading.Event) -> bool:
+def wait_until_over(
+    dialects: Iterable[Dialect], stopped: threading.Event, retry_seconds: float = RETRY_SECONDS
+) -> bool:
     """Wait until all databases respond, and return True; return False if the consumer is stopped before."""
     logger.warning("the database is unavailable; waiting until it responds")
     databases = set(dialects)
-    while not stopped.wait(RETRY_SECONDS):
+    while not stopped.wait(retry_seconds):
         with contextlib.suppress(*CONNECTION_ERRORS):
             for dialect in databases:
                 with dialect.connection():

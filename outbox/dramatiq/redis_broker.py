@@ -41,9 +41,11 @@ class OutboxRedisBroker(RedisBroker):
     that another worker can take it.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, *, response_timeout: float = RESPONSE_TIMEOUT) -> None:
         assert settings.redis_url is not None  # noqa: S101  (for the type checker)
-        super().__init__(client=make_client(settings.redis_url), namespace=settings.namespace)
+        client = make_client(settings.redis_url, response_timeout=response_timeout)
+        super().__init__(client=client, namespace=settings.namespace)
+        self._response_timeout = response_timeout
         self.outbox_queue = settings.queue
         self._drains = settings.drains
         self._url = settings.redis_url
@@ -59,7 +61,7 @@ class OutboxRedisBroker(RedisBroker):
 
     def make_blocking_client(self) -> redis.Redis:
         """Return a client with a longer response timeout, for commands that block in Redis."""
-        return make_client(self._url, response_timeout=BLOCK_SECONDS + RESPONSE_TIMEOUT)
+        return make_client(self._url, response_timeout=BLOCK_SECONDS + self._response_timeout)
 
 
 class WaitingConsumer(_RedisConsumer):

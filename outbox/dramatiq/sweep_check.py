@@ -19,14 +19,12 @@ from outbox.dramatiq.broker_kind import is_in_process
 from outbox.errors import SettingsError, describe
 from outbox.settings import INLINE
 
-# How long to wait for a worker: all its threads may be busy.
-ANSWER_SECONDS = 10.0
 POLL_SECONDS = 0.02
 
 
 def look(context: Context) -> Iterator[Finding]:
     """Yield whether a worker takes a sweep. Yield nothing if no broker connects processes, or no worker is running."""
-    settings = context.box.settings
+    settings, seconds = context.box.settings, context.thresholds.sweep_seconds
     if settings.dispatch == INLINE or not context.overview.workers:
         return
     try:
@@ -37,7 +35,7 @@ def look(context: Context) -> Iterator[Finding]:
     if is_in_process(broker):
         return
     try:
-        taken = worker_takes_sweep(broker, settings.queue)
+        taken = worker_takes_sweep(broker, settings.queue, seconds)
     except Exception as error:  # each broker has errors of its own
         yield problem(
             f"Could not send a sweep: {describe(error)}. Wake-ups of emitters and sweeps of the scheduler would not "
@@ -49,19 +47,19 @@ def look(context: Context) -> Iterator[Finding]:
         yield ok("A worker took a sweep.")
     else:
         yield problem(
-            f"A sweep was sent to the queue {settings.queue!r}, but no worker took it within {ANSWER_SECONDS:g} s, "
+            f"A sweep was sent to the queue {settings.queue!r}, but no worker took it within {seconds:g} s, "
             "although workers are running: they are busy, or use another broker, namespace or queue.",
             "Start workers, scheduler and this command with the same OUTBOX_REDIS_URL, OUTBOX_NAMESPACE and "
             "OUTBOX_QUEUE; if a module of yours sets the broker, name it in all three (here: `-m your.broker`).",
         )
 
 
-def worker_takes_sweep(broker: dramatiq.Broker, queue: str) -> bool:
-    """Send a sweep; return whether a worker takes a message for the outbox's actors within ANSWER_SECONDS."""
+def worker_takes_sweep(broker: dramatiq.Broker, queue: str, seconds: float) -> bool:
+    """Send a sweep; return whether a worker takes a message for the outbox's actors within so many seconds."""
     flag = wakeup.flag_for(broker, queue)
     wakeup.send(broker, queue, DELIVER)
     before = max(flag.unanswered(), 1)  # the count is 0 if a worker has taken the sweep already
-    ends_at = time.monotonic() + ANSWER_SECONDS
+    ends_at = time.monotonic() + seconds
     while flag.unanswered() >= before:
         if time.monotonic() > ends_at:
             return False

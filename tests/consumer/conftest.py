@@ -8,7 +8,7 @@ import pytest
 import redis
 
 import outbox
-from outbox.consumer import consumer
+from outbox.consumer.consumer import Intervals
 from outbox.core import Outbox
 from tests.consumer.streams import MakeConsumer, Stream
 from tests.support.processes import make_stage, stage
@@ -27,12 +27,19 @@ def stream(redis_server: Redis) -> Iterator[Stream]:
 
 
 @pytest.fixture
-def make_consumer(box: Outbox, redis_server: Redis, stream: Stream, monkeypatch: pytest.MonkeyPatch) -> MakeConsumer:
-    """Make consumers of the test's stream; an entry is delivered again after a moment."""
-    monkeypatch.setattr(consumer, "BLOCK_SECONDS", 0.05)
+def make_consumer(box: Outbox, redis_server: Redis, stream: Stream) -> MakeConsumer:
+    """Make consumers of the test's stream; an entry is delivered again after a moment.
 
-    def make(**options: Any) -> outbox.Consumer:
+    They stop without a long wait. A test may give them other intervals.
+    """
+
+    def make(intervals: dict[str, float] | None = None, **options: Any) -> outbox.Consumer:
         defaults: dict[str, Any] = {"url": redis_server.url, "idle_seconds": 0.2}
-        return outbox.Consumer(stream.key, **defaults | options)
+        given = {"block_seconds": 0.05} | ({} if intervals is None else intervals)
+
+        class QuickConsumer(outbox.Consumer):
+            intervals = Intervals(**given)
+
+        return QuickConsumer(stream.key, **defaults | options)
 
     return make

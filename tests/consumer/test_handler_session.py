@@ -1,5 +1,6 @@
 """A session that the server ends is the entry's failure; an unavailable server is not."""
 
+from functools import partial
 from typing import Any
 
 import peewee
@@ -7,7 +8,6 @@ import psycopg
 import pytest
 
 import outbox
-from outbox.consumer import database_outage as outage
 from outbox.consumer.handler_session import DatabaseServer, HandlerSession
 from outbox.core import Outbox
 from outbox.events.event import Event
@@ -25,9 +25,10 @@ def url(postgres_url: str) -> str:
     return postgres_url
 
 
-@pytest.fixture(autouse=True)
-def _try_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outage, "RETRY_SECONDS", 0.01)
+@pytest.fixture
+def make_consumer(make_consumer: MakeConsumer) -> MakeConsumer:
+    """Make consumers that try the database again soon."""
+    return partial(make_consumer, {"database_retry_seconds": 0.01})
 
 
 def wait_until_ended(url: str, pid: int) -> None:

@@ -5,7 +5,6 @@ import logging
 import pytest
 
 import outbox
-from outbox.consumer import consumer as module
 from outbox.consumer.stream_entry import StreamEntry
 from outbox.events.event import Event
 from tests.consumer.streams import GROUP, MakeConsumer, Stream, consume, make_group, note, running
@@ -82,9 +81,8 @@ def test_it_is_in_the_log_at_the_start_and_at_the_end(
 
 
 def test_it_is_in_the_log_while_nothing_succeeds(
-    stream: Stream, make_consumer: MakeConsumer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    stream: Stream, make_consumer: MakeConsumer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(module, "REPORT_SECONDS", 0.01)
     for _ in range(3):
         stream.add()
 
@@ -92,16 +90,15 @@ def test_it_is_in_the_log_while_nothing_succeeds(
     def fail(event: Event) -> None:
         raise ValueError("no")
 
-    with running(make_consumer(idle_seconds=3600)):
+    with running(make_consumer({"report_seconds": 0.01}, idle_seconds=3600)):
         becomes_true(lambda: f"{stream.key}: 0 behind, 3 pending, 0 processed, 0 skipped, 0 parked" in caplog.messages)
 
 
 def test_an_idle_consumer_does_not_repeat_its_report(
     stream: Stream, make_consumer: MakeConsumer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "REPORT_SECONDS", 0.0)
     outbox.handler("note.*")(lambda event: note("effect"))
-    consumer = make_consumer()
+    consumer = make_consumer({"report_seconds": 0.0})
     rounds: list[float] = []
 
     def read(count: int, seconds: float) -> list[StreamEntry]:

@@ -98,9 +98,8 @@ def test_a_rejected_entry_waits_for_the_other_handlers(stream: Stream, make_cons
     ids=["unavailable", "connection lost"],
 )
 def test_failures_that_cost_no_delivery_do_not_park_an_entry(
-    stream: Stream, make_consumer: MakeConsumer, error: Exception, monkeypatch: pytest.MonkeyPatch
+    stream: Stream, make_consumer: MakeConsumer, error: Exception
 ) -> None:
-    monkeypatch.setattr("outbox.consumer.database_outage.RETRY_SECONDS", 0.01)
     stream.add()
     attempts: list[int] = []
 
@@ -111,7 +110,8 @@ def test_failures_that_cost_no_delivery_do_not_park_an_entry(
             raise error
         note("effect")
 
-    consume(make_consumer(max_deliveries=2), until=lambda: attempts and stream.left() == 0)
+    consumer = make_consumer({"database_retry_seconds": 0.01}, max_deliveries=2)
+    consume(consumer, until=lambda: attempts and stream.left() == 0)
     assert attempts == [1, 1, 1, 1, 1]
     assert (notes(), stream.parked()) == (["effect"], [])
 

@@ -7,7 +7,6 @@ import pytest
 import redis
 
 import outbox
-from outbox.consumer import consumer as module
 from outbox.events.event import Event
 from tests.consumer.streams import MakeConsumer, Stream, consume, note, notes, running
 from tests.support.servers import RedisServer
@@ -37,13 +36,11 @@ def own_stream(own_redis: RedisServer, stream: Stream) -> Iterator[Stream]:
 def consumer(
     make_consumer: MakeConsumer,
     own_redis: RedisServer,
-    monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> outbox.Consumer:
     """A consumer that tries Redis again soon."""
-    monkeypatch.setattr(module, "REDIS_RETRY_SECONDS", 0.05)
     caplog.set_level(logging.INFO, "outbox")
-    return make_consumer(url=own_redis.url, timeout=0.5)
+    return make_consumer({"redis_retry_seconds": 0.05}, url=own_redis.url, timeout=0.5)
 
 
 @pytest.fixture

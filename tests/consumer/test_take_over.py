@@ -6,7 +6,6 @@ import time
 import pytest
 
 import outbox
-from outbox.consumer import consumer as module
 from outbox.consumer.counts import Counts
 from outbox.consumer.entry_outcome import Redeliver
 from outbox.consumer.settle import settle
@@ -237,14 +236,13 @@ def test_an_entry_that_was_trimmed_is_logged_and_acknowledged(
 
 class TestAConsumerThatWasKilled:
     def test_is_removed_from_the_group_once_it_has_no_pending_entries(
-        self, stream: Stream, make_consumer: MakeConsumer, monkeypatch: pytest.MonkeyPatch
+        self, stream: Stream, make_consumer: MakeConsumer
     ) -> None:
-        monkeypatch.setattr(module, "CLEANUP_SECONDS", 0.1)
-        monkeypatch.setattr(module, "DEAD_AFTER_SECONDS", 0.5)
+        soon = {"cleanup_seconds": 0.1, "dead_after_seconds": 0.5}
         stream.add()
         stream.fetch("dead")
         outbox.handler("note.*")(lambda event: note("effect"))
-        with running(make_consumer(name="alive")):
+        with running(make_consumer(soon, name="alive")):
             becomes_true(lambda: stream.consumers() == [b"alive"])
         assert notes() == ["effect"]
 

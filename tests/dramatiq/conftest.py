@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -20,8 +21,8 @@ def url(postgres_url: str) -> str:
     return postgres_url
 
 
-def make_broker(redis_url: str) -> OutboxRedisBroker:
-    broker = OutboxRedisBroker(Settings(redis_url=redis_url, namespace=f"test-{uuid.uuid4().hex}"))
+def make_broker(redis_url: str, **options: Any) -> OutboxRedisBroker:
+    broker = OutboxRedisBroker(Settings(redis_url=redis_url, namespace=f"test-{uuid.uuid4().hex}"), **options)
     install_middleware(broker)
     return broker
 

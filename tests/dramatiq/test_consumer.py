@@ -10,7 +10,6 @@ import pytest
 import redis
 from dramatiq.errors import ConnectionClosed
 
-from outbox.dramatiq import redis_broker
 from outbox.dramatiq.middleware import BusyThreads, find_middleware
 from outbox.dramatiq.redis_broker import OutboxRedisBroker, WaitingConsumer
 from tests.conftest import Configure
@@ -194,11 +193,9 @@ class TestAUsersQueue:
 
 class TestALostRedis:
     @pytest.fixture
-    def broker(self, own_redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[OutboxRedisBroker]:
+    def broker(self, own_redis: RedisServer) -> Iterator[OutboxRedisBroker]:
         """Return a broker with short response timeouts."""
-        monkeypatch.setattr(redis_broker, "RESPONSE_TIMEOUT", 0.2)
-        broker = make_broker(own_redis.url)
-        broker.client.connection_pool.connection_kwargs["socket_timeout"] = 0.2
+        broker = make_broker(own_redis.url, response_timeout=0.2)
         yield broker
         close(broker)
 

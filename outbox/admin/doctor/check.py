@@ -73,6 +73,8 @@ class Thresholds:
     expired_seconds: float = 60.0
     # How many of the last minutes decide whether the backlog grows.
     growing_minutes: int = 10
+    # How long a worker may take to take a sweep: all its threads may be busy.
+    sweep_seconds: float = 10.0
     # Payloads that one worker process may hold in memory.
     payload_bytes: int = 1024 * 1024 * 1024
 

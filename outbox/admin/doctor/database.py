@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 
 import peewee
@@ -49,11 +49,11 @@ def reachable(context: Context) -> Iterator[Finding]:
         yield ok(f"{place} can be reached: {'PostgreSQL' if context.on_postgres else 'SQLite'} {number}.")
 
 
-def clock(context: Context) -> Iterator[Finding]:
+def clock(context: Context, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> Iterator[Finding]:
     """Check that the clocks of the database and of this host show the same time."""
-    before = datetime.now(UTC)
+    before = now()
     theirs = context.box.dialect.now()
-    after = datetime.now(UTC)
+    after = now()
     # The database read its clock between `before` and `after`; only a time outside of that is a difference.
     ahead = max(0.0, (theirs - after).total_seconds())
     behind = max(0.0, (before - theirs).total_seconds())

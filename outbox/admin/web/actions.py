@@ -28,13 +28,16 @@ async def confirm(request: Request) -> Response:
     """Show how many events the action would change, and how. It changes nothing."""
     _check_writable(request)
     requested = parse_action_request(request.query_params)
-    box = dashboard_of(request).box
+    dashboard = dashboard_of(request)
+    box = dashboard.box
 
     def query() -> dict[str, Any]:
         with box.dialect.connection():
             return {
                 "now": box.dialect.now(),
-                "count": apply_action.count(box.dialect, requested.complete_action(box), requested.filter),
+                "count": apply_action.count(
+                    box.dialect, requested.complete_action(box), requested.filter, dashboard.count_cap
+                ),
                 "sample": queries.page(box.dialect, requested.filter, size=SAMPLE_SIZE).events if requested.ids else [],
                 "targets": queries.destination_names(box.dialect, box.registry),
             }
@@ -54,7 +57,8 @@ async def act(request: Request) -> Response:
     requested = parse_action_request(form)
     dashboard = dashboard_of(request)
     action = await run_in_threadpool(requested.complete_action, dashboard.box)
-    done = await run_in_threadpool(run_action, dashboard.box, action, requested.filter, request.scope[WHO])
+    who = request.scope[WHO]
+    done = await run_in_threadpool(run_action, dashboard.box, action, requested.filter, who, dashboard.wait_seconds)
     if done is None:
         return RedirectResponse(dashboard.path(request, "audit") + f"?did={action.name}", 303)
     back = _back(request, requested)

@@ -20,8 +20,8 @@ logger = logging.getLogger(__name__)
 WAIT_SECONDS = 3.0
 
 
-def run_action(box: Outbox, action: Action, filter: Filter, who: str) -> int | None:
-    """Run the action; return how many events it has changed, or None if it still runs after WAIT_SECONDS.
+def run_action(box: Outbox, action: Action, filter: Filter, who: str, wait_seconds: float = WAIT_SECONDS) -> int | None:
+    """Run the action; return how many events it has changed, or None if it still runs after `wait_seconds`.
 
     If the process ends before the action does, the batches that were committed stay changed and the other events are
     unchanged.
@@ -47,7 +47,7 @@ def run_action(box: Outbox, action: Action, filter: Filter, who: str) -> int | N
 
     thread = threading.Thread(target=run, name=f"outbox-{action.name}", daemon=True)
     thread.start()
-    thread.join(WAIT_SECONDS)
+    thread.join(wait_seconds)
     if thread.is_alive():
         responded.set()
         return None

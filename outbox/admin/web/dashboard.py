@@ -8,16 +8,31 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 
 from outbox.admin.masking import Masking
+from outbox.admin.web.background_action import WAIT_SECONDS
 from outbox.core import Outbox
 from outbox.current_outbox import current
+from outbox.operations.count import COUNT_CAP
 
 
 class Dashboard:
-    """The configuration of one application made by `make_app`; handlers get it by `dashboard_of(request)`."""
+    """The configuration of one application made by `make_app`; handlers get it by `dashboard_of(request)`.
 
-    def __init__(self, box: Outbox | None, *, read_only: bool | None) -> None:
+    `count_cap`: how far the events that an action would change are counted. `wait_seconds`: how long the browser waits
+    for an action.
+    """
+
+    def __init__(
+        self,
+        box: Outbox | None,
+        *,
+        read_only: bool | None = None,
+        count_cap: int = COUNT_CAP,
+        wait_seconds: float = WAIT_SECONDS,
+    ) -> None:
         self._box = box
         self._read_only = read_only
+        self.count_cap = count_cap
+        self.wait_seconds = wait_seconds
 
     @property
     def box(self) -> Outbox:

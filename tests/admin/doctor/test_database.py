@@ -1,15 +1,15 @@
 """The doctor's checks of the database: reachable, new enough, same time."""
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
 from psycopg.sql import SQL, Identifier
 
 from outbox.admin.doctor import database
-from outbox.admin.doctor.check import OK, PROBLEM, WARNING
+from outbox.admin.doctor.check import OK, PROBLEM, WARNING, Check, Finding
 from outbox.admin.doctor.run_checks import run_checks
 from outbox.core import Outbox
 from outbox.settings import Settings
@@ -57,30 +57,22 @@ def test_a_postgres_that_is_too_old_is_a_problem(box: Outbox) -> None:
     assert (found.level, "needs 99 or later" in found.what) == (PROBLEM, True)
 
 
-class Shifted(datetime):
-    """A wrong clock of this host."""
-
-    shift = timedelta(0)
-
-    @classmethod
-    def now(cls, tz: Any = None) -> datetime:  # type: ignore[override]
-        return datetime.now(tz) + cls.shift
+def check_clock(box: Outbox, shift: timedelta) -> Finding:
+    """Return what the doctor finds on a host whose clock is wrong by so much."""
+    check = Check("clock", partial(database.clock, now=lambda: datetime.now(UTC) + shift))
+    (found,) = run_checks(box, checks=[check])
+    return found
 
 
 @on_postgres
 @pytest.mark.parametrize(("seconds", "word"), [(60, "behind"), (-60, "ahead of")])
-def test_a_wrong_clock_is_a_warning_that_says_what_it_affects(
-    box: Outbox, monkeypatch: pytest.MonkeyPatch, seconds: int, word: str
-) -> None:
+def test_a_wrong_clock_is_a_warning_that_says_what_it_affects(box: Outbox, seconds: int, word: str) -> None:
     assert finding_of(box, "clock").level == OK
-    monkeypatch.setattr(Shifted, "shift", timedelta(seconds=seconds))
-    monkeypatch.setattr(database, "datetime", Shifted)
-    found = finding_of(box, "clock")
+    found = check_clock(box, timedelta(seconds=seconds))
     assert found.level == WARNING
     assert f"s {word} this host's" in found.what
     assert "ids of events" in found.what
-    monkeypatch.setattr(Shifted, "shift", timedelta(seconds=seconds / 20))
-    assert finding_of(box, "clock").level == OK
+    assert check_clock(box, timedelta(seconds=seconds / 20)).level == OK
 
 
 @on_postgres

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from outbox.admin.doctor.check import OK, PROBLEM, Finding
+from outbox.admin.doctor.check import OK, PROBLEM, Finding, Thresholds
 from outbox.admin.doctor.run_checks import run_checks
 from outbox.core import Outbox
 from outbox.dramatiq import sweep_check, wakeup
@@ -22,8 +22,8 @@ def box(configure: Configure, redis_server: Redis) -> Outbox:
     return configure(redis_url=redis_server.url, namespace=f"test-{uuid.uuid4().hex}")
 
 
-def findings(box: Outbox) -> list[Finding]:
-    return run_checks(box, checks=[sweep_check.SWEEP])
+def findings(box: Outbox, **thresholds: Any) -> list[Finding]:
+    return run_checks(box, thresholds=Thresholds(**thresholds), checks=[sweep_check.SWEEP])
 
 
 def waiting(box: Outbox) -> int:
@@ -36,12 +36,9 @@ def test_without_a_worker_none_is_sent(box: Outbox) -> None:
     assert waiting(box) == 0
 
 
-def test_that_no_worker_takes_is_a_problem_and_says_what_may_differ(
-    box: Outbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sweep_check, "ANSWER_SECONDS", 0.1)
+def test_that_no_worker_takes_is_a_problem_and_says_what_may_differ(box: Outbox) -> None:
     publish_process(box, WORKER)
-    (found,) = findings(box)
+    (found,) = findings(box, sweep_seconds=0.1)
     assert found.level == PROBLEM
     assert "no worker took it" in found.what
     assert "OUTBOX_NAMESPACE" in str(found.advice)

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 import outbox
-from outbox.admin.web import background_action, make_app
+from outbox.admin.web import make_app
+from outbox.admin.web.dashboard import Dashboard
 from outbox.core import Outbox
 from outbox.operations import apply_action, audit
 from outbox.storage.models import OutboxEvent
@@ -17,6 +18,13 @@ from tests.conftest import Configure
 from tests.support.table import emit_one, error_of, other_worker, statuses, stored
 
 MAKE = {"retry": failed, "replay": delivered, "fail": waiting, "delete": delivered}
+
+
+def browser_with(box: Outbox, **options: Any) -> Browser:
+    """Return a browser on a dashboard with these options."""
+    app = make_app(box, authenticate=anybody)
+    app.state.dashboard = Dashboard(box, **options)
+    return Browser(Client(app))
 
 
 def select(page: Document, *events: OutboxEvent) -> list[tuple[str, str]]:
@@ -108,10 +116,9 @@ def test_all_that_match_are_changed_beyond_the_page(box: Outbox, browser: Browse
     assert entry.ended_at is not None
 
 
-def test_the_count_says_when_it_stopped_counting(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(apply_action.count, "__defaults__", (5,))
+def test_the_count_says_when_it_stopped_counting(box: Outbox) -> None:
     many_delivered(6)
-    assert "Delete 5+ events?" in everything(browser, "delete").text
+    assert "Delete 5+ events?" in everything(browser_with(box, count_cap=5), "delete").text
 
 
 def test_events_emitted_after_the_confirmation_page_are_not_changed(browser: Browser) -> None:
@@ -287,8 +294,9 @@ def test_a_form_that_can_not_be_parsed_is_refused(client: Client, body: bytes) -
 
 
 def test_a_long_action_continues_and_the_audit_page_shows_its_progress(
-    box: Outbox, browser: Browser, monkeypatch: pytest.MonkeyPatch
+    box: Outbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    browser = browser_with(box, wait_seconds=0.01)
     gate, arrived = threading.Event(), threading.Event()
 
     def slowly(*args: Any, **kwargs: Any) -> Any:
@@ -299,7 +307,6 @@ def test_a_long_action_continues_and_the_audit_page_shows_its_progress(
     apply = apply_action.apply
     event = failed()
     confirmation = selected(browser, "retry", event)
-    monkeypatch.setattr(background_action, "WAIT_SECONDS", 0.01)
     monkeypatch.setattr(apply_action, "apply", slowly)
     page = go(browser, confirmation)
     assert "Retry is still running." in page.text
