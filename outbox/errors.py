@@ -14,7 +14,7 @@ OutboxError
 │   └── NothingRegistered  a process that should deliver has no handler and no other destination
 ├── VerificationError      a webhook that was received is not authentic
 └── Signal                 raised by a handler to say what should happen to its event
-    ├── Reject             the event fails now, for good
+    ├── Reject             the event fails now, and is not tried again
     ├── RetryLater         try again later; costs an attempt
     └── Unavailable        could not be reached: try again later, costs no attempt
 """
@@ -37,7 +37,7 @@ class SettingsError(OutboxError, ValueError):
 
 
 class InvalidEvent(OutboxError, ValueError):
-    """The arguments of emit can't be stored as an event. Nothing was written; the transaction can go on."""
+    """The arguments of emit can't be stored as an event. Nothing was written; the transaction can continue."""
 
 
 class InvalidMessage(OutboxError, ValueError):
@@ -45,7 +45,7 @@ class InvalidMessage(OutboxError, ValueError):
 
 
 class DuplicateEvent(OutboxError, peewee.IntegrityError):
-    """An event of this type with this idempotency key exists; the transaction can go on."""
+    """An event of this type with this idempotency key exists; the transaction can continue."""
 
     def __init__(self, event_type: str, idempotency_key: str, existing_id: UUID | None) -> None:
         self.event_type = event_type
@@ -60,7 +60,7 @@ class DuplicateEvent(OutboxError, peewee.IntegrityError):
 
 
 class EventNotStored(OutboxError, RuntimeError):
-    """The database accepted the INSERT, stored no row, and shows no duplicate; the transaction can go on."""
+    """The database accepted the INSERT, stored no row, and shows no duplicate; the transaction can continue."""
 
     def __init__(self, event_type: str, idempotency_key: str, table: str) -> None:
         super().__init__(
@@ -73,7 +73,7 @@ class EventNotStored(OutboxError, RuntimeError):
 
 
 class NotPermitted(OutboxError, peewee.ProgrammingError):
-    """The database role lacks a right that this call needs; the transaction can go on."""
+    """The database role lacks a right that this call needs; the transaction can continue."""
 
 
 class TransactionRequired(OutboxError, RuntimeError):
@@ -124,18 +124,18 @@ def describe(error: BaseException) -> str:
 
 
 def as_text(error: object) -> str:
-    """Return an error as text, also one that was passed as an exception instead of a text."""
+    """Return an error as text. It may be a text already, or an exception."""
     if isinstance(error, str):
         return error
     return describe(error) if isinstance(error, BaseException) else str(error)
 
 
 class Signal(OutboxError):
-    """Raised by a handler to decide by itself what happens to its event."""
+    """Raised by a handler to decide what happens to its event."""
 
 
 class Reject(Signal):
-    """Raised by a handler: trying again can't help, so the event fails now, for good."""
+    """Raised by a handler: trying again can't help, so the event fails now, without further attempts."""
 
 
 class RetryLater(Signal):

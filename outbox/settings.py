@@ -20,7 +20,7 @@ from outbox.table_names import DEFAULT_PREFIX, Tables, parse_prefix, parse_schem
 logger = logging.getLogger(__name__)
 
 PREFIX = "OUTBOX_"
-# Variables for the project's own tests begin with this; they are no settings.
+# Variables for the project's own tests begin with this; they are not settings.
 TEST_PREFIX = "OUTBOX_TEST_"
 DEFAULT_DATABASE_URL = "sqlite:///outbox.db"
 # The two values of OUTBOX_DISPATCH that need no plug-in: the emitter delivers itself, or no worker is notified.
@@ -277,7 +277,7 @@ class Settings:
 
     @property
     def names_database(self) -> bool:
-        """Whether a database was configured by URL; if not, the application may still pass its own."""
+        """Return whether a database was configured by URL; if not, the application may still pass its own."""
         return self.database_url != DEFAULT_DATABASE_URL
 
     @property
@@ -286,7 +286,7 @@ class Settings:
 
     @property
     def redelivery_hours(self) -> float:
-        """How long after its first delivery an event may be delivered again: after retries, or by an operator."""
+        """Return how long after its first delivery an event may be delivered again: by retries, or by an operator."""
         return self.max_age_hours + self.retention_hours
 
     @property

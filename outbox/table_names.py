@@ -2,7 +2,7 @@
 
 OUTBOX_SCHEMA and OUTBOX_TABLE_PREFIX determine them. Two outboxes with different prefixes can share a PostgreSQL schema
 or an SQLite file, so the names of indexes and constraints have the prefix too. With the default prefix all names are
-the same as before there was a setting: that is why the inbox's table is then called `inbox`, without the prefix.
+the same as before these settings existed. That is why the inbox's table is then called `inbox`, without the prefix.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Tables:
 
     @property
     def history(self) -> str:
-        """The table with the versions of the schema that were applied."""
+        """Return the name of the table with the versions of the schema that were applied."""
         return self.qualified("history")
 
     @property
@@ -91,7 +91,7 @@ class Tables:
 
     @cached_property
     def placeholders(self) -> Mapping[str, str]:
-        """The names for the placeholders in the templates of statements."""
+        """Return the names for the placeholders in the templates of statements."""
         return MappingProxyType(
             {f"{kind}_table": self.qualified(kind) for kind in KINDS}
             | {
@@ -103,7 +103,7 @@ class Tables:
 
     @property
     def described(self) -> str:
-        """The schema and the prefix where they differ from the default, to follow the database's name in a message."""
+        """Return the schema and the prefix, if they are not the default, as a text to add to the database's address."""
         parts = [] if self.schema is None else [f"schema {self.schema}"]
         parts += [] if self._is_default else [f"tables {self.prefix}…"]
         return f" ({', '.join(parts)})" if parts else ""

@@ -46,7 +46,7 @@ def check_text(value: str, field: str, most: int) -> str:
             value.encode()
         except UnicodeEncodeError:
             raise InvalidEvent(f"{field} contains a lone surrogate, which UTF-8 can't carry.") from None
-    return str.__str__(value)  # the text itself, also of an Enum's member
+    return str.__str__(value)  # a plain text, also for a member of an Enum of texts
 
 
 def clean_error(error: str) -> str:
@@ -76,8 +76,8 @@ def clean_label(text: str) -> str:
     """Return a metric's label that every database can store.
 
     It differs from `clean_error` because a label is part of a primary key, which has a limited size: as JSON, with its
-    escapes, a label has at most 2 * LABEL_LENGTH characters. NUL is dropped, not replaced: the rows that are stored
-    already were made so, and another text would begin a new series.
+    escapes, a label has at most 2 * LABEL_LENGTH characters. NUL is dropped, not replaced, because
+    existing rows were written like that, and another text would start a new series.
     """
     text = text.replace("\0", "").encode(errors="replace").decode()[:LABEL_LENGTH]
     while len(json.dumps(text)) > 2 * LABEL_LENGTH:

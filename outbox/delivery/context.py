@@ -30,7 +30,7 @@ from outbox.throttle.throttles import Throttles
 class WaitTimes:
     """How long the threads of a delivery wait."""
 
-    # For the shares of a batch, in a drain: most are done by then, and settled with one statement.
+    # For the shares of a batch, in a drain. Most shares have ended by then, and are settled with one statement.
     drain_seconds: float = 0.1
     # For a connection, if the pool has none left.
     connection_seconds: float = 5.0

@@ -32,7 +32,7 @@ from outbox.telemetry.labels import Labels
 from outbox.throttle.delivery_mode import DeliveryMode
 from outbox.throttle.destination_throttle import Admission
 
-# While the destination's circuit breaker is open, an event is put off for at most this long, because it may close soon.
+# While a destination's circuit breaker is open, an event is put off for at most this long: the breaker may close soon.
 LONGEST_WAIT_FOR_BREAKER_SECONDS = 600.0
 # A share that the worker no longer waits for settles its outcomes at most this often, not after each event.
 SETTLE_SECONDS = 0.1

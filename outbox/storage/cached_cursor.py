@@ -20,9 +20,9 @@ PLAIN_DATABASES = ("peewee", "playhouse.postgres_ext")
 
 
 def can_bypass_peewee(database: peewee.Database) -> bool:
-    """Return whether nothing would be missed: no query hooks, no log of queries, no `execute_sql` of a subclass.
+    """Return whether Peewee would only run the query: no query hooks, no log of queries, no overridden `execute_sql`.
 
-    A closed database is opened by Peewee.
+    If the database is closed, Peewee has to open it first.
     """
     return not (
         database.is_closed()

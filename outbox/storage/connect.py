@@ -20,12 +20,12 @@ from outbox.settings import truth
 BUSY_SECONDS = 10.0
 
 # A host that vanished without closing its connections is noticed within a minute; TCP alone would wait for hours.
-# Keepalives test an idle connection; tcp_user_timeout one that has sent data and gets no acknowledgement for it
+# Keepalives test an idle connection. tcp_user_timeout ends one that has sent data and gets no acknowledgement for it
 # (keepalives don't run then). libpq ignores tcp_user_timeout where the operating system has no such option.
 POSTGRES_DEFAULTS: dict[str, Any] = {
     "application_name": "dramatiq-outbox",
     "connect_timeout": 10,
-    "target_session_attrs": "read-write",  # of several hosts, the primary: also after a failover
+    "target_session_attrs": "read-write",  # if the URL names several hosts, use the primary, also after a failover
     "keepalives_idle": 30,
     "keepalives_interval": 10,
     "keepalives_count": 3,

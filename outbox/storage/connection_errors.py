@@ -5,7 +5,7 @@ from __future__ import annotations
 import peewee
 from playhouse import pool
 
-# A connection was lost, refused, or not to be had from the pool: trying again on a new one can help.
+# A connection was lost or refused, or the pool has none left: a later try with a new connection can succeed.
 # (A server that has become a read-only standby raises an InternalError.)
 CONNECTION_ERRORS = (
     peewee.OperationalError,

@@ -47,7 +47,7 @@ class Dialect(ABC):
 
     @property
     def place(self) -> str:
-        """Where the tables are, for messages: without user and password."""
+        """Return where the tables are, for messages, without user and password."""
         return place_of(self.database) + self.tables.described
 
     # Running statements
@@ -99,7 +99,7 @@ class Dialect(ABC):
 
     @property
     def in_transaction(self) -> bool:
-        """Whether a transaction is open on this thread's connection, as the driver sees it.
+        """Return whether a transaction is open on this thread's connection, as the driver sees it.
 
         Peewee's own count misses a plain BEGIN, and counts a `manual_commit` block that has not begun a transaction.
         """
@@ -112,7 +112,7 @@ class Dialect(ABC):
 
     @property
     def can_commit(self) -> bool:
-        """Whether this thread's transaction is open, and a COMMIT would commit it.
+        """Return whether this thread's transaction is open, and a COMMIT would commit it.
 
         After a statement has failed, PostgreSQL rolls back at COMMIT, and reports no error.
         """
@@ -122,8 +122,8 @@ class Dialect(ABC):
     def connection(self, *, create: bool = False) -> Iterator[None]:
         """Give this thread a connection inside the block: the one that it has, or one that is closed at the end.
 
-        A connection that failed is closed for good, not returned to the pool, unless a transaction was open on it
-        before the block: its owner ends that. A database file that does not exist is only created with `create`.
+        If the connection fails, it is closed instead of returned to the pool, unless the caller's transaction was open
+        on it before the block: the caller ends that. A database file that does not exist is created only with `create`.
         """
         if not create:
             self.check_file_exists()
@@ -136,7 +136,7 @@ class Dialect(ABC):
                 self.discard_connection()
             raise
         finally:
-            # A database in memory is lost with its connection.
+            # Closing the connection would delete a database in memory.
             if opened and not self.database.is_closed() and not is_private_to_a_thread(self.database):
                 self.database.close()
 
@@ -154,7 +154,7 @@ class Dialect(ABC):
             yield
 
     def discard_connection(self) -> None:
-        """Close this thread's connection for good, and with it any transaction that was left open."""
+        """Close this thread's connection, and don't return it to the pool. An open transaction is rolled back."""
         database = self.database
         while database.in_transaction():
             database.pop_transaction()
@@ -163,7 +163,7 @@ class Dialect(ABC):
         if is_private_to_a_thread(database):
             if self.in_transaction:
                 database.rollback()
-            return  # it would be lost with its connection
+            return  # closing the connection would delete the database
         try:
             close = database.manual_close if isinstance(database, pool.PooledDatabase) else database.close
             close()
@@ -218,7 +218,7 @@ class Dialect(ABC):
         """Return the parameters of INSERT_LATER as the database takes them."""
         return row
 
-    # What events go through
+    # Storing, claiming and settling events
 
     def insert(self, row: Row) -> Row | None:
         """Store an event, given the parameters of INSERT_LATER.

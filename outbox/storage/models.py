@@ -74,7 +74,7 @@ class JsonField(peewee.Field):
         return value if value is None or isinstance(value, str) else json.dumps(value)
 
     def python_value(self, value: object) -> Any:
-        # psycopg decodes the column by itself; sqlite3 returns the text.
+        # psycopg has decoded the column already; sqlite3 returns the text.
         return json.loads(value) if isinstance(value, str) else value
 
 
@@ -92,7 +92,7 @@ def tables_in_use(tables: Tables) -> Iterator[None]:
 
 
 class NamedBySettings(peewee.Metadata):
-    """The metadata of a model whose table's name depends on the settings; `kind` says which of `Tables` it is."""
+    """The metadata of a model whose table's name depends on the settings; `kind` is one of `table_names.KINDS`."""
 
     kind: str
 
@@ -150,7 +150,7 @@ class OutboxEvent(peewee.Model):
     updated_at = UtcDateTimeField()
     kind = peewee.CharField(10, default=EVENT)
     subject = peewee.CharField(KEY_LENGTH, null=True)
-    # The destinations that had it when it was delivered: the id of a row of outbox_audience.
+    # Which destinations have the event: the id of a row of outbox_audience.
     audience = peewee.IntegerField(null=True)
 
     class Meta:

@@ -1,4 +1,4 @@
-"""Questions about the application's Peewee database that need no connection to it."""
+"""Find out facts about the application's Peewee database without a connection to it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from outbox.errors import SchemaError, SettingsError
 
 
 def place_of(database: peewee.Database) -> str:
-    """Return which database it is, for messages: without user and password."""
+    """Return the address of the database for messages, without user and password."""
     name = str(database.database)
     if isinstance(database, peewee.SqliteDatabase):
         return f"sqlite:///{name}"

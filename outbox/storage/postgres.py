@@ -33,9 +33,9 @@ class Postgres(Dialect):
     ENCODINGS = (b"server_encoding", b"client_encoding")
     # libpq's transaction states ACTIVE, INTRANS and INERROR; IDLE is 0, and 4 means that the connection is lost.
     OPEN = (1, 2, 3)
-    # Those in which no statement has failed.
+    # The open states in which no statement has failed.
     COMMITTABLE = (1, 2)
-    # Rows per bulk insert: so many that the round trip hardly counts, so few that the statement stays short.
+    # Rows per bulk insert: enough that the time of the round trip hardly matters, few enough for a short statement.
     ROWS_PER_INSERT = 1_000
     # How the columns of INSERT_MANY are encoded.
     ARRAYS = (
@@ -74,7 +74,7 @@ class Postgres(Dialect):
             ) from error
 
     def check_encoding(self) -> None:
-        # The server reports both settings when the connection is made, and every change: this only reads from libpq.
+        # This needs no query: the server reports both settings to libpq at the start, and again when they change.
         connection = self.database.connection().pgconn
         server, client = ((connection.parameter_status(name) or b"UTF8").decode() for name in self.ENCODINGS)
         if server != self.UTF8:
@@ -91,7 +91,7 @@ class Postgres(Dialect):
             )
 
     def has_table(self, name: str) -> bool:
-        # Look where the search path finds it, as every other statement does; Peewee looks in its first schema only.
+        # Look in the whole search path, as every other statement does. Peewee looks in its first schema only.
         return bool(self.run("SELECT to_regclass(%s) IS NOT NULL", (name,)).fetchone()[0])
 
     def columns_of(self, table: str) -> set[str]:
@@ -102,7 +102,7 @@ class Postgres(Dialect):
         return value
 
     def row_ids(self, values: Sequence[str]) -> object:
-        # An array literal, made at once: psycopg would look at each id in Python (see `array_literal.py`).
+        # One array literal, because psycopg would encode each id separately, in Python (see `array_literal.py`).
         return f"{{{','.join(values)}}}"
 
     def seconds(self, value: float) -> object:
@@ -146,13 +146,13 @@ class Postgres(Dialect):
     def claim(
         self, size: int, lease_id: UUID, lease_seconds: float, *, since: object, include_expired_leases: bool
     ) -> list[Row]:
-        self.check_encoding()  # an outcome that can't be stored would mean sending again and again
+        self.check_encoding()  # an event whose outcome can't be stored would be sent again and again
         parameters = (since, include_expired_leases, size, lease_id, float(lease_seconds))
         rows: list[Row] = self.run(self.statements.claim, parameters).fetchall()
         return rows
 
     def settle_rows(self, rows: Sequence[Row]) -> int:
-        # psycopg sends them in one round trip and adds up the row counts.
+        # psycopg sends all rows in one round trip and adds up the row counts.
         with peewee.__exception_wrapper__:  # type: ignore[attr-defined]  # translates psycopg's errors
             cursor = self.database.cursor()
             cursor.executemany(self.statements.settled, rows)
@@ -160,7 +160,8 @@ class Postgres(Dialect):
 
     @contextmanager
     def schema_lock(self) -> Iterator[None]:
-        # At a stricter isolation level the snapshot would be older than the lock, and miss what the last holder did.
+        # At a stricter isolation level the snapshot would be taken before the lock is acquired, and would not contain
+        # what the previous holder of the lock has changed.
         with self.database.atomic("READ COMMITTED"):
             self.run("SELECT pg_advisory_xact_lock(%s)", (self.SCHEMA_LOCK_KEY,))
             for statement in self.schema_timeout():

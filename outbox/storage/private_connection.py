@@ -1,7 +1,7 @@
 """Give a background thread of the library a database connection outside the application's pool.
 
-The lease keeper and the process reporter run in processes that may be the application's own. From its pool they could
-take the last connection, and a connection that they return there could be used by a forked child.
+The lease keeper and the process reporter may run in the application's own processes. If they used the application's
+pool, they could take its last connection, and a forked child could use a connection that they have returned to it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def can_be_private(database: Any) -> bool:
 
 @contextmanager
 def private_connection(database: Any) -> Iterator[None]:
-    """Give the calling thread, which has no connection, one inside the block; close it at the end."""
+    """Give the calling thread a connection inside the block; close it at the end. The thread must not have one yet."""
     connection = new_connection(database)
     database._state.set_connection(connection)
     try:
@@ -48,4 +48,4 @@ def new_connection(database: Any) -> Any:
 def _check_file_exists(database: peewee.Database) -> None:
     """Raise an error if the SQLite file does not exist: connecting would create an empty one."""
     if is_missing_file(database):
-        raise peewee.OperationalError(f"{database.database} is gone")
+        raise peewee.OperationalError(f"{database.database} no longer exists")

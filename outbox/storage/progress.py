@@ -1,8 +1,8 @@
 """The format of the column `progress`: how far each destination is with an event.
 
-The column holds a JSON object with one entry per destination, or null: it is only written when something is left to do
-after an attempt. This module is the only one that reads and writes the entries. The delivery code decides what the next
-entry is (`delivery/retry.py`); operators' actions, the doctor and the pages read entries here.
+The column holds a JSON object with one entry per destination. It is written only if something remains to be done after
+an attempt; otherwise it is null. This module is the only one that reads and writes the entries. The delivery code
+decides what the next entry is (`delivery/retry.py`). Operators' actions, the doctor and the pages read entries here.
 
 Workers of two versions share the table while a new version is rolled out. So a reader ignores the keys that it does not
 know, and every key may be missing.
@@ -27,7 +27,7 @@ WAITING = "waiting"
 # The destination was retired before it had the event: its entry has ended, and has not failed.
 RETIRED = "retired"
 
-# Names that stand in `progress` for something else than one destination.
+# Names in `progress` that stand for something other than one destination.
 # Every destination that has no entry of its own: written when an event is replayed to one destination only.
 OTHER_DESTINATIONS = "(others)"
 # No destination wants the event; the entry is removed as soon as a destination does.
@@ -52,7 +52,7 @@ class ProgressEntry:
     waits: int = 0
     # How often the event was claimed by a worker that does not have this destination.
     absences: int = 0
-    # When the first attempt was not successful.
+    # The time of the first attempt without success.
     since: datetime | None = None
     # How much of the time since then does not count towards OUTBOX_MAX_AGE_HOURS: a RetryLater or a receiver asked for
     # the wait, or no worker had the destination.
@@ -70,19 +70,19 @@ class ProgressEntry:
         return self.is_open and (self.not_before is None or self.not_before <= now)
 
     def still_due(self, now: datetime) -> Self:
-        """Return the entry of a destination that was due and not tried: it stays due, and that costs no attempt."""
+        """Return the entry of a destination that was due and not tried: it stays due. This counts as no attempt."""
         return self if self.not_before is not None else replace(self, not_before=now)
 
     def postponed(self, until: datetime) -> Self:
-        """Return the entry of a destination that was not tried, at no cost: other events come first."""
+        """Return the entry of a destination whose throttle admits other events first. This counts as no attempt."""
         return replace(self, not_before=until)
 
     def retired(self) -> Self:
-        """Return the entry as it ends when its destination is retired: without delivery and without failure."""
+        """Return the entry as it ends when its destination is retired: neither delivered nor failed."""
         return replace(self, state=RETIRED, not_before=None, error=None, reason=None)
 
     def reopened(self) -> Self:
-        """Return the entry as waiting again if its destination was retired, and is back."""
+        """Return the entry as waiting again if it had ended because its destination was retired."""
         return replace(self, state=WAITING) if self.state == RETIRED else self
 
     def to_json(self) -> dict[str, Any]:
@@ -127,7 +127,7 @@ NEW = ProgressEntry()
 
 @cache
 def delivered(attempts: int) -> ProgressEntry:
-    """Return the entry of a destination that has the event. Most events end so: each number of attempts has one."""
+    """Return the entry of a destination that has the event. It is cached, because most deliveries end like this."""
     return ProgressEntry(state=DELIVERED, attempts=attempts)
 
 
@@ -162,7 +162,7 @@ def first_due_at(progress: Mapping[str, Json]) -> datetime | None:
 def was_put_off(progress: Mapping[str, Json]) -> bool:
     """Return whether the row's due time is that of a retry.
 
-    It is not after an operator's retry: the event begins anew, and its entries have no times.
+    It is not after an operator's retry: then the entries start again, without times.
     """
     return any(entry and "not_before" in entry for entry in progress.values())
 

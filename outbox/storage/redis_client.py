@@ -1,4 +1,4 @@
-"""Make clients of Redis that give up soon, and translate redis-py's errors.
+"""Make clients of Redis with short timeouts, and translate redis-py's errors.
 
 Redis is an extra, and this is the lowest module that imports it: modules that need Redis import this one inside the
 functions that use it.
@@ -23,8 +23,8 @@ except ImportError:
 CONNECT_TIMEOUT = 2.0
 RESPONSE_TIMEOUT = 5.0
 
-# Errors that say nothing about the command, only that the server can't be used now: those with a class of their own,
-# and those that redis-py leaves as text. (A script is missing if the server was restarted a moment ago.)
+# Errors that say nothing about the command, only that the server can't be used now. Some have a class of their own in
+# redis-py; the others have a code at the start of their text. (NoScriptError: the server was restarted a moment ago.)
 UNAVAILABLE_ERRORS = (
     redis.ConnectionError,
     redis.TimeoutError,
@@ -35,7 +35,7 @@ UNAVAILABLE_ERRORS = (
     redis.exceptions.TryAgainError,
 )
 UNAVAILABLE_CODES = ("BUSY ", "MISCONF ", "NOREPLICAS ")
-# Names of the same host: addresses are compared.
+# Names of this host, which count as equal when addresses are compared.
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
 
 
@@ -50,7 +50,7 @@ class CommandRefused(SettingsError):
 def make_client(
     url: str, *, response_timeout: float = RESPONSE_TIMEOUT, source: str = "OUTBOX_REDIS_URL"
 ) -> redis.Redis:
-    """Return a client that gives up soon, and leaves it to its callers whether and when to try again.
+    """Return a client that has short timeouts and never retries: its callers decide whether and when to try again.
 
     It opens no connection yet, and its connection pool may be used on both sides of a fork.
     """
@@ -87,7 +87,7 @@ class RedisAddress:
 
 
 def address_of(client: redis.Redis) -> RedisAddress | None:
-    """Return where a client connects to, or None if it only finds out when it connects (Sentinel)."""
+    """Return where a client connects to, or None if that is known only when it connects (Sentinel)."""
     if hasattr(client.connection_pool, "sentinel_manager"):
         return None
     options = client.connection_pool.connection_kwargs

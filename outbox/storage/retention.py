@@ -1,7 +1,7 @@
 """Delete rows that are older than their retention: events that have ended, inbox messages, records for operators.
 
 The scheduler asks a worker for it every hour, and `outbox cleanup` does it at once. Rows are deleted in small batches
-with a pause between them, so that other writers get their turn.
+with a pause between them, so that other transactions can write in between.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from outbox.storage.schema import explaining_missing_inbox
 
 BATCH = 500
 REMAINING_CAP = 1_000
-# On SQLite a batch holds the only write lock; in the pause others can take it.
+# On SQLite a batch holds the only write lock; in the pause other transactions can acquire it.
 PAUSE_SECONDS = 0.01
 # Ids contain the time of the emitter's clock, which may differ from the database's by this much.
 CLOCK_LEEWAY = timedelta(days=1)

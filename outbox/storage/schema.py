@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 def upgrade(
     dialect: Dialect, *, inbox_elsewhere: bool = False, versions: Sequence[Version] = VERSIONS
 ) -> list[Version]:
-    """Bring the tables to this library's version; return the versions that were applied.
+    """Upgrade the tables to this library's version; return the versions that were applied.
 
     Many processes may do it at the same time. `inbox_elsewhere`: the inbox is in another database, so a table called
     `inbox` may be the application's own, and is left as it is.

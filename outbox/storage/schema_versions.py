@@ -1,7 +1,7 @@
 """The versions of the tables, each with the statements that make it. `schema.py` applies them.
 
-A version that was released never changes: what comes later is a new version. All names come from `table_names.py`; the
-statements have placeholders for them.
+A version that was released never changes: every later change is a new version. All names come from `table_names.py`;
+the statements have placeholders for them.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from outbox.table_names import Tables
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """One step of the tables' history: what it brings, and the statements that make it."""
+    """One step of the tables' history: what it adds, and the statements that make it."""
 
     number: int
-    # As the history and the log show it.
+    # What it adds, as the history and the log show it.
     what: str
     postgres: tuple[str, ...]
     sqlite: tuple[str, ...]

@@ -74,7 +74,7 @@ class Statements:
 _EARLIEST, _LATEST = (f"timestamptz '{timestamp.to_text(moment)}'" for moment in (timestamp.EARLIEST, timestamp.LATEST))
 
 _POSTGRES = {
-    # Constant within a statement, so PostgreSQL can use an index; unlike now() it goes on within a transaction.
+    # Constant within a statement, so PostgreSQL can use an index. Unlike now(), it advances within a transaction.
     "now": "statement_timestamp()",
     "after": "(statement_timestamp() + ? * interval '1 second')",
     "before": "(statement_timestamp() - ? * interval '1 second')",

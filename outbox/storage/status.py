@@ -1,4 +1,4 @@
-"""What counts as unfinished, delivered, failed and late: the one place that says so.
+"""Define which events count as unfinished, delivered, failed and late, for the whole library.
 
 Each condition is a text that the SQL of the library contains (`sql/`); a function of the same name returns it for
 queries that are built with Peewee. The conditions avoid the column `status`, which no index has: an event without a due

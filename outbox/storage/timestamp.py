@@ -23,7 +23,8 @@ def to_text(moment: datetime) -> str:
 def from_database(value: datetime | str) -> datetime:
     """Return a timestamp that a database returned, in UTC (PostgreSQL returns it in its session's timezone).
 
-    One that can't be read was not written by this library: return EARLIEST, so that this row does not stop all others.
+    Return EARLIEST for a value that can't be read. Another program has written it, and one such row must not stop the
+    delivery of all others.
     """
     try:
         moment = datetime.fromisoformat(value) if isinstance(value, str) else value

@@ -798,7 +798,7 @@ MUTANTS = [
     Mutant(
         "claims-in-any-encoding",
         "outbox/storage/postgres.py",
-        "        self.check_encoding()  # an outcome that can't be stored would mean sending again and again\n",
+        "        self.check_encoding()  # an event whose outcome can't be stored would be sent again and again\n",
         "",
         (f"{ENCODING}::test_nothing_is_claimed_where_its_outcome_could_not_be_stored",),
     ),

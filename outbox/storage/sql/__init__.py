@@ -19,7 +19,7 @@ that an event is delivered again. The statement itself says so: a setting of the
 application's own commits.
 
 Two rules hold everywhere. A statement that settles, renews or gives back an event says `AND lease_id = ?`: only the
-holder of the current lease may do that, and the row count tells how many events were still its own. And no index
+holder of the current lease may do that, and the row count tells how many events still had that lease. And no index
 mentions `status`, `attempts`, `lease_*` or `updated_at`, so that on PostgreSQL a claim, a renewal and a give-back are
 HOT updates.
 """

@@ -53,9 +53,9 @@ WHERE {ids}
 RETURNING {claimed}, {destinations_version}, ?
 """
 
-# The usual end: many rows, one statement. The attempt that the claim counted is the one that it took. Most batches have
-# one audience, the first parameter; for a batch that has several, the second parameter is a JSON object with the
-# audience of each event type.
+# The usual end: many rows, one statement. `attempts` is right already, because the claim has counted the attempt. Most
+# batches have one audience, the first parameter. For a batch that has several, the second parameter is a JSON object
+# with the audience of each event type.
 DELIVERED = """
 UPDATE {event_table}
 SET status = 'delivered', delivered_at = {now}, next_attempt_at = NULL, lease_id = NULL, lease_until = NULL,
@@ -63,7 +63,8 @@ SET status = 'delivered', delivered_at = {now}, next_attempt_at = NULL, lease_id
 WHERE {ids} AND lease_id = ? AND {async_commit}
 """
 
-# Every other end, row by row: how many attempts it took, when the event is due again, and how far each destination is.
+# Every other outcome, row by row: how many attempts were made, when the event is due again, and how far each
+# destination is.
 SETTLED = """
 UPDATE {event_table}
 SET status = ?, attempts = ?, next_attempt_at = {moment}, progress = ?, error_message = ?,

@@ -28,7 +28,7 @@ SET seen_at = EXCLUDED.seen_at, absent_seconds = 0, retired_at = NULL, retired_b
 DESTINATION_LEAVE = """
 UPDATE {destination_table} SET seen_at = {before} WHERE name = ? AND retired_at IS NULL
 """
-# Workers have the name, and for a while none of them has had this pattern.
+# Delete the patterns of a destination that no worker has recorded for a while. Workers still have the destination.
 DESTINATION_NARROW = """
 DELETE FROM {destination_table}
 WHERE name = ? AND retired_at IS NULL AND seen_at < {before}

@@ -8,7 +8,7 @@ INSERT INTO {inbox_table} (message_id, handler_name, processed_at) VALUES (?, ?,
 ON CONFLICT (message_id, handler_name) DO NOTHING
 RETURNING {version}
 """
-# It runs after a handler has raised: the row is there if the handler has committed the transaction by itself. The
+# It runs after a handler has raised: the row is there if the handler itself has committed the transaction. The
 # version makes sure that it is the row of this insert, and not one that another consumer has inserted since.
 INBOX_TAKE_BACK = "DELETE FROM {inbox_table} WHERE message_id = ? AND handler_name = ? AND {version} = ? RETURNING 1"
 INBOX_OLD = "SELECT {row} FROM {inbox_table} WHERE processed_at < {before} ORDER BY processed_at LIMIT ?"

@@ -6,8 +6,8 @@ at the same time wait for each other in the same order and can't deadlock.
 
 from __future__ import annotations
 
-# A process numbers its reports ("parcel"). If the row has this number or a later one, the report was stored before, its
-# process did not learn of the commit, and no row is changed.
+# A process numbers its reports ("parcel"). If the row has this number or a later one, the report was stored before, and
+# its process sends it again because it got no confirmation of the commit. Then no row is changed.
 PROCESS_SEEN = """
 INSERT INTO {process_table} (id, kind, host, pid, started_at, seen_at, details) VALUES (?, ?, ?, ?, {now}, {now}, ?)
 ON CONFLICT (id) DO UPDATE SET seen_at = EXCLUDED.seen_at, details = EXCLUDED.details
