@@ -72,8 +72,8 @@ def _fit(text: str, width: int, *, right: bool) -> str:
 
 
 def _terminal_width() -> int:
-    """Return the terminal's width. If the output is no terminal there is no limit: programs get the whole text."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 10_000
+    """Return the terminal's width, or no limit if the output is not a terminal: programs need the whole text."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
 
 
 def _to_json(value: object) -> Any:

@@ -43,7 +43,10 @@ def deliver_batch(
     In a drain, slow destinations may still be running when this returns. Then the thread that ends last settles the
     rest.
     """
+    # What must happen at the end of the batch, however it ends. The stack runs the last entry first.
     with ExitStack() as in_flight:
+        # The quarantine decides whether this claim may take an event whose lease expired: such an event may have
+        # killed its worker, so it is delivered without others beside it.
         batch = in_flight.enter_context(
             context.quarantine.claiming(
                 lambda expired: claim(context, size, include_expired_leases=expired), context.notifier.notify_in
@@ -53,17 +56,23 @@ def deliver_batch(
             logger.debug("nothing is due")
             return None
         in_flight.callback(context.leases.stop_renewing, batch)
-        in_flight.callback(_complete, context, batch)  # runs first: writing may have to wait, and needs the lease
+        # Before renewing stops: settling may have to wait for a locked row, and needs a valid lease.
+        in_flight.callback(_complete, context, batch)
         batch.on_slice_end = partial(end_slice, context, batch)
         context.leases.renew_while_in_flight(batch)
         if batch.full:
             on_full_batch()
-        dispatch(context, batch, mode).then(in_flight.pop_all().close)
+        completion = dispatch(context, batch, mode)
+        # From here on the threads of the batch own the stack: the one that ends last closes it.
+        completion.then(in_flight.pop_all().close)
     return batch
 
 
 def end_slice(context: DeliveryContext, batch: Batch) -> None:
-    """Close a batch that has taken its time slice, and notify a worker of the events that were given back."""
+    """Close a batch whose time slice (about a second) is over, and notify a worker of the events given back.
+
+    The lease keeper calls this. A batch may be closed more than once: each time, only what is left is settled.
+    """
     if close(context, batch):
         context.notifier.notify()
 

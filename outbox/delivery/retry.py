@@ -28,8 +28,8 @@ JITTER = 0.25
 # If this worker does not have the destination, the event is put off for this long, so that a worker that has the
 # destination can claim it. Each further time the wait doubles, up to a limit.
 ABSENT_SECONDS = 2.0
-# The limit while a running worker has the destination, and while none has it.
-MOST_ABSENT_SECONDS, MOST_ABSENT_SECONDS_WITHOUT = 10.0, 60.0
+# The limit while a running worker has the destination, and while no running worker has it.
+ABSENT_CAP_SECONDS, ABSENT_CAP_SECONDS_IF_NOT_RUNNING = 10.0, 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +57,8 @@ def after(
             if attempts >= max_attempts:
                 return ProgressEntry(state=FAILED, attempts=attempts, error=clean_error(error))
             due = _due(not_before, backoff(attempts, settings), now)
+            # A time that the handler asked for does not count towards OUTBOX_MAX_AGE_HOURS. (A time that comes with
+            # Unavailable does: a receiver that always says "later" must not keep an event for ever.)
             asked = 0.0 if not_before is None else max(0.0, (due - now).total_seconds())
             return replace(
                 entry,
@@ -87,8 +89,8 @@ def after_absence(entry: ProgressEntry, now: datetime, *, is_running: bool) -> P
     The wait counts neither as an attempt nor towards OUTBOX_MAX_AGE_HOURS. `is_running` says whether a worker that has
     the destination is running.
     """
-    most = MOST_ABSENT_SECONDS if is_running else MOST_ABSENT_SECONDS_WITHOUT
-    seconds = min(ABSENT_SECONDS * 2.0 ** min(entry.absences, 10), most)
+    cap = ABSENT_CAP_SECONDS if is_running else ABSENT_CAP_SECONDS_IF_NOT_RUNNING
+    seconds = min(ABSENT_SECONDS * 2.0 ** min(entry.absences, 10), cap)
     seconds *= 1 + random.uniform(0, JITTER)  # noqa: S311  (spreads load, guards nothing)
     return replace(
         entry,
@@ -101,7 +103,7 @@ def after_absence(entry: ProgressEntry, now: datetime, *, is_running: bool) -> P
 
 
 def _overdue(entry: ProgressEntry, now: datetime) -> float:
-    """Return for how many seconds the entry has been due since it was last left to another worker."""
+    """Return how many seconds ago the wait for another worker was over: no worker has had time for the event since."""
     if not entry.absences or entry.not_before is None:
         return 0.0
     return max(0.0, (now - entry.not_before).total_seconds())
