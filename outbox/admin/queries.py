@@ -25,10 +25,19 @@ from outbox.storage.status import is_unfinished
 from outbox.text import is_storable
 
 PAGE = 50
-# Up to this many events that an index finds are read and sorted as a whole.
-FEW = 5_000
-# This many of the newest events are scanned if no index finds few.
-WINDOW = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class ScanLimits:
+    """How many events a query may read."""
+
+    # Up to this many events that an index finds are read and sorted as a whole.
+    few: int = 5_000
+    # This many of the newest events are scanned if no index finds few.
+    window: int = 20_000
+
+
+SCAN_LIMITS = ScanLimits()
 
 LISTED = (
     OutboxEvent.id,
@@ -70,25 +79,40 @@ def find(dialect: Dialect, id: UUID) -> OutboxEvent | None:
     return found[0] if found else None
 
 
-def page(dialect: Dialect, filter: Filter, *, after: UUID | None = None, size: int = PAGE) -> Page:
+def page(
+    dialect: Dialect,
+    filter: Filter,
+    *,
+    after: UUID | None = None,
+    size: int = PAGE,
+    limits: ScanLimits = SCAN_LIMITS,
+) -> Page:
     """Return the newest events that match the filter and are older than `after`."""
+    matching = _Search(dialect, filter, limits)
     with dialect.connection():
-        return _page(dialect, filter, _candidates(dialect, filter), after, size)
+        return matching.page(matching.candidates(), after, size)
 
 
-def count(dialect: Dialect, filter: Filter, cap: int = COUNT_CAP) -> Count:
+def count(dialect: Dialect, filter: Filter, cap: int = COUNT_CAP, limits: ScanLimits = SCAN_LIMITS) -> Count:
     """Return how many events match the filter, within the window."""
+    matching = _Search(dialect, filter, limits)
     with dialect.connection():
-        return _count(dialect, filter, _candidates(dialect, filter), cap)
+        return matching.count(matching.candidates(), cap)
 
 
 def page_and_count(
-    dialect: Dialect, filter: Filter, *, after: UUID | None = None, size: int = PAGE
+    dialect: Dialect,
+    filter: Filter,
+    *,
+    after: UUID | None = None,
+    size: int = PAGE,
+    limits: ScanLimits = SCAN_LIMITS,
 ) -> tuple[Page, Count]:
     """Return both. It costs less than two calls."""
+    matching = _Search(dialect, filter, limits)
     with dialect.connection():
-        candidates = _candidates(dialect, filter)
-        return _page(dialect, filter, candidates, after, size), _count(dialect, filter, candidates, COUNT_CAP)
+        candidates = matching.candidates()
+        return matching.page(candidates, after, size), matching.count(candidates, COUNT_CAP)
 
 
 def event_types(dialect: Dialect) -> list[str]:
@@ -121,93 +145,101 @@ def _id_in(text: str) -> UUID | None:
         return None
 
 
-def _page(dialect: Dialect, filter: Filter, candidates: list[UUID] | None, after: UUID | None, size: int) -> Page:
-    older = [] if after is None else [OutboxEvent.id < after]
-    if candidates is None:
-        return _scan_window(dialect, filter, older, after, size)
-    conditions = [*filter.conditions(dialect.database), *older]
-    events = _newest(dialect, OutboxEvent.select(*LISTED).where(OutboxEvent.id.in_(candidates), *conditions), size)
-    return Page(events[:size], events[size - 1].id if len(events) > size else None)
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """Finds the events that match a filter, within the limits."""
 
+    dialect: Dialect
+    filter: Filter
+    limits: ScanLimits
 
-def _count(dialect: Dialect, filter: Filter, candidates: list[UUID] | None, cap: int) -> Count:
-    if candidates is not None:
-        conditions = filter.conditions(dialect.database)
-        query = OutboxEvent.select(OutboxEvent.id).where(OutboxEvent.id.in_(candidates), *conditions)
-        return Count(dialect.count(query.limit(FEW + 1)))
-    conditions = filter.conditions(dialect.database, in_window=True)
-    end = _end_of_window(dialect, filter, None)
-    if end is not None:
-        conditions.append(OutboxEvent.id >= end)
-    query = OutboxEvent.select(OutboxEvent.id)
-    if conditions:
-        query = query.where(*conditions)
-    number = dialect.count(query.limit(cap + 1))
-    return Count(min(number, cap), at_least=number > cap or end is not None)
+    def candidates(self) -> list[UUID] | None:
+        """Return the ids of all candidates if an index finds few; None if not.
 
+        The most selective index is tried first.
+        """
+        event, filter = OutboxEvent, self.filter
+        if filter.ids is not None:
+            return list(filter.ids)
+        if filter.idempotency_key is not None:
+            return self._ids_of_key()
+        choices: list[list[Condition]] = []
+        if filter.aggregate_id is not None:
+            choices.append([event.aggregate_id == filter.aggregate_id])
+        if filter.status is not None and filter.status not in (DELIVERED, FAILED):
+            choices.append(is_unfinished())
+        if filter.event_type is not None:
+            choices.append([event.event_type == filter.event_type])
+        for choice in choices:
+            ids = self._ids(event.select(event.id).where(*choice).limit(self.limits.few + 1))
+            if len(ids) <= self.limits.few:
+                return ids
+        return None
 
-def _candidates(dialect: Dialect, filter: Filter) -> list[UUID] | None:
-    """Return the ids of all candidates if an index finds few; None if not. The most selective index is tried first."""
-    event = OutboxEvent
-    if filter.ids is not None:
-        return list(filter.ids)
-    if filter.idempotency_key is not None:
-        return _ids_of_key(dialect, filter)
-    choices: list[list[Condition]] = []
-    if filter.aggregate_id is not None:
-        choices.append([event.aggregate_id == filter.aggregate_id])
-    if filter.status is not None and filter.status not in (DELIVERED, FAILED):
-        choices.append(is_unfinished())
-    if filter.event_type is not None:
-        choices.append([event.event_type == filter.event_type])
-    for choice in choices:
-        query = event.select(event.id).where(*choice).limit(FEW + 1)
-        ids = [as_uuid(id) for (id,) in dialect.select(query.tuples())]
-        if len(ids) <= FEW:
-            return ids
-    return None
+    def page(self, candidates: list[UUID] | None, after: UUID | None, size: int) -> Page:
+        """Return the newest events among the candidates; among those of the window if there are none."""
+        older = [] if after is None else [OutboxEvent.id < after]
+        if candidates is None:
+            return self._scan_window(older, after, size)
+        conditions = [*self.filter.conditions(self.dialect.database), *older]
+        events = self._newest(OutboxEvent.select(*LISTED).where(OutboxEvent.id.in_(candidates), *conditions), size)
+        return Page(events[:size], events[size - 1].id if len(events) > size else None)
 
+    def count(self, candidates: list[UUID] | None, cap: int) -> Count:
+        """Count the events among the candidates; those of the window, up to a cap, if there are none."""
+        query = OutboxEvent.select(OutboxEvent.id)
+        if candidates is not None:
+            conditions = self.filter.conditions(self.dialect.database)
+            query = query.where(OutboxEvent.id.in_(candidates), *conditions)
+            return Count(self.dialect.count(query.limit(self.limits.few + 1)))
+        conditions = self.filter.conditions(self.dialect.database, in_window=True)
+        end = self._end_of_window(None)
+        if end is not None:
+            conditions.append(OutboxEvent.id >= end)
+        if conditions:
+            query = query.where(*conditions)
+        number = self.dialect.count(query.limit(cap + 1))
+        return Count(min(number, cap), at_least=number > cap or end is not None)
 
-def _ids_of_key(dialect: Dialect, filter: Filter) -> list[UUID]:
-    """Return the ids of the events with a key. The index needs a type as well, and there are few types."""
-    types = event_types(dialect) if filter.event_type is None else [filter.event_type]
-    event = OutboxEvent
-    query = event.select(event.id).where(event.event_type.in_(types), event.idempotency_key == filter.idempotency_key)
-    return [as_uuid(id) for (id,) in dialect.select(query.tuples())]
+    def _ids_of_key(self) -> list[UUID]:
+        """Return the ids of the events with a key. The index needs a type as well, and there are few types."""
+        event, filter = OutboxEvent, self.filter
+        types = event_types(self.dialect) if filter.event_type is None else [filter.event_type]
+        return self._ids(
+            event.select(event.id).where(event.event_type.in_(types), event.idempotency_key == filter.idempotency_key)
+        )
 
+    def _scan_window(self, older: list[Condition], after: UUID | None, size: int) -> Page:
+        conditions = [*self.filter.conditions(self.dialect.database, in_window=True), *older]
+        end = self._end_of_window(after)
+        if end is not None:
+            conditions.append(OutboxEvent.id >= end)
+        query = OutboxEvent.select(*LISTED)
+        events = self._newest(query.where(*conditions) if conditions else query, size)
+        if len(events) > size:
+            return Page(events[:size], events[size - 1].id)
+        return Page(events, end, None if end is None else find(self.dialect, end))
 
-def _scan_window(dialect: Dialect, filter: Filter, older: list[Condition], after: UUID | None, size: int) -> Page:
-    conditions = [*filter.conditions(dialect.database, in_window=True), *older]
-    end = _end_of_window(dialect, filter, after)
-    if end is not None:
-        conditions.append(OutboxEvent.id >= end)
-    query = OutboxEvent.select(*LISTED)
-    events = _newest(dialect, query.where(*conditions) if conditions else query, size)
-    if len(events) > size:
-        return Page(events[:size], events[size - 1].id)
-    return Page(events, end, None if end is None else find(dialect, end))
+    def _end_of_window(self, after: UUID | None) -> UUID | None:
+        """Return the oldest id of the window; None if it reaches back to the oldest event.
 
+        Failed events have an index of their own: for them the window counts failed events only.
+        """
+        event, filter = OutboxEvent, self.filter
+        within = Filter(status=FAILED if filter.status == FAILED else None, since=filter.since, until=filter.until)
+        conditions = within.conditions(self.dialect.database)
+        if after is not None:
+            conditions.append(event.id < after)
+        query = event.select(event.id).order_by(event.id.desc()).offset(self.limits.window - 1).limit(1)
+        found = self._ids(query.where(*conditions) if conditions else query)
+        return found[0] if found else None
 
-def _end_of_window(dialect: Dialect, filter: Filter, after: UUID | None) -> UUID | None:
-    """Return the oldest id of the window; None if it reaches back to the oldest event.
+    def _ids(self, query: Any) -> list[UUID]:
+        return [as_uuid(id) for (id,) in self.dialect.select(query.tuples())]
 
-    Failed events have an index of their own: for them the window counts failed events only.
-    """
-    event = OutboxEvent
-    within = Filter(status=FAILED if filter.status == FAILED else None, since=filter.since, until=filter.until)
-    conditions = within.conditions(dialect.database)
-    if after is not None:
-        conditions.append(event.id < after)
-    query = event.select(event.id).order_by(event.id.desc()).offset(WINDOW - 1).limit(1)
-    if conditions:
-        query = query.where(*conditions)
-    found = dialect.select(query.tuples())
-    return as_uuid(found[0][0]) if found else None
-
-
-def _newest(dialect: Dialect, query: Any, size: int) -> list[OutboxEvent]:
-    """Return the newest events of a query, and one more than `size`, if there is one: then there is a next page."""
-    return dialect.select(query.order_by(OutboxEvent.id.desc()).limit(size + 1))
+    def _newest(self, query: Any, size: int) -> list[OutboxEvent]:
+        """Return the newest events of a query, and one more than `size`, if there is one: then there is a next page."""
+        return self.dialect.select(query.order_by(OutboxEvent.id.desc()).limit(size + 1))
 
 
 def delivered_to(dialect: Dialect, event: OutboxEvent) -> tuple[str, ...]:

@@ -61,7 +61,7 @@ def _echo(page: Page) -> None:
         click.echo("No events match.", err=True)
     if page.looked_back_to is not None:
         click.echo(
-            f"Searched only the newest {queries.WINDOW:,} events, back to "
+            f"Searched only the newest {queries.SCAN_LIMITS.window:,} events, back to "
             f"{to_the_second(page.looked_back_to.created_at)}. To search older ones: --after {page.after}",
             err=True,
         )

@@ -8,8 +8,7 @@ from uuid import UUID
 import pytest
 
 import outbox
-from outbox.admin import queries
-from outbox.admin.queries import Page, count, event_types, find, page, search
+from outbox.admin.queries import SCAN_LIMITS, Page, ScanLimits, count, event_types, find, page, search
 from outbox.core import Outbox
 from outbox.errors import SettingsError
 from outbox.operations.count import Count
@@ -21,16 +20,12 @@ from tests.support.table import change, claimed, emit, emit_one, ids, statements
 DAY = timedelta(days=1)
 
 
-def found(box: Outbox, **filters: Any) -> list[UUID]:
-    return ids(page(box.dialect, Filter(**filters)).events)
+def found(box: Outbox, limits: ScanLimits = SCAN_LIMITS, **filters: Any) -> list[UUID]:
+    return ids(page(box.dialect, Filter(**filters), limits=limits).events)
 
 
-@pytest.fixture(params=["few", "many"])
-def size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Run each test twice: as if an index found few events, and as if it found too many to sort."""
-    if request.param == "many":
-        monkeypatch.setattr(queries, "FEW", 0)
-    return str(request.param)
+# An index finds few events, or too many to sort.
+few_or_many = pytest.mark.parametrize("limits", [SCAN_LIMITS, ScanLimits(few=0)], ids=["few", "many"])
 
 
 @pytest.fixture
@@ -55,9 +50,10 @@ def mixed(box: Outbox) -> dict[str, OutboxEvent]:
 
 class TestFilters:
     @pytest.mark.parametrize("status", ["pending", "sending", "delivered", "failed"])
-    def test_by_status(self, box: Outbox, mixed: dict[str, OutboxEvent], status: str, size: str) -> None:
-        assert found(box, status=status) == [mixed[status].id]
-        assert count(box.dialect, Filter(status=status)) == Count(1)
+    @few_or_many
+    def test_by_status(self, box: Outbox, mixed: dict[str, OutboxEvent], status: str, limits: ScanLimits) -> None:
+        assert found(box, limits, status=status) == [mixed[status].id]
+        assert count(box.dialect, Filter(status=status), limits=limits) == Count(1)
 
     @pytest.mark.parametrize(
         ("filters", "names"),
@@ -84,27 +80,30 @@ class TestFilters:
         ],
         ids=repr,
     )
+    @few_or_many
     def test_several_filters_must_all_match(
-        self, box: Outbox, mixed: dict[str, OutboxEvent], filters: dict[str, Any], names: list[str], size: str
+        self, box: Outbox, mixed: dict[str, OutboxEvent], filters: dict[str, Any], names: list[str], limits: ScanLimits
     ) -> None:
-        assert found(box, **filters) == [mixed[name].id for name in names]
-        assert count(box.dialect, Filter(**filters)) == Count(len(names))
+        assert found(box, limits, **filters) == [mixed[name].id for name in names]
+        assert count(box.dialect, Filter(**filters), limits=limits) == Count(len(names))
 
-    def test_by_ids(self, box: Outbox, mixed: dict[str, OutboxEvent], size: str) -> None:
+    @few_or_many
+    def test_by_ids(self, box: Outbox, mixed: dict[str, OutboxEvent], limits: ScanLimits) -> None:
         wanted = (mixed["failed"].id, uuid7(), mixed["pending"].id)
-        assert found(box, ids=wanted) == [mixed["pending"].id, mixed["failed"].id]
-        assert found(box, ids=()) == []
+        assert found(box, limits, ids=wanted) == [mixed["pending"].id, mixed["failed"].id]
+        assert found(box, limits, ids=()) == []
 
-    def test_by_time_of_creation_since_is_inclusive_and_until_exclusive(self, box: Outbox, size: str) -> None:
+    @few_or_many
+    def test_by_time_of_creation_since_is_inclusive_and_until_exclusive(self, box: Outbox, limits: ScanLimits) -> None:
         events = emit(3)
         moments = [event.created_at for event in OutboxEvent.select().order_by(OutboxEvent.id)]
         start = moments[0].replace(microsecond=0)
         for number, event in enumerate(events):
             change(event, created_at=start + number * timedelta(seconds=10))
-        assert found(box, since=start + timedelta(seconds=10)) == [events[2].id, events[1].id]
-        assert found(box, until=start + timedelta(seconds=10)) == [events[0].id]
-        assert found(box, since=start + DAY) == []
-        assert found(box, until=start - DAY) == []
+        assert found(box, limits, since=start + timedelta(seconds=10)) == [events[2].id, events[1].id]
+        assert found(box, limits, until=start + timedelta(seconds=10)) == [events[0].id]
+        assert found(box, limits, since=start + DAY) == []
+        assert found(box, limits, until=start - DAY) == []
 
     def test_a_waiting_destination_counts_as_not_delivered(self, box: Outbox) -> None:
         @outbox.handler("order.*", name='the "first"')
@@ -135,22 +134,23 @@ class TestFilters:
         assert not asked.is_empty
 
 
-def pages(box: Outbox, which: Filter, size: int) -> Iterator[Page]:
+def pages(box: Outbox, which: Filter, size: int, limits: ScanLimits) -> Iterator[Page]:
     """Yield all pages."""
-    current = page(box.dialect, which, size=size)
+    current = page(box.dialect, which, size=size, limits=limits)
     yield current
     while current.after is not None:
-        current = page(box.dialect, which, after=current.after, size=size)
+        current = page(box.dialect, which, after=current.after, size=size, limits=limits)
         yield current
 
 
 class TestPages:
     @pytest.mark.parametrize("which", [Filter(), Filter(event_type="order.placed"), Filter(aggregate_type="Order")])
-    def test_are_newest_first_without_gaps_or_doubles(self, box: Outbox, which: Filter, size: str) -> None:
+    @few_or_many
+    def test_are_newest_first_without_gaps_or_doubles(self, box: Outbox, which: Filter, limits: ScanLimits) -> None:
         emit(3, "other.type", aggregate_type="Other")
         events = emit(7)
         emit(3, "other.type", aggregate_type="Other")
-        listed = [id for each in pages(box, which, 3) for id in ids(each.events)]
+        listed = [id for each in pages(box, which, 3, limits) for id in ids(each.events)]
         everything = sorted(ids(list(OutboxEvent.select())), reverse=True)
         assert listed == (everything if which.is_empty else sorted(ids(events), reverse=True))
 
@@ -169,32 +169,29 @@ class TestPages:
 
 
 class TestWindows:
-    @pytest.fixture
-    def narrow(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(queries, "WINDOW", 10)
-        monkeypatch.setattr(queries, "FEW", 0)
+    NARROW = ScanLimits(few=0, window=10)
 
-    def test_end_with_the_oldest_scanned_event_and_continue_from_there(self, box: Outbox, narrow: None) -> None:
+    def test_end_with_the_oldest_scanned_event_and_continue_from_there(self, box: Outbox) -> None:
         old = emit_one(tenant_id="acme")
         others = emit(15)
-        first = page(box.dialect, Filter(tenant_id="acme"))
+        first = page(box.dialect, Filter(tenant_id="acme"), limits=self.NARROW)
         assert first.events == []
         assert first.looked_back_to is not None
         assert first.looked_back_to.id == sorted(ids(others))[5]
-        second = page(box.dialect, Filter(tenant_id="acme"), after=first.after)
+        second = page(box.dialect, Filter(tenant_id="acme"), after=first.after, limits=self.NARROW)
         assert (ids(second.events), second.after, second.looked_back_to) == ([old.id], None, None)
 
-    def test_a_full_page_does_not_report_the_end_of_the_window(self, box: Outbox, narrow: None) -> None:
+    def test_a_full_page_does_not_report_the_end_of_the_window(self, box: Outbox) -> None:
         emit(15, tenant_id="acme")
-        first = page(box.dialect, Filter(tenant_id="acme"), size=3)
+        first = page(box.dialect, Filter(tenant_id="acme"), size=3, limits=self.NARROW)
         assert (len(first.events), first.looked_back_to) == (3, None)
 
-    def test_counts_beyond_the_window_are_at_least(self, box: Outbox, narrow: None) -> None:
+    def test_counts_beyond_the_window_are_at_least(self, box: Outbox) -> None:
         emit(15, tenant_id="acme")
-        assert count(box.dialect, Filter(tenant_id="acme")) == Count(10, at_least=True)
-        assert str(count(box.dialect, Filter(tenant_id="acme"), cap=4)) == "4+"
+        assert count(box.dialect, Filter(tenant_id="acme"), limits=self.NARROW) == Count(10, at_least=True)
+        assert str(count(box.dialect, Filter(tenant_id="acme"), cap=4, limits=self.NARROW)) == "4+"
 
-    def test_failed_events_have_a_window_of_their_own(self, box: Outbox, narrow: None) -> None:
+    def test_failed_events_have_a_window_of_their_own(self, box: Outbox) -> None:
         @outbox.handler("*", name="bad")
         def refuse(event: outbox.Event) -> None:
             raise outbox.Reject("no")
@@ -202,8 +199,8 @@ class TestWindows:
         failed = emit(3)
         box.process_pending_events()
         emit(15)
-        assert sorted(found(box, status="failed")) == sorted(ids(failed))
-        assert count(box.dialect, Filter(status="failed")) == Count(3)
+        assert sorted(found(box, self.NARROW, status="failed")) == sorted(ids(failed))
+        assert count(box.dialect, Filter(status="failed"), limits=self.NARROW) == Count(3)
 
 
 def test_counts_are_shown_with_a_plus_where_counting_stopped() -> None:

@@ -8,6 +8,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 
 from outbox.admin.masking import Masking
+from outbox.admin.queries import SCAN_LIMITS, ScanLimits
 from outbox.admin.web.background_action import WAIT_SECONDS
 from outbox.core import Outbox
 from outbox.current_outbox import current
@@ -17,8 +18,8 @@ from outbox.operations.count import COUNT_CAP
 class Dashboard:
     """The configuration of one application made by `make_app`; handlers get it by `dashboard_of(request)`.
 
-    `count_cap`: how far the events that an action would change are counted. `wait_seconds`: how long the browser waits
-    for an action.
+    `count_cap`: how far the events that an action would change are counted. `scan_limits`: how many events a list may
+    read. `wait_seconds`: how long the browser waits for an action.
     """
 
     def __init__(
@@ -27,11 +28,13 @@ class Dashboard:
         *,
         read_only: bool | None = None,
         count_cap: int = COUNT_CAP,
+        scan_limits: ScanLimits = SCAN_LIMITS,
         wait_seconds: float = WAIT_SECONDS,
     ) -> None:
         self._box = box
         self._read_only = read_only
         self.count_cap = count_cap
+        self.scan_limits = scan_limits
         self.wait_seconds = wait_seconds
 
     @property

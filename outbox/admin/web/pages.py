@@ -92,7 +92,8 @@ async def events(request: Request) -> Response:
     filter = parameters.parse_filter(given)
     after = parameters.parse_after(given)
     search = parameters.parse_text(given, "q")
-    box = dashboard_of(request).box
+    dashboard = dashboard_of(request)
+    box = dashboard.box
 
     def query() -> Listing:
         with box.dialect.connection():
@@ -100,11 +101,12 @@ async def events(request: Request) -> Response:
             types = queries.event_types(box.dialect)
             if search:
                 return Listing(now, Page(queries.search(box.dialect, search)), None, types)
-            return Listing(now, *queries.page_and_count(box.dialect, filter, after=after), types)
+            found = queries.page_and_count(box.dialect, filter, after=after, limits=dashboard.scan_limits)
+            return Listing(now, *found, types)
 
     listing = await run_in_threadpool(query)
     if search and len(listing.page.events) == 1 and _is_id(search):
-        return RedirectResponse(dashboard_of(request).path(request, "event", id=listing.page.events[0].id), 303)
+        return RedirectResponse(dashboard.path(request, "event", id=listing.page.events[0].id), 303)
     return render(
         request,
         "events.html",

@@ -3,11 +3,15 @@
 import re
 from collections.abc import Mapping
 from html.parser import HTMLParser
+from typing import Any
 from urllib.parse import urlencode
 
 from httpx import Response
 
-from tests.admin.web.client import Client
+from outbox.admin.web.app import make_app
+from outbox.admin.web.dashboard import Dashboard
+from outbox.core import Outbox
+from tests.admin.web.client import Client, anybody
 
 VOID = {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"}
 
@@ -90,3 +94,10 @@ class Browser:
 def form_to(page: Document, path: str) -> Form:
     (found,) = [form for form in page.forms if form.action.endswith(path)][:1]
     return found
+
+
+def browser_with(box: Outbox, **options: Any) -> Browser:
+    """Return a browser on a dashboard with these options."""
+    app = make_app(box, authenticate=anybody)
+    app.state.dashboard = Dashboard(box, **options)
+    return Browser(Client(app))

@@ -7,24 +7,16 @@ import pytest
 
 import outbox
 from outbox.admin.web import make_app
-from outbox.admin.web.dashboard import Dashboard
 from outbox.core import Outbox
 from outbox.operations import apply_action, audit
 from outbox.storage.models import OutboxEvent
-from tests.admin.web.browser import Browser, Document, form_to
+from tests.admin.web.browser import Browser, Document, browser_with, form_to
 from tests.admin.web.client import Client, anybody
 from tests.admin.web.sample import delivered, failed, many_delivered, sending, waiting
 from tests.conftest import Configure
 from tests.support.table import emit_one, error_of, other_worker, statuses, stored
 
 MAKE = {"retry": failed, "replay": delivered, "fail": waiting, "delete": delivered}
-
-
-def browser_with(box: Outbox, **options: Any) -> Browser:
-    """Return a browser on a dashboard with these options."""
-    app = make_app(box, authenticate=anybody)
-    app.state.dashboard = Dashboard(box, **options)
-    return Browser(Client(app))
 
 
 def select(page: Document, *events: OutboxEvent) -> list[tuple[str, str]]:

@@ -13,7 +13,7 @@ from outbox.core import Outbox
 from outbox.storage.ids import first_uuid7_of
 from outbox.storage.operator_models import Minute, Process
 from outbox.telemetry.process_reports import WORKER
-from tests.admin.web.browser import Browser, Document
+from tests.admin.web.browser import Browser, Document, browser_with
 from tests.admin.web.client import Client, anybody
 from tests.admin.web.sample import delivered, failed, many_delivered, now, sending, waiting
 from tests.conftest import Configure
@@ -225,8 +225,8 @@ def test_older_events_are_a_page_away(browser: Browser) -> None:
     assert "Show the newest" in page.links
 
 
-def test_a_search_says_how_far_back_it_went_and_can_continue(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queries, "WINDOW", 10)
+def test_a_search_says_how_far_back_it_went_and_can_continue(box: Outbox) -> None:
+    browser = browser_with(box, scan_limits=queries.ScanLimits(window=10))
     meant = delivered(tenant_id="rare")
     many_delivered(15)
     page = browser.get("/events", tenant="rare")
