@@ -5,8 +5,6 @@ import hmac
 import importlib.util
 import math
 import ssl
-import subprocess
-import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,6 +16,7 @@ from outbox.errors import RegistrationError
 from outbox.webhooks.transport.libcurl.ca_certificates import CaCertificates
 from outbox.webhooks.transport.protocol import WebhookRequest
 from outbox.webhooks.webhook import Webhook
+from tests.support.program import run_python
 from tests.webhooks.deliveries import NOW, SECRET, ReversingTransport, make_event
 
 URL = "https://receiver.example/hook"
@@ -282,7 +281,7 @@ class TestHttpx:
             "assert not {'httpx', 'httpcore', 'ssl_context'} & sys.modules.keys(), sorted(sys.modules)\n"
             "webhook.transport; assert {'httpx', 'httpcore'} <= sys.modules.keys()"
         )
-        subprocess.run([sys.executable, "-c", program], check=True)
+        run_python(program)
 
 
 class TestCurl:
@@ -303,7 +302,7 @@ class TestCurl:
             "list(webhook.deliver([], outbox.Lease.lasting(1)))\n"
             "assert 'pycurl' in sys.modules and not {'httpx', 'httpcore', 'h11'} & sys.modules.keys()"
         )
-        subprocess.run([sys.executable, "-c", program], check=True)
+        run_python(program)
 
 
 class TestCaCertificates:
