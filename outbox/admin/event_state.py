@@ -1,6 +1,6 @@
-"""Explain the state of one event: how far each destination is with it, and what happens next.
+"""Explain the state of one event: its state at each destination, and what happens to it next.
 
-`outbox show` and the dashboard's page of an event show it.
+`outbox show` and the dashboard's page of an event show both.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from outbox.storage.progress import OTHER_DESTINATIONS, parse
 
 @dataclass(frozen=True, slots=True)
 class DestinationState:
-    """How far one destination is with the event."""
+    """The state of an event at one destination."""
 
     destination: str
     state: str
@@ -27,9 +27,10 @@ class DestinationState:
 
 
 def destination_states(event: OutboxEvent, delivered_to: Sequence[str]) -> list[DestinationState]:
-    """Return the state at each destination that `progress` names.
+    """Return the state at each destination that the column `progress` names.
 
-    An event that was delivered at once has no `progress`; then the states are those of `delivered_to`.
+    An event that was delivered at the first attempt has no `progress`. Then each destination in `delivered_to` is
+    returned as delivered.
     """
     entries = parse(event.progress)
     if not entries:
@@ -44,18 +45,19 @@ def destination_states(event: OutboxEvent, delivered_to: Sequence[str]) -> list[
 def next_step(event: OutboxEvent, now: datetime, settings: Settings) -> str:
     """Return a sentence that says what happens to the event next, and what an operator can do."""
     if event.status == DELIVERED:
-        return f"The event is delivered. It will be deleted {_deletion(event.delivered_at, now, settings)}."
+        return f"The event is delivered. It will be deleted {_deletion_time(event.delivered_at, now, settings)}."
     if event.status == FAILED:
+        deletion = _deletion_time(event.updated_at, now, settings)
         return (
-            "The event has failed and is not tried again by itself: fix the cause, then run "
-            f"`outbox retry {event.id}`. Without that it will be deleted {_deletion(event.updated_at, now, settings)}."
+            "The event has failed and is not tried again automatically. Fix the cause, then run "
+            f"`outbox retry {event.id}`. Otherwise the event will be deleted {deletion}."
         )
     if event.lease_until is not None:
-        return _under_lease(event.lease_until, now)
-    return _waiting(event, now, settings)
+        return _describe_lease(event.lease_until, now)
+    return _describe_wait(event, now, settings)
 
 
-def _under_lease(until: datetime, now: datetime) -> str:
+def _describe_lease(until: datetime, now: datetime) -> str:
     if until > now:
         return (
             f"A worker is delivering the event; its lease ends in {format_duration(until - now)} unless it is renewed."
@@ -66,7 +68,7 @@ def _under_lease(until: datetime, now: datetime) -> str:
     )
 
 
-def _waiting(event: OutboxEvent, now: datetime, settings: Settings) -> str:
+def _describe_wait(event: OutboxEvent, now: datetime, settings: Settings) -> str:
     if event.next_attempt_at > now:
         used = f"{event.attempts} of {event.max_attempts} attempts used"
         return f"The next attempt is in {format_duration(event.next_attempt_at - now)} ({used})."
@@ -79,6 +81,6 @@ def _waiting(event: OutboxEvent, now: datetime, settings: Settings) -> str:
     )
 
 
-def _deletion(ended_at: datetime, now: datetime, settings: Settings) -> str:
-    left = ended_at + timedelta(hours=settings.retention_hours) - now
-    return f"in {format_duration(left)}" if left > timedelta(0) else "by the next clean-up"
+def _deletion_time(ended_at: datetime, now: datetime, settings: Settings) -> str:
+    remaining = ended_at + timedelta(hours=settings.retention_hours) - now
+    return f"in {format_duration(remaining)}" if remaining > timedelta(0) else "by the next clean-up"

@@ -6,14 +6,14 @@ import re
 from typing import Any
 
 MASKED = "•••"
-# Values that are nested deeper than this are masked, rather than searched.
+# Values that are nested deeper than this are masked without being searched.
 DEEPEST = 100
 
 
 class Masking:
-    """The keys of `OUTBOX_MASKED_KEYS`: the value of a key that contains one of these words is masked.
+    """Masks the value of each key that contains one of the words in `OUTBOX_MASKED_KEYS`.
 
-    Case and punctuation don't count: `api_key` is found in `apiKey`, `X-API-Key` and `stripe_api_key_live`.
+    Case and punctuation are ignored: `api_key` is found in `apiKey`, `X-API-Key` and `stripe_api_key_live`.
     """
 
     def __init__(self, words: str) -> None:
@@ -25,7 +25,7 @@ class Masking:
         return any(word in bare for word in self._words)
 
     def masked(self, value: Any, depth: int = 0) -> Any:
-        """Return a copy of a JSON value in which the values of such keys are masked, at any depth."""
+        """Return a copy of a JSON value in which the values of these keys are masked, at any depth."""
         if depth > DEEPEST:
             return MASKED
         if isinstance(value, dict):

@@ -1,7 +1,7 @@
 """Metrics for Prometheus: the counters of all processes on all hosts, and the state of the outbox.
 
-Every process reports its counters to the database. So any process can expose the numbers of all of them, and Prometheus
-has to scrape only one. The dashboard, `outbox metrics` and the application's own registry expose them.
+Every process reports its counters to the database. So any process can expose the counters of all processes, and
+Prometheus has to scrape only one. The dashboard, `outbox metrics` and the application's own registry expose them.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ COUNTERS = {
     "claimed": ("outbox_claimed", "Events that workers claimed; an event counts each time that it is claimed."),
     "delivered": ("outbox_delivered", "Events that were delivered to all their destinations."),
     "retried": ("outbox_retried", "Events that were postponed: to be tried again later, or to wait for other events."),
-    "failed": ("outbox_failed", "Events that failed for good."),
+    "failed": ("outbox_failed", "Events that failed and are not tried again."),
     "fenced": ("outbox_fenced", "Outcomes that were not written because the worker had lost its lease before."),
     "released": ("outbox_released", "Claimed events that workers released before they tried to deliver them."),
     "drains_failed": (
@@ -89,10 +89,11 @@ class Collector:
         self._box = box
 
     def describe(self) -> list[Metric]:
-        """Return the metrics without values: registering the collector must not query the database."""
+        """Return the metrics without reading their values, because registering must not query the database."""
         return [*_counters({}), *_by_destination({}, ()), *_gauges(None), _absent(()), _up(1)]
 
     def collect(self) -> list[Metric]:
+        """Return the metrics, or `outbox_up 0` only if the database can't be read."""
         try:
             return list(families(self._box))
         except (*CONNECTION_ERRORS, SchemaError) as error:
@@ -101,7 +102,7 @@ class Collector:
 
 
 class _Strict(Collector):
-    """Raises the error if the database can't be read, for callers that report it themselves."""
+    """A collector that raises the error if the database can't be read, for callers that report it themselves."""
 
     def collect(self) -> list[Metric]:
         return list(families(self._box))
@@ -118,7 +119,7 @@ def families(box: Outbox) -> Iterator[Metric]:
             totals[row.name][labels_from_text(row.labels)] = row.value
     yield _up(1)
     yield from _counters(totals)
-    yield from _by_destination(totals, _known(view.alive))
+    yield from _by_destination(totals, _destination_names(view.alive))
     yield from _gauges(view)
     yield _absent(recorded.values())
 
@@ -128,14 +129,14 @@ def _up(value: int) -> Metric:
 
 
 def _counters(totals: Totals) -> Iterator[Metric]:
-    """Yield the counters; those without a value yet are 0, so that a rate includes the first increment."""
+    """Yield the counters. A counter without a value is 0, so that a rate in Prometheus includes its first increment."""
     for counted, (name, text) in COUNTERS.items():
         yield CounterMetricFamily(name, text, value=totals.get(counted, {}).get((), 0))
     latency = HistogramMetricFamily(
         "outbox_latency_seconds",
         "Time from the commit, or from the first due time if that is later, to the delivery to all destinations.",
     )
-    _add_times(latency, [], totals, "latency", {})
+    _add_histogram(latency, [], totals, "latency", {})
     yield latency
 
 
@@ -156,15 +157,15 @@ def _by_destination(totals: Totals, known: Iterable[str]) -> Iterator[Metric]:
         labels = (("destination", destination), ("outcome", outcome))
         outcomes.add_metric([destination, outcome], totals.get("outcomes", {}).get(labels, 0))
     for destination in destinations:
-        _add_times(send, [destination], totals, "send", {"destination": destination})
+        _add_histogram(send, [destination], totals, "send", {"destination": destination})
     yield outcomes
     yield send
 
 
-def _add_times(
+def _add_histogram(
     family: HistogramMetricFamily, values: list[str], totals: Totals, name: str, labels: dict[str, str]
 ) -> None:
-    """Add a histogram's buckets. The database counts each bucket by itself; Prometheus expects cumulative counts."""
+    """Add a histogram's buckets. The database has one count per bucket; Prometheus expects cumulative counts."""
     counts = (
         totals.get(f"{name}_bucket", {}).get(tuple(sorted((labels | {"le": bucket}).items())), 0) for bucket in BUCKETS
     )
@@ -173,14 +174,14 @@ def _add_times(
     family.add_metric(values, buckets=cumulative, sum_value=sum_value)
 
 
-def _known(alive: Iterable[Process]) -> list[str]:
+def _destination_names(alive: Iterable[Process]) -> list[str]:
     """Return the destinations of the running workers."""
     workers = (process for process in alive if process.kind in (WORKER, UP))
     return sorted({clean_label(name) for process in workers for name in process.details.get("destinations", {})})
 
 
 def _gauges(view: Overview | None) -> Iterator[Metric]:
-    """Yield the gauges; without a view, only their names."""
+    """Yield the gauges. Without a view their values are 0, which is enough to describe them."""
     counts = {} if view is None else {name: count.number for name, count in view.counts.items()}
     due = 0 if view is None else view.backlog.due.number
     expired = 0 if view is None else view.backlog.expired.number
@@ -193,7 +194,7 @@ def _gauges(view: Overview | None) -> Iterator[Metric]:
     yield _gauge("outbox_in_flight_events", f"Events that a worker holds a lease on; {CAPPED}.", counts.get(SENDING, 0))
     yield _gauge(
         "outbox_failed_events",
-        f"Events that have failed for good and are not deleted yet; {CAPPED}.",
+        f"Events that have failed, are not tried again, and are not deleted yet; {CAPPED}.",
         counts.get(FAILED, 0),
     )
     yield _gauge(
@@ -226,7 +227,7 @@ def _breakers(view: Overview | None) -> Metric:
     )
     if view is not None:
         is_open = {clean_label(name) for name, state in view.breakers.items() if state.get("open")}
-        for destination in sorted({*_known(view.alive), *is_open}):
+        for destination in sorted({*_destination_names(view.alive), *is_open}):
             family.add_metric([destination], int(destination in is_open))
     return family
 

@@ -1,6 +1,6 @@
 """The overview of an outbox: what waits, what failed and why, throughput and latency, and which processes run.
 
-`outbox status`, the dashboard's first page, the metrics and the doctor show it.
+`outbox status`, the dashboard's first page, the metrics and the doctor use it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from outbox.storage.timestamp import from_database
 from outbox.telemetry.process_reports import MISSED_REPORTS, SCHEDULER, UP, WORKER
 from outbox.text import shorten
 
-# Failures are grouped by cause, from this many of the newest failed events, into this many causes.
+# Failures are grouped by cause: this many of the newest failed events are read, and this many causes are shown.
 FAILURES_LOOKED_AT = 1_000
 MOST_CAUSES = 10
 ERROR_LENGTH = 160
@@ -38,7 +38,8 @@ ERROR_LENGTH = 160
 class Backlog:
     """The events that have not ended, and how long the oldest of them has waited.
 
-    `in_flight` are under a lease; `expired` had a lease that ran out; `due` are those that a worker could claim now.
+    `in_flight` counts those under a lease, `expired` those whose lease has expired, and `due` those that a worker could
+    claim now.
     """
 
     unfinished: Count
@@ -62,7 +63,8 @@ class Failure:
 class Stuck:
     """Calls of one destination that have not returned in time, in one process.
 
-    If `all_places` is true, they occupy all its threads for that destination, so it delivers nothing more to it.
+    If `all_places` is true, these calls occupy all threads that the process has for the destination, so the process
+    delivers nothing more to it.
     """
 
     process: Process
@@ -128,9 +130,9 @@ class Overview:
         ]
 
     def is_silent(self, process: Process) -> bool:
-        """Return whether the process has not reported for longer than the reports it may miss."""
-        every = process.details.get("publish_seconds", 10.0)
-        return bool(self.now - process.seen_at > timedelta(seconds=MISSED_REPORTS * every + 1))
+        """Return whether the process has missed more than MISSED_REPORTS reports."""
+        interval_seconds = process.details.get("publish_seconds", 10.0)
+        return bool(self.now - process.seen_at > timedelta(seconds=MISSED_REPORTS * interval_seconds + 1))
 
 
 def overview(dialect: Dialect) -> Overview:
@@ -140,7 +142,7 @@ def overview(dialect: Dialect) -> Overview:
         waiting = backlog(dialect, now)
         failed = count(dialect, Filter(status=FAILED))
         looked_at, failures = failures_by_cause(dialect)
-        seen = processes(dialect)
+        reported = processes(dialect)
         minutes = last_hour(dialect, now)
         return Overview(
             now=now,
@@ -157,14 +159,14 @@ def overview(dialect: Dialect) -> Overview:
             failures_looked_at=looked_at,
             activity=activity_by_minute(minutes, now),
             latency=latency_quantiles(minutes),
-            breakers=breakers(seen),
-            processes=seen,
+            breakers=breakers(reported),
+            processes=reported,
             absent=absent_names(read_recorded(dialect)[1], ()),
         )
 
 
 def backlog(dialect: Dialect, now: datetime, cap: int = COUNT_CAP) -> Backlog:
-    """Count the events that have not ended: by the index of their due times, earliest first, up to a cap."""
+    """Count the events that have not ended, up to `cap`, in the order in which they are due."""
     event = OutboxEvent
     query = (
         event.select(event.next_attempt_at, event.lease_until, event.created_at)
@@ -179,13 +181,13 @@ def backlog(dialect: Dialect, now: datetime, cap: int = COUNT_CAP) -> Backlog:
         ]
     more = len(rows) > cap
     leases = [lease_until for _, lease_until, _ in rows if lease_until is not None]
-    live = [lease_until for lease_until in leases if lease_until > now]
+    unexpired = [lease_until for lease_until in leases if lease_until > now]
     due = [due_at for due_at, lease_until, _ in rows if due_at <= now and (lease_until is None or lease_until <= now)]
     return Backlog(
         unfinished=Count.up_to(cap, len(rows)),
         due=Count(min(len(due), cap), more and len(due) == len(rows)),
-        in_flight=Count(len(live), more and len(live) == len(rows)),
-        expired=Count(len(leases) - len(live)),
+        in_flight=Count(len(unexpired), more and len(unexpired) == len(rows)),
+        expired=Count(len(leases) - len(unexpired)),
         oldest_created_at=min((created_at for _, _, created_at in rows), default=None),
         oldest_due_at=min(due, default=None),
     )
@@ -211,11 +213,11 @@ def failures_by_cause(dialect: Dialect) -> tuple[Count, list[Failure]]:
 
 def _causes(failed: Mapping[str, ProgressEntry], message: str | None) -> Iterable[tuple[str, str]]:
     if not failed:
-        return [("", _generalised(message or ""))]
-    return [(name, _generalised("" if entry.error is None else entry.error)) for name, entry in failed.items()]
+        return [("", _without_numbers(message or ""))]
+    return [(name, _without_numbers("" if entry.error is None else entry.error)) for name, entry in failed.items()]
 
 
-def _generalised(error: str) -> str:
+def _without_numbers(error: str) -> str:
     """Return the error with ids and long numbers replaced, so that errors that differ only in those are one cause."""
     text = re.sub(r"\b[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}\b", "…", error)
     text = re.sub(r"\d{4,}", "…", text)
@@ -225,20 +227,20 @@ def _generalised(error: str) -> str:
 def processes(dialect: Dialect) -> list[Process]:
     """Return the processes that are in the table outbox_process, workers first."""
     with dialect.connection():
-        found: list[Process] = dialect.select(Process.select())
+        rows: list[Process] = dialect.select(Process.select())
     order = {UP: 0, WORKER: 1, SCHEDULER: 2}
-    return sorted(found, key=lambda each: (order.get(each.kind, 3), each.kind, each.host, each.pid))
+    return sorted(rows, key=lambda each: (order.get(each.kind, 3), each.kind, each.host, each.pid))
 
 
-def breakers(seen: Iterable[Process]) -> dict[str, dict[str, Any]]:
+def breakers(reported: Iterable[Process]) -> dict[str, dict[str, Any]]:
     """Return the circuit breakers that are open or recovering, as the workers report them.
 
     If workers disagree about a destination, the latest report wins.
     """
-    found: dict[str, dict[str, Any]] = {}
-    for process in sorted(seen, key=lambda each: each.seen_at):
+    latest: dict[str, dict[str, Any]] = {}
+    for process in sorted(reported, key=lambda each: each.seen_at):
         known = process.details.get("destinations", {})
         for name in known:
-            found.pop(name, None)
-        found |= process.details.get("breakers", {})
-    return found
+            latest.pop(name, None)
+        latest |= process.details.get("breakers", {})
+    return latest

@@ -1,10 +1,8 @@
-"""The queries of operators about events. The cost of each is bounded, however large the table is.
+"""Find, list and count events for the command line and the dashboard.
 
-Events are listed newest first, by id, which begins with the time at which it was made. If an index finds few events for
-a filter, they are read by that index and all of them are seen. Otherwise a window of the newest events is scanned, and
-the result says how far back the scan went.
-
-The command line and the dashboard use them.
+The cost of each query is bounded, however large the table is. Events are listed newest first: they are sorted by id,
+and an id begins with the time at which it was created. If an index finds few events for a filter, all of them are read.
+Otherwise only a window of the newest events is scanned, and the result says how far back the scan went.
 """
 
 from __future__ import annotations
@@ -31,9 +29,9 @@ PAGE = 50
 class ScanLimits:
     """How many events a query may read."""
 
-    # Up to this many events that an index finds are read and sorted as a whole.
+    # If an index finds no more events than this, all of them are read and sorted.
     few: int = 5_000
-    # This many of the newest events are scanned if no index finds few.
+    # Otherwise this many of the newest events are scanned.
     window: int = 20_000
 
 
@@ -63,8 +61,8 @@ LISTED = (
 class Page:
     """One page of events, newest first.
 
-    Pass `after` to get the next page; None means that there is none. `looked_back_to` is the oldest event that was
-    scanned, if the window ended before the page was full: older events were not scanned.
+    Pass `after` to get the next page; None means that there is no next page. `looked_back_to` is set if the window
+    ended before the page was full: it is the oldest event that was scanned, and older events were not scanned.
     """
 
     events: list[OutboxEvent]
@@ -73,7 +71,7 @@ class Page:
 
 
 def find(dialect: Dialect, id: UUID) -> OutboxEvent | None:
-    """Return the event with this id, with all its columns; None if there is none."""
+    """Return the event with this id, with all its columns, or None if it does not exist."""
     with dialect.connection():
         found: list[OutboxEvent] = dialect.select(OutboxEvent.select().where(OutboxEvent.id == id))
     return found[0] if found else None
@@ -94,7 +92,7 @@ def page(
 
 
 def count(dialect: Dialect, filter: Filter, cap: int = COUNT_CAP, limits: ScanLimits = SCAN_LIMITS) -> Count:
-    """Return how many events match the filter, within the window."""
+    """Return how many events match the filter; if the window is scanned, how many in the window."""
     matching = _Search(dialect, filter, limits)
     with dialect.connection():
         return matching.count(matching.candidates(), cap)
@@ -108,7 +106,7 @@ def page_and_count(
     size: int = PAGE,
     limits: ScanLimits = SCAN_LIMITS,
 ) -> tuple[Page, Count]:
-    """Return both. It costs less than two calls."""
+    """Return what `page` and `count` return, at a lower cost than two calls."""
     matching = _Search(dialect, filter, limits)
     with dialect.connection():
         candidates = matching.candidates()
@@ -116,7 +114,7 @@ def page_and_count(
 
 
 def event_types(dialect: Dialect) -> list[str]:
-    """Return all event types in the table: the query steps from one type to the next in the unique index."""
+    """Return all event types in the table. The query steps from type to type in the unique index; it reads few rows."""
     with dialect.connection():
         return [type for (type,) in dialect.run(dialect.statements.event_types).fetchall()]
 
@@ -126,7 +124,7 @@ def search(dialect: Dialect, text: str, size: int = PAGE) -> list[OutboxEvent]:
     text = text.strip()
     if not text or not is_storable(text):
         return []
-    id = _id_in(text)
+    id = _parse_id(text)
     found = None if id is None else find(dialect, id)
     if found is not None:
         return [found]
@@ -138,7 +136,7 @@ def search(dialect: Dialect, text: str, size: int = PAGE) -> list[OutboxEvent]:
     return [events[id] for id in sorted(events, reverse=True)][:size]
 
 
-def _id_in(text: str) -> UUID | None:
+def _parse_id(text: str) -> UUID | None:
     try:
         return UUID(text)
     except ValueError:
@@ -154,7 +152,7 @@ class _Search:
     limits: ScanLimits
 
     def candidates(self) -> list[UUID] | None:
-        """Return the ids of all candidates if an index finds few; None if not.
+        """Return the ids of the events that may match, if an index finds few of them; otherwise None.
 
         The most selective index is tried first.
         """
@@ -177,7 +175,7 @@ class _Search:
         return None
 
     def page(self, candidates: list[UUID] | None, after: UUID | None, size: int) -> Page:
-        """Return the newest events among the candidates; among those of the window if there are none."""
+        """Return the newest matching events: among the candidates, or in the window if `candidates` is None."""
         older = [] if after is None else [OutboxEvent.id < after]
         if candidates is None:
             return self._scan_window(older, after, size)
@@ -186,7 +184,7 @@ class _Search:
         return Page(events[:size], events[size - 1].id if len(events) > size else None)
 
     def count(self, candidates: list[UUID] | None, cap: int) -> Count:
-        """Count the events among the candidates; those of the window, up to a cap, if there are none."""
+        """Count the matching events: among the candidates, or in the window, up to the cap, if `candidates` is None."""
         query = OutboxEvent.select(OutboxEvent.id)
         if candidates is not None:
             conditions = self.filter.conditions(self.dialect.database)
@@ -202,7 +200,10 @@ class _Search:
         return Count(min(number, cap), at_least=number > cap or end is not None)
 
     def _ids_of_key(self) -> list[UUID]:
-        """Return the ids of the events with a key. The index needs a type as well, and there are few types."""
+        """Return the ids of the events with an idempotency key.
+
+        The index begins with the event type, so the query names all types. There are few of them.
+        """
         event, filter = OutboxEvent, self.filter
         types = event_types(self.dialect) if filter.event_type is None else [filter.event_type]
         return self._ids(
@@ -221,9 +222,9 @@ class _Search:
         return Page(events, end, None if end is None else find(self.dialect, end))
 
     def _end_of_window(self, after: UUID | None) -> UUID | None:
-        """Return the oldest id of the window; None if it reaches back to the oldest event.
+        """Return the oldest id of the window, or None if the window contains all events.
 
-        Failed events have an index of their own: for them the window counts failed events only.
+        Failed events have an index of their own. So if the filter asks for failed events, the window counts only these.
         """
         event, filter = OutboxEvent, self.filter
         within = Filter(status=FAILED if filter.status == FAILED else None, since=filter.since, until=filter.until)
@@ -231,19 +232,19 @@ class _Search:
         if after is not None:
             conditions.append(event.id < after)
         query = event.select(event.id).order_by(event.id.desc()).offset(self.limits.window - 1).limit(1)
-        found = self._ids(query.where(*conditions) if conditions else query)
-        return found[0] if found else None
+        ids = self._ids(query.where(*conditions) if conditions else query)
+        return ids[0] if ids else None
 
     def _ids(self, query: Any) -> list[UUID]:
         return [as_uuid(id) for (id,) in self.dialect.select(query.tuples())]
 
     def _newest(self, query: Any, size: int) -> list[OutboxEvent]:
-        """Return the newest events of a query, and one more than `size`, if there is one: then there is a next page."""
+        """Return the newest events of a query, up to `size` + 1. One more than `size` means there is a next page."""
         return self.dialect.select(query.order_by(OutboxEvent.id.desc()).limit(size + 1))
 
 
 def delivered_to(dialect: Dialect, event: OutboxEvent) -> tuple[str, ...]:
-    """Return the destinations that a delivered event was delivered to, if that was recorded."""
+    """Return the destinations that an event was delivered to; none if they were not recorded."""
     if event.audience is None:
         return ()
     return names_of(dialect, [event.audience]).get(event.audience, ())

@@ -1,6 +1,6 @@
-"""What all processes together did in the last hour: events per minute, and the latency of deliveries.
+"""Read what all processes together did in the last hour: events per minute, and the latency of deliveries.
 
-The processes add their counters to the table outbox_minute; the overview reads them here.
+The processes add their counters to the table outbox_minute. The overview calls these functions.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ def last_hour(dialect: Dialect, now: datetime) -> list[Minute]:
 
 
 def activity_by_minute(rows: Iterable[Minute], now: datetime) -> list[Activity]:
-    """Return the activity of each minute, oldest first; minutes without any are included."""
+    """Return the activity of each minute, oldest first. Minutes without activity are included."""
     by_minute: dict[datetime, dict[str, int]] = defaultdict(dict)
     for row in rows:
         if not row.labels and row.name in Activity.__slots__:
             by_minute[row.minute][row.name] = int(row.value)
-    this = now.replace(second=0, microsecond=0)
-    minutes = [this - timedelta(minutes=number) for number in reversed(range(MINUTES))]
+    this_minute = now.replace(second=0, microsecond=0)
+    minutes = [this_minute - timedelta(minutes=number) for number in reversed(range(MINUTES))]
     return [Activity(minute, **by_minute.get(minute, {})) for minute in minutes]
 
 
@@ -59,11 +59,11 @@ def latency_quantiles(rows: Iterable[Minute]) -> dict[float, float]:
 
 
 def _quantile(buckets: Mapping[str, int], rank: float) -> float:
-    """Return the latency at a rank, interpolated within the bucket that holds it."""
-    seen = 0
+    """Return the latency at a rank, interpolated within the bucket that contains the rank."""
+    below = 0
     for bucket, (lower, upper) in zip(BUCKETS, pairwise((0.0, *BOUNDS, BOUNDS[-1])), strict=True):
         inside = buckets.get(bucket, 0)
-        if inside and seen + inside >= rank:
-            return lower + (upper - lower) * (rank - seen) / inside
-        seen += inside
+        if inside and below + inside >= rank:
+            return lower + (upper - lower) * (rank - below) / inside
+        below += inside
     return BOUNDS[-1]

@@ -45,7 +45,7 @@ def dashboard(host: str | None, port: int | None, read_only: bool) -> None:
     import uvicorn
 
     from outbox.admin.web.app import make_app
-    from outbox.admin.web.login_link import LoginLink
+    from outbox.admin.web.login_link import LoginLinkAuthentication
 
     settings = loaded_settings()
     logs.set_up(settings.log_format)
@@ -70,7 +70,7 @@ def dashboard(host: str | None, port: int | None, read_only: bool) -> None:
             signal.signal(signum, server.handle_exit)
         address = _url_of(listener)
         click.echo(f"The dashboard is running on {address}")
-        if isinstance(authenticate, LoginLink):
+        if isinstance(authenticate, LoginLinkAuthentication):
             authenticate.announce(lambda link: _print_link(address, link))
         server.run(sockets=[listener])
 
@@ -81,13 +81,13 @@ def choose_authentication(host: str, settings: Settings) -> Authenticate:
     Raise SettingsError if other machines could reach the address and no password is set.
     """
     from outbox.admin.web.authentication import basic_from_settings
-    from outbox.admin.web.login_link import LoginLink, is_loopback
+    from outbox.admin.web.login_link import LoginLinkAuthentication, is_loopback
 
     password = basic_from_settings(settings)
     if password is not None:
         return password
     if is_loopback(host):
-        return LoginLink()
+        return LoginLinkAuthentication()
     raise SettingsError(
         f"Other machines can reach {host}, and could read and change events without a password. Set "
         "OUTBOX_DASHBOARD_USER and OUTBOX_DASHBOARD_PASSWORD, or listen on 127.0.0.1."

@@ -1,10 +1,10 @@
-"""Consume a Redis stream that an outbox writes: call handlers for its entries, with exactly-once effect.
+"""Consume a Redis stream that an outbox writes to: call handlers for its entries, with exactly-once effect.
 
-The consumers of a group share a stream. Each reads new entries, calls the handlers through the inbox, and acknowledges
-an entry when the handlers' transactions are committed. Entries that were read and not acknowledged, because a handler
-failed or a consumer crashed, are taken over by another consumer, one at a time.
+The consumers of a group share a stream. Each consumer reads new entries, calls the handlers through the inbox, and
+acknowledges an entry when the handlers' transactions are committed. An entry that was read but not acknowledged,
+because a handler failed or a consumer crashed, is taken over by another consumer. Entries are taken over one at a time.
 
-`outbox.Consumer` and the command `outbox consume` use it.
+`outbox.Consumer` is the class in this package; the command `outbox consume` runs it.
 """
 
 from __future__ import annotations

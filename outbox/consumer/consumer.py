@@ -1,4 +1,7 @@
-"""The consumer: read entries, process them, settle them, and take over the entries that other consumers have left."""
+"""Run a consumer: read entries, process them, settle them, and take over entries of consumers that crashed.
+
+To process an entry means to call its handlers; to settle it means to write the outcome to Redis.
+"""
 
 from __future__ import annotations
 
@@ -43,13 +46,13 @@ class Intervals:
     database_retry_seconds: float = database_outage.RETRY_SECONDS
     report_seconds: float = 10.0
     cleanup_seconds: float = 3600.0
-    # A consumer that has sent no command for so long counts as dead. One that is alive sends one every `block_seconds`,
-    # unless a handler takes longer.
+    # A consumer that has sent no command for this long counts as dead. A running consumer sends one every
+    # `block_seconds`, unless a handler takes longer.
     dead_after_seconds: float = 3600.0
 
 
 class Consumer:
-    """One of the consumers that share the entries of a stream. It works in the thread that calls `run`.
+    """One of the consumers that share the entries of a stream. It runs in the thread that calls `run`.
 
     `stream`: the name of a registered RedisStream, or the key of a stream at `url`.
     `url`: the URL of the stream's Redis; by default the destination's, or OUTBOX_REDIS_URL.
@@ -57,9 +60,9 @@ class Consumer:
     `name`: this consumer's name, unique in its group; by default made of host, process id and a random part.
     `batch`: the most entries to read at a time.
     `max_deliveries`: how often an entry is delivered before it is moved to the dead-letter stream.
-    `idle_seconds`: when an entry is delivered again, to any consumer of the group, that failed or whose consumer has
-        not been heard of.
-    `dead_letter`: the key of the dead-letter stream; by default the stream's key and `.dead`.
+    `idle_seconds`: how long an entry stays pending, after it failed or its consumer stopped responding, before it is
+        delivered again to any consumer of the group.
+    `dead_letter`: the key of the dead-letter stream; by default the stream's key followed by `.dead`.
     `registry`: the handlers; by default those registered with `outbox.handler`.
     `timeout`: how many seconds Redis may take to respond.
 
@@ -116,15 +119,15 @@ class Consumer:
         self._redis_is_unavailable = False
         self._take_over_at = self._report_at = time.monotonic()
         self._cleanup_at = self._take_over_at + self.intervals.cleanup_seconds
-        # The last entry that the current search for entries to take over has seen; None between two searches.
+        # The last entry that the current search for idle entries has returned; None between two searches.
         self._searched_until: str | None = None
         self._last_report = ""
 
     def __repr__(self) -> str:
-        return f"<Consumer {self._options.name!r} of {self._options.stream!r}>"  # the URL may hold a password
+        return f"<Consumer {self._options.name!r} of {self._options.stream!r}>"  # no URL: it may contain a password
 
     def run(self, stopped: threading.Event) -> None:
-        """Consume until `stopped` is set. Entries that were read by then are still processed."""
+        """Consume until `stopped` is set. Entries that were read before that are still processed."""
         self.check()
         self._group.create()
         logger.info("consuming %s as %s, group %s", self._options.stream, self._options.name, self._options.group)
@@ -139,8 +142,9 @@ class Consumer:
         """Raise an OutboxError if something is missing: handlers, the inbox's table, or Redis."""
         if not any(isinstance(each, Handler) for each in self._registry.destinations.values()):
             raise RegistrationError(
-                "no handler is registered, so every entry would be acknowledged and nothing done. Name the module that "
-                f"holds your @outbox.handler functions: `outbox consume {self._options.stream} your.module`."
+                "no handler is registered, so every entry would be acknowledged without being processed. Name the "
+                "module that contains your @outbox.handler functions: "
+                f"`outbox consume {self._options.stream} your.module`."
             )
         self._inbox.cleanup(seconds=0)
         try:
@@ -149,11 +153,11 @@ class Consumer:
             raise SettingsError(f"The Redis of the stream {self._options.stream!r} can't be used: {error}") from None
 
     def lag(self) -> int:
-        """Return how many entries no consumer of the group has been given yet."""
+        """Return how many entries have not been delivered to a consumer of the group yet."""
         return self._group.state().behind
 
     def _run_round(self, stopped: threading.Event) -> None:
-        """Run one round; if Redis is unavailable, log that once and pause."""
+        """Run one round. If Redis is unavailable, log that once per outage, and pause."""
         try:
             self._round(stopped)
         except Unavailable as error:
@@ -167,7 +171,7 @@ class Consumer:
             self._redis_is_unavailable = False
 
     def _round(self, stopped: threading.Event) -> None:
-        """Process new entries; then take entries over, report and clean up, if it is time to."""
+        """Process new entries. Then take over idle entries, report, and clean up, each at its time."""
         wait_seconds = min(self.intervals.block_seconds, max(0.0, self._take_over_at - time.monotonic()))
         self._process(self._group.read(self._options.read_count, wait_seconds), stopped)
         if time.monotonic() >= self._take_over_at:
@@ -190,7 +194,10 @@ class Consumer:
         settle(self._group, outcomes, self.tally)
 
     def _one_by_one(self, entries: Iterable[StreamEntry]) -> Iterator[StreamEntry]:
-        """Yield the entries, and keep those that wait for their turn from being taken over by other consumers."""
+        """Yield the entries. Meanwhile, prevent other consumers from taking over those that wait for their turn.
+
+        An entry can be taken over once it has been idle for `idle_seconds`, so its idle time is reset before that.
+        """
         waiting = deque(entries)
         reset_every = self._options.idle_seconds / 3
         reset_at = time.monotonic() + reset_every
@@ -201,11 +208,11 @@ class Consumer:
                 reset_at = time.monotonic() + reset_every
 
     def _still_pending(self, waiting: deque[StreamEntry]) -> deque[StreamEntry]:
-        """Reset the entries' idle time, and return those that no other consumer has taken over and processed."""
+        """Reset the idle time of the entries. Return only those that no other consumer has processed meanwhile."""
         try:
             pending = self._group.reset_idle_time(waiting)
         except Unavailable:
-            return waiting  # what was read is processed, with or without Redis
+            return waiting  # entries that were read are processed even if Redis is unavailable
         return deque(entry for entry in waiting if entry.id in pending)
 
     def _wait_for_database(
@@ -214,10 +221,10 @@ class Consumer:
         waiting: list[StreamEntry],
         stopped: threading.Event,
     ) -> None:
-        """Settle, wait until the database is available again, and process the entries that waited for their turn.
+        """Settle all entries, wait until the database is available again, and process the entries in `waiting`.
 
-        Settling comes first: if the outage lasts, other consumers take these entries over as if this consumer had
-        crashed, and that must not count as a delivery of theirs.
+        The entries are settled before the wait, because in a long outage other consumers take them over as if this
+        consumer had crashed. The delivery to this consumer must not be counted then.
         """
         not_begun = [(entry, Redeliver("not begun", begun=False)) for entry in waiting]
         settle(self._group, [*outcomes, *not_begun], self.tally)
@@ -227,7 +234,7 @@ class Consumer:
             self._take_over([entry.id for entry in waiting], time.monotonic() - settled_at, stopped)
 
     def _take_over_idle_entries(self, stopped: threading.Event) -> None:
-        """Take over entries that are pending for too long: one page of them, so that new entries don't wait long."""
+        """Take over entries that have been idle for too long; only one page, so that new entries don't wait long."""
         idle_seconds, size = self._options.idle_seconds, self._options.batch
         page = self._group.idle_entries(self._searched_until, idle_seconds, size)
         self._take_over(page, idle_seconds, stopped)
@@ -238,7 +245,7 @@ class Consumer:
             self._take_over_at = time.monotonic() + min(idle_seconds / 4, TAKE_OVER_SECONDS)
 
     def _take_over(self, ids: Iterable[str], idle_seconds: float, stopped: threading.Event) -> None:
-        """Take over and process, one at a time, those of the entries that are still idle for so long."""
+        """Take over and process the entries, one at a time, unless an entry was idle for less than `idle_seconds`."""
         for id in ids:
             if stopped.is_set():
                 return
@@ -247,7 +254,7 @@ class Consumer:
                 self._process([entry], stopped)
 
     def _report(self) -> None:
-        """Log how far the consumer is, if that has changed since the last report."""
+        """Log the state of the group and the counts, if they have changed since the last report."""
         self._report_at = time.monotonic() + self.intervals.report_seconds
         report = f"{self._group.state()}, {self.tally}"
         if report != self._last_report:
@@ -255,16 +262,16 @@ class Consumer:
             logger.info("%s: %s", self._options.stream, report)
 
     def _clean_up(self) -> None:
-        """Remove dead consumers, and delete old rows of the inbox: there may be no scheduler that does it."""
+        """Remove dead consumers, and delete old rows of the inbox, because there may be no scheduler that does it."""
         self._cleanup_at = time.monotonic() + self.intervals.cleanup_seconds
         self._group.remove_idle_consumers(self.intervals.dead_after_seconds)
         try:
             self._inbox.cleanup(seconds=CLEANUP_MOST_SECONDS)
         except CONNECTION_ERRORS as error:
-            logger.warning("the inbox could not be cleaned up; the next try is in an hour: %s", str(error).strip())
+            logger.warning("could not clean up the inbox; the next try is in an hour: %s", str(error).strip())
 
     def _leave(self) -> None:
-        """Log a last report, changed or not, and leave the group."""
+        """Log a last report, even if nothing has changed, and leave the group."""
         self._last_report = ""
         try:
             self._report()

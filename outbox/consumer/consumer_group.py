@@ -1,10 +1,10 @@
-"""The Redis commands of one consumer on its consumer group. Redis or Valkey from 6.2 on.
+"""Run the Redis commands that a consumer needs for its consumer group, with Redis 6.2 or later, or Valkey.
 
-Redis keeps, for each group, the entries that were delivered to a consumer and not acknowledged: they are *pending*. For
-each it keeps how often it was delivered, and how long ago a consumer last claimed it: its idle time.
+For each group, Redis keeps a list of the entries that were delivered to a consumer and not acknowledged: the *pending*
+entries. The list says how often each entry was delivered, and how long ago a consumer last claimed it: its *idle time*.
 
-If the group does not exist any more, as after FLUSHALL, it is created again from the beginning of the stream: the inbox
-skips what was processed before.
+If the group does not exist any more, for example after FLUSHALL, it is created again from the beginning of the stream.
+The inbox skips the events that were processed before.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 LAG_CAP = 1_000
-# A script, so that the entries are counted in the server and not transferred.
+# A script counts the entries in the server, so that they are not transferred.
 COUNT_AFTER = "return #redis.call('XRANGE', KEYS[1], '(' .. ARGV[1], '+', 'COUNT', ARGV[2])"
-# A script, so that it is atomic: Redis deletes a consumer together with its pending entries.
+# A script is atomic. That is needed because Redis deletes a consumer together with its pending entries.
 DELETE_CONSUMER_WITHOUT_PENDING = """
 if #redis.call('XPENDING', KEYS[1], ARGV[1], '-', '+', 1, ARGV[2]) == 0 then
     return redis.call('XGROUP', 'DELCONSUMER', KEYS[1], ARGV[1], ARGV[2])
 end
 """
-# What Redis says if the group or the stream does not exist: to most commands; to a blocked XREADGROUP of Redis 6.2 when
-# the stream is deleted; to XINFO.
+# How Redis's errors begin if the group or the stream does not exist: of most commands; of a blocked XREADGROUP in Redis
+# 6.2, when the stream is deleted; of XINFO.
 GROUP_IS_MISSING = ("NOGROUP", "UNBLOCKED", "ERR no such key")
 
 
 class GroupState(NamedTuple):
-    """`behind`: how many entries the group has not been given yet. `pending`: how many it has not acknowledged."""
+    """`behind`: how many entries were not delivered to the group yet. `pending`: how many are delivered but pending."""
 
     behind: int
     pending: int
@@ -47,7 +47,7 @@ class GroupState(NamedTuple):
 
 
 class ConsumerGroup:
-    """A consumer group, as one of its consumers uses it."""
+    """A consumer group, from the view of one of its consumers."""
 
     def __init__(self, url: str, stream: str, *, group: str, consumer: str, dead_letter: str, timeout: float) -> None:
         self.stream, self.group, self.consumer, self.dead_letter = stream, group, consumer, dead_letter
@@ -56,7 +56,7 @@ class ConsumerGroup:
     def check(self) -> None:
         """Raise an error unless Redis responds and both keys are streams or unused.
 
-        If the dead-letter key were of another type, an XADD that fails later would lose its entry.
+        If the dead-letter key had another type, a later XADD would fail, and its entry would be lost.
         """
         with translated_errors():
             kinds = {key: self._client.type(key).decode() for key in (self.stream, self.dead_letter)}
@@ -76,8 +76,8 @@ class ConsumerGroup:
                 raise
 
     def read(self, count: int, seconds: float) -> list[StreamEntry]:
-        """Return up to `count` new entries. Wait up to so many seconds for the first one."""
-        block = max(1, round(seconds * 1000))  # 0 would wait without end
+        """Return up to `count` new entries. Wait up to `seconds` for the first one."""
+        block = max(1, round(seconds * 1000))  # 0 would mean to wait without a limit
         reply: Any = self._run(
             lambda: self._client.xreadgroup(self.group, self.consumer, {self.stream: ">"}, count=count, block=block),
             if_missing=None,
@@ -86,9 +86,9 @@ class ConsumerGroup:
         return [StreamEntry(id.decode(), fields) for id, fields in entries]
 
     def idle_entries(self, after: str | None, idle_seconds: float, count: int) -> list[str]:
-        """Return the ids of up to `count` pending entries that are idle for so long, in the order of the stream.
+        """Return the ids of up to `count` pending entries that have been idle for `idle_seconds`, in stream order.
 
-        They begin after the id `after`, or with the first entry.
+        The search starts after the id `after`, or at the first entry if it is None.
         """
         first = "-" if after is None else f"({after}"
         rows: Any = self._run(
@@ -102,10 +102,11 @@ class ConsumerGroup:
     def take_over(self, id: str, idle_seconds: float, max_deliveries: int) -> StreamEntry | None:
         """Claim a pending entry for this consumer, and count that as a delivery.
 
-        Return None if another consumer has claimed it before, or if it does not exist any more.
+        Return None if another consumer has claimed it meanwhile, or if it does not exist any more.
 
-        Entries are claimed one at a time, just before they are processed: if one crashes its consumer, only its own
-        delivery was counted. XAUTOCLAIM would count a whole page, and does not return how often an entry was delivered.
+        Entries are claimed one at a time, just before they are processed. So if an entry crashes its consumer, only the
+        delivery of this entry was counted. XAUTOCLAIM would count a whole page, and does not return how often an entry
+        was delivered.
         """
         with self._client.pipeline(transaction=True) as pipeline:
             pipeline.xclaim(self.stream, self.group, self.consumer, milliseconds(idle_seconds), [id])
@@ -113,13 +114,15 @@ class ConsumerGroup:
             replies: Any = self._run(pipeline.execute, if_missing=([], []))
         claimed, pending = replies
         if claimed and claimed[0][0] is not None:
-            counted = pending[0]["times_delivered"]
-            return StreamEntry(id, claimed[0][1], min(counted, max_deliveries), is_exhausted=counted > max_deliveries)
+            deliveries = pending[0]["times_delivered"]
+            return StreamEntry(
+                id, claimed[0][1], min(deliveries, max_deliveries), is_exhausted=deliveries > max_deliveries
+            )
         self._acknowledge_if_trimmed(id)
         return None
 
     def reset_idle_time(self, entries: Sequence[StreamEntry]) -> set[str]:
-        """Keep other consumers from taking these entries over. Return the ids of those that are still pending."""
+        """Reset the idle time of these entries, so that no other consumer takes them over. Return the pending ids."""
         claimed: Any = self._run(
             lambda: self._client.xclaim(
                 self.stream, self.group, self.consumer, 0, [entry.id for entry in entries], justid=True
@@ -129,7 +132,7 @@ class ConsumerGroup:
         return {id.decode() for id in claimed}
 
     def acknowledge(self, processed: Sequence[StreamEntry], redelivered: Iterable[tuple[StreamEntry, int]]) -> None:
-        """Acknowledge processed entries, and store the number of deliveries of those that are to be redelivered."""
+        """Acknowledge processed entries, and store the number of deliveries of those that will be delivered again."""
         with self._client.pipeline(transaction=False) as pipeline:
             if processed:
                 pipeline.xack(self.stream, self.group, *(entry.id for entry in processed))
@@ -140,8 +143,8 @@ class ConsumerGroup:
             self._run(pipeline.execute, if_missing=None)
 
     def park(self, entry: StreamEntry, error: str) -> None:
-        """Move an entry to the dead-letter stream, with the error and where it came from."""
-        notes = {
+        """Move an entry to the dead-letter stream. Its fields also say the error, and the stream that it came from."""
+        extra_fields = {
             b"error": error.encode(errors="backslashreplace"),
             b"deliveries": entry.deliveries,
             b"stream": self.stream,
@@ -149,25 +152,25 @@ class ConsumerGroup:
             b"entry": entry.id,
         }
         with translated_errors(), self._client.pipeline(transaction=True) as pipeline:
-            pipeline.xadd(self.dead_letter, entry.fields | notes)
+            pipeline.xadd(self.dead_letter, entry.fields | extra_fields)
             pipeline.xack(self.stream, self.group, entry.id)
             pipeline.execute()
 
     def state(self, *, cap: int = LAG_CAP) -> GroupState:
         """Return how far the group is behind.
 
-        Redis knows that from version 7 on, unless entries were deleted. Otherwise they are counted, up to `cap`.
+        Redis reports the lag from version 7 on, unless entries were deleted. Otherwise it is counted, up to `cap`.
         """
         try:
             with translated_errors():
                 groups = self._client.xinfo_groups(self.stream)
-                found = next((each for each in groups if each["name"] == self.group.encode()), None)
-                if found is None:
+                info = next((each for each in groups if each["name"] == self.group.encode()), None)
+                if info is None:
                     return GroupState(int(self._client.xlen(self.stream)), 0)
-                lag = found.get("lag")
+                lag = info.get("lag")
                 if lag is None:
-                    lag = self._client.eval(COUNT_AFTER, 1, self.stream, found["last-delivered-id"], cap)
-                return GroupState(int(lag), int(found["pending"]))
+                    lag = self._client.eval(COUNT_AFTER, 1, self.stream, info["last-delivered-id"], cap)
+                return GroupState(int(lag), int(info["pending"]))
         except CommandRefused as refusal:
             if "no such key" in refusal.message:
                 return GroupState(0, 0)
@@ -178,9 +181,10 @@ class ConsumerGroup:
         self._delete_consumer(self.consumer)
 
     def remove_idle_consumers(self, idle_seconds: float) -> None:
-        """Remove the consumers that have no pending entries and have sent no command for so long.
+        """Remove the consumers that have no pending entries and have sent no command for `idle_seconds`.
 
-        A consumer that was killed could not leave. If one is alive after all, its next command adds it again.
+        A consumer that was killed could not leave the group. If a removed consumer is still running, its next command
+        adds it again.
         """
         consumers: Any = self._run(lambda: self._client.xinfo_consumers(self.stream, self.group), if_missing=[])
         for each in consumers:
@@ -188,7 +192,7 @@ class ConsumerGroup:
                 self._delete_consumer(each["name"])
 
     def _delete_consumer(self, name: str | bytes) -> None:
-        with contextlib.suppress(CommandRefused), translated_errors():  # refused if the group does not exist
+        with contextlib.suppress(CommandRefused), translated_errors():  # Redis refuses it if the group does not exist
             self._client.eval(DELETE_CONSUMER_WITHOUT_PENDING, 1, self.stream, self.group, name)
 
     def close(self) -> None:
@@ -197,7 +201,7 @@ class ConsumerGroup:
     def _acknowledge_if_trimmed(self, id: str) -> None:
         """Acknowledge a pending entry that is no longer in the stream.
 
-        XCLAIM does that by itself from Redis 7 on; Redis 6.2 would list the id as pending for ever.
+        In Redis 7 and later, XCLAIM does that. Redis 6.2 would list the id as pending forever.
         """
         with translated_errors():
             if not self._client.xrange(self.stream, id, id):

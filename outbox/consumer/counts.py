@@ -1,4 +1,4 @@
-"""Count what a consumer has done. Users read it as `consumer.tally`; the log shows it."""
+"""Count what a consumer has done. Users read the counts as `consumer.tally`, and the consumer logs them."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Counts:
-    """Totals since the consumer was made.
+    """Totals since the consumer was created.
 
-    `processed`: entries that were acknowledged. `skipped`: calls of handlers that the inbox skipped, because they had
-    been made before. `parked`: entries that were moved to the dead-letter stream.
+    `processed`: entries that were acknowledged. `skipped`: calls of handlers that the inbox skipped, because the
+    handler had processed the event before. `parked`: entries that were moved to the dead-letter stream.
     """
 
     processed: int = 0

@@ -1,6 +1,6 @@
-"""What becomes of an entry after its handlers were called: `Processed | Redeliver | Parked`.
+"""Define the outcomes of an entry: `Processed | Redeliver | Parked`.
 
-`EntryProcessor.process` returns one of them, and `settle` writes it to Redis.
+`EntryProcessor.process` calls the handlers and returns one of them. `settle` writes it to Redis.
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ from outbox.events.event import Event
 
 @dataclass(frozen=True, slots=True)
 class Processed:
-    """Every handler that wants the entry has processed it: it is acknowledged."""
+    """Every handler that wants the entry has processed it, so it is acknowledged."""
 
 
 @dataclass(frozen=True, slots=True)
 class Redeliver:
     """The entry stays pending, and a consumer of the group gets it again later.
 
-    `counts`: this delivery counts towards `max_deliveries`. `database_lost`: the consumer must wait until the database
-    is available again. `begun`: its handlers were called; False for the entries after one that lost the database.
+    `counts`: whether this delivery counts towards `max_deliveries`. `database_lost`: whether the consumer must wait
+    until the database is available again. `begun`: False if no handler was called, because the database was lost while
+    an earlier entry was processed.
     """
 
     error: str
@@ -31,7 +32,7 @@ class Redeliver:
 
 @dataclass(frozen=True, slots=True)
 class Parked:
-    """The entry is moved to the dead-letter stream: it has failed too often, or trying again can't help.
+    """The entry is moved to the dead-letter stream, because it has failed too often or a retry can't help.
 
     `event` is None if the entry could not be read as an event.
     """

@@ -1,11 +1,11 @@
-"""Tell a database session that the server has ended from a database server that is unavailable.
+"""After a lost connection, decide whether only the handler's session ended or the database server is unavailable.
 
-The server can end a handler's session and keep running: because of a timeout (`idle_in_transaction_session_timeout`,
-`transaction_timeout`) or of `pg_terminate_backend`; a firewall may drop an idle connection. The next try would take as
-long and end in the same way. So this is the entry's failure, and the delivery counts.
+A handler's session can end while the server keeps running: because of a timeout (`idle_in_transaction_session_timeout`,
+`transaction_timeout`), because of `pg_terminate_backend`, or because a firewall drops an idle connection. The next
+attempt would take as long and end in the same way. So this is a failure of the entry, and the delivery counts.
 
-The driver's error does not say which it was: psycopg often says only that the connection is closed. So the consumer
-asks the server, over another connection, when it was started.
+The driver's error does not say which of the two happened; psycopg often says only that the connection is closed. So the
+consumer asks the server, over another connection, when it was started.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class HandlerSession:
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
         self._begun = False
-        # An exception that the handler raised while the session was intact. Its cause is not this session.
+        # An exception that the handler raised while this session was intact, so the session is not its cause.
         self._unrelated: BaseException | None = None
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Note how the call of the handler inside the block ends."""
+        """Watch the call of the handler inside the block: remember an exception that leaves the session intact."""
         self._begun = True
         connection = self._dialect.database.connection()
         try:
@@ -43,31 +43,31 @@ class HandlerSession:
                 self._unrelated = error
             raise
 
-    def broke(self, error: BaseException) -> bool:
-        """Return whether the error means that this session broke, in the handler or at the end of its transaction.
+    def broke_with(self, error: BaseException) -> bool:
+        """Return whether this session broke, in the handler or at the end of its transaction.
 
-        If the handler has not begun, the entry is not the cause. And the error may be about another database, which
-        the handler uses.
+        Return False if the handler was not called yet, because then the entry is not the cause; and if the session was
+        intact, because then the error is about another database that the handler uses.
         """
         return self._begun and error is not self._unrelated
 
 
 class DatabaseServer:
-    """The PostgreSQL server of the inbox's database. It remembers when that server was started."""
+    """The PostgreSQL server of the inbox's database. The object remembers when the server was started."""
 
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
         self._started_at: object = None
 
     def ended(self, session: HandlerSession, error: BaseException) -> bool:
-        """Return whether the server ended the session and kept running; False if it was restarted or is unavailable."""
-        if not session.broke(error) or self._dialect.name != "postgres":
+        """Return whether the session ended but the server kept running; False if it restarted or is unavailable."""
+        if not session.broke_with(error) or self._dialect.name != "postgres":
             return False
-        kept_running = self._kept_running()
+        kept_running = self._kept_running()  # called in any case, because it remembers the start time
         return kept_running or hit_timeout(error)
 
     def _kept_running(self) -> bool:
-        """Return whether the server responds and was not restarted since the last call; False for the first call."""
+        """Return whether the server responds and has not restarted since the last call; False for the first call."""
         before = self._started_at
         try:
             with self._dialect.connection():
@@ -78,7 +78,7 @@ class DatabaseServer:
 
 
 def hit_timeout(error: BaseException | None) -> bool:
-    """Return whether a timeout ended the session. If the rollback failed too, the first error is its __context__."""
+    """Return whether a timeout ended the session. If the rollback failed too, the timeout is in its __context__."""
     while error is not None:
         if getattr(error, "sqlstate", None) in TIMEOUTS:
             return True

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from outbox.errors import SettingsError
 
-# Redis counts in milliseconds, and 0 has another meaning for it.
+# Redis takes milliseconds, and 0 milliseconds has another meaning.
 SHORTEST_SECONDS = 0.001
 LONGEST_SECONDS = 365 * 24 * 3600.0
 
@@ -33,15 +33,15 @@ class ConsumerOptions:
             if not isinstance(value, str) or not value:
                 raise SettingsError(f"{name} must be text that is not empty, not {value!r}.")
         if self.dead_letter == self.stream:
-            raise SettingsError(f"The dead-letter stream of {self.stream!r} must be another one.")
+            raise SettingsError(f"The dead-letter stream of {self.stream!r} must be another stream.")
         for name in ("batch", "max_deliveries"):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise SettingsError(f"{name} must be a whole number from 1 on, not {value!r}.")
         for name in ("idle_seconds", "timeout"):
             value = getattr(self, name)
-            number = isinstance(value, int | float) and not isinstance(value, bool)
-            if not number or not SHORTEST_SECONDS <= value <= LONGEST_SECONDS:
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not is_number or not SHORTEST_SECONDS <= value <= LONGEST_SECONDS:
                 limits = f"from {SHORTEST_SECONDS} to {LONGEST_SECONDS:.0f}"
                 raise SettingsError(f"{name} must be a number of seconds {limits}, not {value!r}.")
 
@@ -49,8 +49,8 @@ class ConsumerOptions:
     def read_count(self) -> int:
         """Return how many entries to read at a time.
 
-        It is one if an entry may be delivered only once: after a crash in a larger batch, nothing tells which of its
-        entries was being processed.
+        It is 1 if an entry may be delivered only once. After a crash in a larger batch, it would be unknown which of
+        its entries was being processed.
         """
         return self.batch if self.max_deliveries > 1 else 1
 

@@ -1,4 +1,4 @@
-"""Call the handlers of one entry, each in a transaction with the inbox, and decide what becomes of the entry."""
+"""Call the handlers for one entry, each in a transaction with the inbox, and determine the outcome of the entry."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ SESSION_ENDED = (
 
 
 class DatabaseLost(Exception):
-    """The database is unavailable: the other handlers and entries would fail as well."""
+    """The database is unavailable, so all other handlers and entries would fail as well."""
 
 
 class DeliveriesExhausted(Exception):
-    """The entry was delivered as often as allowed, and each consumer crashed or stopped responding."""
+    """The entry was delivered `max_deliveries` times, and each consumer crashed or stopped responding."""
 
 
 class EntryProcessor:
     """Calls the handlers of a registry for entries.
 
-    `dialect` is that of the outbox's database, which handlers may use; the inbox may be in another database.
+    `dialect` is for the outbox's database, which handlers may use. The inbox may be in another database.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class EntryProcessor:
             return Parked(str(error))
         handlers = [each for each in self._registry.wanting(event.event_type) if isinstance(each, Handler)]
         if not handlers:
-            logger.debug("no handler here wants %r; it is acknowledged", event)
+            logger.debug("no handler here wants %r, so its entry is acknowledged", event)
         try:
             outcomes = {handler.name: self._call_traced(handler, event, entry) for handler in handlers}
         except DatabaseLost as lost:
@@ -82,9 +82,9 @@ class EntryProcessor:
         return outcome
 
     def _call_once(self, handler: Handler, event: Event, entry: StreamEntry) -> Outcome:
-        """Call the handler unless the inbox says that it has processed the event, and return its outcome.
+        """Call the handler, unless it has processed the event already according to the inbox; return its outcome.
 
-        One transaction holds the handler's writes and the inbox's row: both are committed, or neither.
+        The handler's writes and the inbox's row are in one transaction, so both are committed or neither.
         """
         session = HandlerSession(self._inbox.dialect)
         try:
@@ -95,7 +95,7 @@ class EntryProcessor:
                     with session.watched():
                         _call(handler, event, entry)
         except SchemaError:
-            raise  # the inbox's table is missing: every entry would fail
+            raise  # the inbox's table is missing, so every entry would fail: the consumer ends
         except DeliveriesExhausted:
             return Failed(
                 f"delivered {entry.deliveries} times, and each time its consumer crashed or stopped responding"
@@ -113,8 +113,9 @@ class EntryProcessor:
 def inbox_name(handler: Handler) -> str:
     """Return the name under which the inbox remembers the handler.
 
-    A function decorated with `outbox.inbox.once` claims its own name inside the call. If that is the handler's name,
-    another one is returned here: otherwise the function would find this claim and skip.
+    A function decorated with `outbox.inbox.once` claims the event again inside the call, under its own name. If that is
+    the handler's name, another name is returned here. Otherwise the function would find the consumer's claim and skip
+    the event.
     """
     claims_same_name = getattr(handler.function, HANDLER_NAME_ATTRIBUTE, None) == handler.name
     return f"{handler.name} (consumed)" if claims_same_name else handler.name
@@ -127,9 +128,9 @@ def _call(handler: Handler, event: Event, entry: StreamEntry) -> None:
 
 
 def _outcome_of_entry(event: Event, outcomes: dict[str, Outcome]) -> EntryOutcome:
-    """Return what becomes of the entry, given the outcome of each handler.
+    """Return the outcome of the entry, given the outcome of each handler.
 
-    It is redelivered as long as one handler needs that; the inbox skips the handlers that have processed it.
+    The entry is delivered again as long as one handler needs that. The inbox skips the handlers that have processed it.
     """
     errors = {name: outcome.error for name, outcome in outcomes.items() if not isinstance(outcome, Delivered)}
     if not errors:

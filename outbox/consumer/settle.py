@@ -1,6 +1,7 @@
-"""settle: write the outcomes of entries to Redis, and log the failures.
+"""Settle entries: write their outcomes to Redis, and log the failures.
 
-If Redis fails meanwhile, the entries are delivered again, and the inbox skips the handlers that have processed them.
+If Redis fails before that is done, the entries are delivered again, and the inbox skips the handlers that have
+processed them.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ logger = logging.getLogger(__name__)
 
 
 def settle(group: ConsumerGroup, outcomes: Sequence[tuple[StreamEntry, EntryOutcome]], counts: Counts) -> None:
-    """Acknowledge, put back or park the entries, and count them."""
+    """Acknowledge the entries, leave them pending, or move them to the dead-letter stream; and count them."""
     processed = [entry for entry, outcome in outcomes if isinstance(outcome, Processed)]
     redelivered = [(entry, outcome) for entry, outcome in outcomes if isinstance(outcome, Redeliver)]
     parked = [(entry, outcome) for entry, outcome in outcomes if isinstance(outcome, Parked)]
     if processed or redelivered:
-        group.acknowledge(processed, [(entry, _counted_deliveries(entry, put_back)) for entry, put_back in redelivered])
+        group.acknowledge(processed, [(entry, _counted_deliveries(entry, outcome)) for entry, outcome in redelivered])
     counts.processed += len(processed)
-    for entry, put_back in redelivered:
-        _log_redelivery(group, entry, put_back)
+    for entry, redelivery in redelivered:
+        _log_redelivery(group, entry, redelivery)
     for entry, failure in parked:
         _park(group, entry, failure)
         counts.parked += 1
@@ -46,7 +47,7 @@ def _log_redelivery(group: ConsumerGroup, entry: StreamEntry, outcome: Redeliver
 
 
 def _counted_deliveries(entry: StreamEntry, outcome: Redeliver) -> int:
-    """Return the number of deliveries to store with an entry that is put back."""
+    """Return the number of deliveries to store with an entry that will be delivered again."""
     return entry.deliveries if outcome.counts or entry.is_exhausted else entry.deliveries - 1
 
 

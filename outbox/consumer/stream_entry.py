@@ -18,14 +18,14 @@ class StreamEntry:
 
     id: str
     fields: dict[bytes, bytes]
-    # How often it was delivered, this time included; `max_deliveries` at most.
+    # How often the entry was delivered, this time included, but no more than `max_deliveries`.
     deliveries: int = 1
-    # It was delivered max_deliveries times before, and no consumer settled it: each crashed, or stopped responding.
+    # Whether the entry was delivered `max_deliveries` times before, and each consumer crashed or stopped responding.
     is_exhausted: bool = False
 
 
 def event_of(entry: StreamEntry, max_deliveries: int) -> Event:
-    """Return the entry's event; raise InvalidMessage if it can't be read, which trying again would not change."""
+    """Return the entry's event. Raise InvalidMessage if the entry is invalid; a retry would fail in the same way."""
     try:
         event = Event.received(
             id=UUID(_text(entry, "id")),
@@ -46,10 +46,10 @@ def event_of(entry: StreamEntry, max_deliveries: int) -> Event:
 
 
 def _text(entry: StreamEntry, name: str) -> str:
-    found = entry.fields.get(name.encode())
-    if not found:
+    value = entry.fields.get(name.encode())
+    if not value:
         raise ValueError(f"it has no {name!r}")
-    return found.decode()
+    return value.decode()
 
 
 def _optional(entry: StreamEntry, name: str) -> str | None:
@@ -68,5 +68,6 @@ def _timestamp(entry: StreamEntry, name: str) -> datetime:
     timestamp = datetime.fromisoformat(_text(entry, name))
     if timestamp.tzinfo is None:
         raise ValueError(f"{name!r} has no time zone")
-    # Converted here, because it can fail: near the first and the last year a time may have no equivalent in UTC.
+    # The conversion is done here, because it can fail: near the first and the last year of the calendar, a time may not
+    # exist in UTC.
     return timestamp.astimezone(UTC)

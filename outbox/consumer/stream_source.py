@@ -1,4 +1,4 @@
-"""Find the stream that a consumer should read: that of a registered `RedisStream`, or a stream by its key."""
+"""Find the stream that a consumer reads: the stream of a registered `RedisStream`, or the stream with a given key."""
 
 from __future__ import annotations
 
@@ -17,30 +17,32 @@ class StreamSource(NamedTuple):
     url: str
 
     def __repr__(self) -> str:
-        return f"<StreamSource {self.key!r}>"  # the URL may hold a password
+        return f"<StreamSource {self.key!r}>"  # no URL: it may contain a password
 
 
 def find_stream(stream: object, url: object, registry: Registry, default_url: str | None) -> StreamSource:
-    """Return the stream that a name means; raise RegistrationError or SettingsError if it is not clear.
+    """Return the stream with this name or key; raise RegistrationError or SettingsError if it can't be determined.
 
-    `url` takes precedence over the URL of the destination. `default_url` is for a stream that is no destination here.
+    `url` takes precedence over the URL of the destination. `default_url` is used for a stream that is not registered as
+    a destination here.
     """
     if not isinstance(stream, str) or not stream:
-        raise RegistrationError(f"A stream is named by text that is not empty, not {stream!r}.")
+        raise RegistrationError(f"The name of a stream must be text that is not empty, not {stream!r}.")
     if not isinstance(url, str | None):
         raise SettingsError(f"The url of a stream must be text, not {type(url).__name__}.")
     destination = registry.destinations.get(stream)
     if destination is None or isinstance(destination, Handler):  # a handler may have the same name as its stream
-        found = default_url if url is None else url
-        if found is None:
+        stream_url = default_url if url is None else url
+        if stream_url is None:
             raise SettingsError(
-                f"OUTBOX_REDIS_URL is not set, and no RedisStream is called {stream!r}, so there is nothing that says "
-                "where the stream is: set it, or pass --url (url=…)."
+                f"OUTBOX_REDIS_URL is not set, and no RedisStream is called {stream!r}, so the URL of the stream is "
+                "unknown: set it, or pass --url (url=…)."
             )
-        return StreamSource(stream, found)
+        return StreamSource(stream, stream_url)
     if not isinstance(destination, RedisStream):
         raise RegistrationError(
-            f"{stream!r} is a {type(destination).__name__}, not a RedisStream. Give the name of one, or a stream's key."
+            f"{stream!r} is a {type(destination).__name__}, not a RedisStream. Pass the name of a RedisStream, or the "
+            "key of a stream."
         )
     return StreamSource(_key_of(destination), destination._url if url is None else url)
 
@@ -52,4 +54,4 @@ def _key_of(destination: RedisStream) -> str:
             f"{destination.name!r} writes to several streams, {template.text!r}, and a consumer reads one: "
             "name the stream itself."
         )
-    return template.text.format()  # turns {{ and }} into braces
+    return template.text.format()  # this turns {{ and }} into { and }

@@ -1,4 +1,4 @@
-"""Changes that operators make to events: a filter selects events, an action changes them, the audit log records it.
+"""Change events for an operator: a filter selects events, an action changes them, and the audit log records that.
 
-The command line, the dashboard and `Outbox.retry_failed_events` use it.
+The command line, the dashboard and `Outbox.retry_failed_events` use this package.
 """

@@ -1,7 +1,7 @@
-"""The actions of operators: retry, replay, fail and delete.
+"""Define the actions of operators: retry, replay, fail and delete.
 
-An `Action` holds all that the command line and the dashboard need: its name, the words that describe it, which events
-it applies to, and the function that changes a batch of them. `apply_action.py` runs it.
+An `Action` has all that the command line and the dashboard need: its name, the words that describe it, the events that
+it applies to, and the function that changes a batch of them. `apply_action.py` runs actions.
 """
 
 from __future__ import annotations
@@ -40,16 +40,17 @@ class Action:
     applies_to: str
     # The rest of "3 events were …": "queued for retry".
     done: str
-    # What happens to the events, a sentence each: shown before the operator confirms.
+    # Sentences that say what will happen to the events. They are shown before the operator confirms.
     consequences: tuple[str, ...]
-    # Events with one of these statuses can be changed; `conditions` says the same in SQL, and may narrow it.
+    # Only events with one of these statuses can be changed. `conditions` returns the same as SQL conditions, and may
+    # add more of them.
     statuses: tuple[str, ...]
     conditions: Callable[[], list[Condition]]
-    # Changes the events of a batch that are still in that state, and returns how many it has changed.
+    # Changes those events of a batch that still have such a status, and returns how many it has changed.
     run: Callable[[Dialect, Rows], int]
-    # Whether the events are due afterwards, so that a worker should be notified.
+    # Whether the events are due after the action. If so, a worker is notified.
     makes_due: bool = False
-    # Whether the dashboard's button warns: events end, or are gone.
+    # Whether the dashboard's button has the warning colour, because events end or are deleted.
     is_dangerous: bool = False
 
 
@@ -69,7 +70,7 @@ RETRY = Action(
     consequences=(
         "Each event is due at once, and its attempts are counted from 0.",
         "Destinations that have the event already don't get it again.",
-        "Fix the cause first: otherwise the event fails again.",
+        "Fix the cause first, otherwise the event fails again.",
     ),
     statuses=(FAILED,),
     conditions=is_failed,
@@ -102,9 +103,9 @@ REPLAY = Action(
 
 
 def replay_to(dialect: Dialect, registry: Registry, destination: str) -> Action:
-    """Return the action that delivers events again to one destination: only those of types that it wants.
+    """Return the action that delivers events again to one destination, if the destination wants their type.
 
-    Raises RegistrationError if no worker has recorded the destination and it is not registered here.
+    Raise RegistrationError if no worker has recorded the destination and it is not registered here.
     """
     wanted = _wanted_by(dialect, registry, destination)
     return replace(
@@ -116,20 +117,21 @@ def replay_to(dialect: Dialect, registry: Registry, destination: str) -> Action:
 
 
 def _replay_to(dialect: Dialect, rows: Rows, destination: str) -> int:
-    """Replay to one destination; in `progress` all others count as delivered.
+    """Replay events to one destination. In the column `progress`, all other destinations are marked delivered.
 
-    Each destination that the event was delivered to has an entry of its own. One more entry, for all others, covers
-    destinations that are registered later.
+    `progress` gets an entry for each destination that the event was delivered to, and one entry for all others, which
+    covers destinations that are registered later.
     """
     audiences = names_of(dialect, [row.audience for row in rows if row.audience is not None])
-    groups: dict[int | None, list[OutboxEvent]] = {}
+    # A row's `audience` is the number of the set of destinations that the event was delivered to.
+    rows_by_audience: dict[int | None, list[OutboxEvent]] = {}
     for row in rows:
-        groups.setdefault(row.audience, []).append(row)
+        rows_by_audience.setdefault(row.audience, []).append(row)
     changed = 0
-    for number, group in groups.items():
+    for number, rows_of_audience in rows_by_audience.items():
         delivered_to = audiences.get(number, ()) if number is not None else ()
         text = progress.replayed_to(destination, delivered_to)
-        changed += _run(dialect, dialect.statements.replay, group, before=(text,))
+        changed += _run(dialect, dialect.statements.replay, rows_of_audience, before=(text,))
     return changed
 
 
@@ -195,8 +197,8 @@ DELETE = Action(
     applies_to="have ended",
     done="deleted",
     consequences=(
-        "Each event is gone for good, with its content. This can't be undone.",
-        "Its idempotency key is free again: the same event can be emitted a second time.",
+        "Each event is deleted with its content. This can't be undone.",
+        "Its idempotency key can be used again, so the same event can be emitted a second time.",
     ),
     statuses=(DELIVERED, FAILED),
     conditions=has_ended,
@@ -209,14 +211,14 @@ ACTIONS = {action.name: action for action in (RETRY, REPLAY, FAIL, DELETE)}
 
 
 def actions_for(status: str | None) -> list[Action]:
-    """Return the actions that apply to events with this status; all, if it is None."""
+    """Return the actions that apply to events with this status, or all actions if it is None."""
     return [action for action in ACTIONS.values() if status is None or status in action.statuses]
 
 
 def with_parameters(
     action: Action, dialect: Dialect, registry: Registry, *, reason: str = "", destination: str | None = None
 ) -> Action:
-    """Return the action with what the operator has entered: a reason to fail, or the destination of a replay."""
+    """Return the action with the operator's input: the reason of a fail, or the destination of a replay."""
     if action.name == FAIL.name:
         return fail_with(reason)
     if action.name == REPLAY.name and destination is not None:

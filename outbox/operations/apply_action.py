@@ -1,8 +1,8 @@
 """Run an action on all events that match a filter.
 
-The events are changed in batches, in one transaction each, so the action can be interrupted and run again. An event
-that is no longer in the state that the action applies to is not changed. The audit entry is updated in the same
-transactions.
+The events are changed in batches, with one transaction for each batch, so an action can be interrupted and run again.
+An event is not changed if its status has changed so that the action does not apply to it any more. Each transaction
+also updates the audit entry.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from outbox.storage.models import OutboxEvent
 
 BATCH = 500
 
-# Called inside a transaction that has made events due, to notify a worker once it commits.
+# Is called inside a transaction that has made events due. It notifies a worker after the commit.
 NotifyAfterCommit = Callable[[Dialect], None]
 
 
@@ -39,16 +39,17 @@ def apply(
     batch_size: int = BATCH,
     sleep: Callable[[float], object] = time.sleep,
 ) -> Generator[int]:
-    """Run the action on all events that match now, oldest first; yield the number so far after each batch.
+    """Run the action on all events that match now, oldest first. After each batch, yield how many have been changed.
 
-    `who` is the operator, for the audit log; None if the application makes the change itself: then nothing is logged.
+    `who` is the operator's name for the audit log. If it is None, the application makes the change, and the audit log
+    gets no entry. `limit` is the most events to change, `per_second` the most events to change in a second.
     """
-    done = 0
+    total = 0
     with dialect.connection(), audit.record(dialect, who, action.name, filter) as entry:
         last = _newest(dialect)
         after = UUID(int=0)
-        while last is not None and (limit is None or done < limit):
-            size = _next_size(batch_size, limit, done, per_second)
+        while last is not None and (limit is None or total < limit):
+            size = _next_size(batch_size, limit, total, per_second)
             began_at = time.monotonic()
             with dialect.atomic():
                 rows = _select_batch(dialect, _conditions(dialect, action, filter), after, last, size)
@@ -56,8 +57,8 @@ def apply(
                 entry.add(changed)
                 if action.makes_due and changed:
                     notify(dialect)
-            done += changed
-            yield done
+            total += changed
+            yield total
             if len(rows) < size:
                 break
             after = rows[-1].id
@@ -66,14 +67,14 @@ def apply(
 
 
 def count_all(dialect: Dialect, action: Action, filter: Filter) -> int:
-    """Return how many events the action would change. It counts all of them, which may take long."""
+    """Return how many events the action would change. This counts all of them, which may take long."""
     query = OutboxEvent.select(OutboxEvent.id).where(*_conditions(dialect, action, filter))
     with dialect.connection():
         return dialect.count(query)
 
 
 def count(dialect: Dialect, action: Action, filter: Filter, cap: int = COUNT_CAP) -> Count:
-    """Return how many events the action would change, counted up to a cap."""
+    """Return how many events the action would change. Counting stops at the cap."""
     query = OutboxEvent.select(OutboxEvent.id).where(*_conditions(dialect, action, filter))
     with dialect.connection():
         return Count.up_to(cap, dialect.count(query.limit(cap + 1)))
@@ -90,7 +91,7 @@ def retry_failed_events(
     tenant_id: str | None = None,
     limit: int | None = None,
 ) -> int:
-    """Make failed events due now, with their attempts counted from 0; return how many.
+    """Make failed events due now, with their attempts counted from 0. Return how many were changed.
 
     Destinations that have the event already don't get it again.
     """
@@ -119,17 +120,17 @@ def _select_batch(
         .limit(size)
     )
     if isinstance(dialect.database, peewee.PostgresqlDatabase):
-        query = query.for_update(skip_locked=True)  # another transaction is changing the locked ones
+        query = query.for_update(skip_locked=True)  # another transaction is changing the locked events
     return dialect.select(query)
 
 
 def _newest(dialect: Dialect) -> UUID | None:
-    """Return the id of the newest event: events that are emitted later are not changed."""
+    """Return the id of the newest event. Events that are emitted later are not changed."""
     query = OutboxEvent.select(OutboxEvent.id).order_by(OutboxEvent.id.desc()).limit(1)
     found = dialect.select(query.tuples())
     return as_uuid(found[0][0]) if found else None
 
 
-def _next_size(batch_size: int, limit: int | None, done: int, per_second: float | None) -> int:
-    size = batch_size if limit is None else min(batch_size, limit - done)
+def _next_size(batch_size: int, limit: int | None, total: int, per_second: float | None) -> int:
+    size = batch_size if limit is None else min(batch_size, limit - total)
     return size if per_second is None else max(1, min(size, int(per_second)))

@@ -1,6 +1,6 @@
-"""The audit log: an entry for each change that an operator makes to events, with the operator's name.
+"""Write and read the audit log. It has an entry for each action of an operator, with the operator's name.
 
-Every action writes its entry through here; the dashboard's audit page reads them.
+`apply_action.py` writes the entries; the dashboard's audit page shows them.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ WHO_LENGTH = 255
 
 
 class Entry:
-    """The audit entry of one action that is running; without an id, nothing is written."""
+    """The audit entry of one action that is running. If `id` is None, nothing is written."""
 
     def __init__(self, dialect: Dialect, id: UUID | None) -> None:
         self._dialect = dialect
         self._id = id
 
     def add(self, affected: int) -> None:
-        """Add the events of one batch.
+        """Add the number of events that one batch has changed.
 
-        Call it in the transaction that changed them: then the number is right even if the action is interrupted.
+        Call it in the transaction that changed them, so that the sum is right even if the action is interrupted.
         """
         if self._id is not None and affected:
             self._dialect.run(self._dialect.statements.audit_add, (affected, self._dialect.id(self._id)))
@@ -39,8 +39,8 @@ class Entry:
 def record(dialect: Dialect, who: str | None, action: str, filter: Filter) -> Iterator[Entry]:
     """Write an entry before the first change, and its end time after the last one.
 
-    An entry without an end time belongs to an action that is still running, or that was interrupted. Without `who`,
-    when the application itself makes the change, nothing is written.
+    An entry without an end time belongs to an action that is still running, or that was interrupted. If `who` is None,
+    the application makes the change, and nothing is written.
     """
     if who is None:
         yield Entry(dialect, None)

@@ -1,4 +1,4 @@
-"""The filter by which commands, pages and actions select events, and its translation to SQL conditions."""
+"""Define the filter with which commands, pages and actions select events, and translate it to SQL conditions."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from outbox.storage.models import STATUSES, OutboxEvent
 from outbox.storage.status import status_is
 from outbox.text import is_storable
 
-# An event's id holds the time of the emitter's clock; created_at is the time of the database's clock. A filter by time
-# allows for this difference between them. If it is larger, the filter misses the event; nothing else is affected.
+# An event's id contains a time from the emitter's clock, but created_at is from the database's clock. A filter by time
+# tolerates this difference between the clocks. If the difference is larger, the filter misses the event.
 CLOCK_LEEWAY = timedelta(hours=1)
 
 # A Peewee expression for WHERE.
@@ -26,7 +26,7 @@ Condition = Any
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Events that match every field that is not None; without any, all events.
+    """Selects the events that match every field that is not None. If all fields are None, it selects all events.
 
     `since` (inclusive) and `until` (exclusive) are compared with the time of creation.
     """
@@ -58,52 +58,56 @@ class Filter:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no field is set: the filter matches every event."""
+        """Return whether no field is set, so that the filter matches every event."""
         return all(getattr(self, field.name) is None for field in fields(self))
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields that are set, as the audit log stores them."""
-        found = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: _plain(value) for name, value in found.items() if value is not None}
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: _json_value(value) for name, value in values.items() if value is not None}
 
     def conditions(self, database: peewee.Database, *, in_window: bool = False) -> list[Condition]:
         """Return Peewee expressions, all of which must hold.
 
-        `in_window` is for queries over a window of ids. They must use the index of the ids: by another index the
-        database would fetch every event of, say, a type, and sort them. `column || ''` keeps it from that.
+        `in_window` is for queries over a window of ids, which must use the index of the ids. With another index, the
+        database would fetch, for example, every event of a type, and sort them. The expression `column || ''` prevents
+        that, because no index contains it.
         """
         event = OutboxEvent
-        found: list[Condition] = []
+        conditions: list[Condition] = []
         for name in ("event_type", "aggregate_type", "aggregate_id", "idempotency_key", "correlation_id", "tenant_id"):
             value = getattr(self, name)
             if value is not None:
                 column = getattr(event, name)
-                found.append((column.concat("") if in_window else column) == value)
+                conditions.append((column.concat("") if in_window else column) == value)
         if self.ids is not None:
-            found.append(event.id.in_(self.ids))
+            conditions.append(event.id.in_(self.ids))
         if self.status is not None:
-            found += status_is(self.status)
+            conditions += status_is(self.status)
         if self.destination is not None:
-            found.append(progress.is_not_delivered_to(self.destination, database))
+            conditions.append(progress.is_not_delivered_to(self.destination, database))
         if self.error is not None:
-            found.append(event.error_message.contains(self.error))
+            conditions.append(event.error_message.contains(self.error))
         if self.since is not None:
-            found += [event.created_at >= self.since, event.id >= first_uuid7_of(_moved(self.since, -CLOCK_LEEWAY))]
+            conditions += [
+                event.created_at >= self.since,
+                event.id >= first_uuid7_of(_shift(self.since, -CLOCK_LEEWAY)),
+            ]
         if self.until is not None:
-            found += [event.created_at < self.until, event.id < first_uuid7_of(_moved(self.until, CLOCK_LEEWAY))]
-        return found
+            conditions += [event.created_at < self.until, event.id < first_uuid7_of(_shift(self.until, CLOCK_LEEWAY))]
+        return conditions
 
 
-def _moved(moment: datetime, by: timedelta) -> datetime:
-    """Return the time moved by this much; unchanged at either end of the calendar, where no event was emitted."""
+def _shift(moment: datetime, by: timedelta) -> datetime:
+    """Return the time plus `by`. If the calendar ends before that, return the time; no event is that old or new."""
     try:
         return moment + by
     except OverflowError:
         return moment
 
 
-def _plain(value: Any) -> Any:
-    """Return the value as JSON can hold it."""
+def _json_value(value: Any) -> Any:
+    """Return the value in a form that JSON supports."""
     if isinstance(value, datetime):
         return timestamp.to_text(value)
     return [str(each) for each in value] if isinstance(value, tuple) else value

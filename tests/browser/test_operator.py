@@ -17,7 +17,7 @@ def test_a_failed_event_is_found_understood_retried_and_seen_delivered(stage: St
     page.get_by_role("table", name="Events, newest first").get_by_role("link", name="test.emitted").click()
     assert page.url.endswith(f"/events/{event}")
     assert "the gate is bad" in page.locator(".error-text").inner_text()
-    assert "not tried again by itself" in page.locator(".state").inner_text()
+    assert "not tried again automatically" in page.locator(".state").inner_text()
 
     gate.mend()
     page.get_by_role("button", name="Retry…").click()

@@ -124,7 +124,7 @@ class TestShow:
         output = command("show", str(event.id)).output
         assert f"id:               {event.id}\n" in output
         assert "status:           failed\n" in output
-        assert f"fix the cause, then run `outbox retry {event.id}`." in output
+        assert f"Fix the cause, then run `outbox retry {event.id}`." in output
         assert re.search(r"runner +failed +1 +Reject: HTTP 500", output)
         assert '"total": 12' in output
         assert '"trace": "abc"' in output

@@ -230,7 +230,7 @@ class TestMistakes:
             (["events", "empty"], "outbox: no handler is registered, so every entry would be acknowledged"),
             (["hook", "shop"], "outbox: 'hook' is a Webhook, not a RedisStream"),
             (["bus", "shop"], "outbox: 'bus' writes to several streams, 'events.{aggregate_type}'"),
-            (["", "shop"], "outbox: A stream is named by text that is not empty"),
+            (["", "shop"], "outbox: The name of a stream must be text that is not empty"),
             (["events", "shop", "--url", "nonsense"], "outbox: The stream's url can't be read as redis://"),
             (["events", "shop", "--url", "redis://127.0.0.1:1/0"], "outbox: The Redis of the stream 'events' can't be"),
             (["events", "shop", "--group", ""], "outbox: group must be text that is not empty"),

@@ -59,7 +59,7 @@ def test_values_at_the_limits_are_accepted(
 
 
 def test_a_dead_letter_stream_is_another_stream(stream: Stream, make_consumer: MakeConsumer) -> None:
-    with pytest.raises(outbox.SettingsError, match=r"The dead-letter stream of '.+' must be another one"):
+    with pytest.raises(outbox.SettingsError, match=r"The dead-letter stream of '.+' must be another stream"):
         make_consumer(dead_letter=stream.key)
 
 
@@ -70,7 +70,7 @@ def test_names_are_unique() -> None:
 class TestTheStream:
     @pytest.mark.parametrize("name", ["", None, 7, b"events"])
     def test_is_named_by_text(self, box: Outbox, redis_server: Redis, name: Any) -> None:
-        with pytest.raises(outbox.RegistrationError, match="A stream is named by text that is not empty, not"):
+        with pytest.raises(outbox.RegistrationError, match="The name of a stream must be text that is not empty, not"):
             outbox.Consumer(name, url=redis_server.url)
 
     def test_may_be_that_of_a_registered_destination(self, box: Outbox, redis_server: Redis, stream: Stream) -> None:

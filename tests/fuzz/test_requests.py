@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outbox.admin.web import make_app
-from outbox.admin.web.login_link import LoginLink
+from outbox.admin.web.login_link import LoginLinkAuthentication
 from outbox.core import Outbox
 from tests.admin.web.client import anybody
 from tests.admin.web.sample import delivered, failed, waiting
@@ -50,7 +50,7 @@ BODIES = [
 ]  # fmt: skip
 
 
-@pytest.fixture(params=[lambda: anybody, LoginLink], ids=["signed-in", "login-link"])
+@pytest.fixture(params=[lambda: anybody, LoginLinkAuthentication], ids=["signed-in", "login-link"])
 def app(box: Outbox, request: pytest.FixtureRequest) -> Any:
     failed(), delivered(), waiting()
     return make_app(box, authenticate=request.param())

@@ -437,13 +437,13 @@ MUTANTS = [
                 entry.add(changed)
                 if action.makes_due and changed:
                     notify(dialect)
-            done += changed
+            total += changed
 """,
         """                changed = action.run(dialect, rows) if rows else 0
                 if action.makes_due and changed:
                     notify(dialect)
             entry.add(changed)
-            done += changed
+            total += changed
 """,
         ("tests/operations/test_action_states.py::test_a_change_that_can_not_be_audited_is_not_made",),
     ),
@@ -486,7 +486,7 @@ MUTANTS = [
     Mutant(
         "password",
         "outbox/admin/web/authentication.py",
-        "return self._user if compare_digest(found, self._expected) else None",
+        "return self._user if compare_digest(decoded, self._expected) else None",
         "return self._user",
         ("tests/admin/web/test_authentication.py::test_any_other_password_is_refused",),
     ),
@@ -591,8 +591,8 @@ MUTANTS = [
     Mutant(
         "masking-of-the-page",
         "outbox/admin/web/pages.py",
-        "payload=dashboard.masking.masked(found.event.payload),",
-        "payload=found.event.payload,",
+        "payload=dashboard.masking.masked(details.event.payload),",
+        "payload=details.event.payload,",
         ("tests/admin/web/test_pages.py", "tests/test_security.py"),
     ),
     Mutant(

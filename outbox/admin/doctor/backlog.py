@@ -16,21 +16,23 @@ from outbox.storage.status import is_unfinished
 def expired_leases(context: Context) -> Iterator[Finding]:
     """Check that no lease expired long ago.
 
-    The next claim takes over an event whose lease has expired. If an expired lease is old, no worker claims.
+    The next claim takes over an event whose lease has expired. So a lease that expired long ago means that no worker
+    claims events.
     """
     now, settings = context.overview.now, context.box.settings
     allowed_seconds = max(context.thresholds.expired_seconds, settings.lease_seconds + 3 * settings.sweep_seconds)
     event = OutboxEvent
     query = event.select(event.lease_until).where(*is_unfinished()).order_by(event.next_attempt_at).limit(COUNT_CAP)
     ends = [timestamp.from_database(end) for (end,) in context.box.dialect.select(query.tuples()) if end is not None]
-    lost = [end for end in ends if end < now - timedelta(seconds=allowed_seconds)]
-    if not lost:
+    expired = [end for end in ends if end < now - timedelta(seconds=allowed_seconds)]
+    if not expired:
         yield ok("No lease expired without another worker claiming its event.")
         return
-    longest = format_seconds((now - min(lost)).total_seconds())
+    longest = format_seconds((now - min(expired)).total_seconds())
     yield problem(
-        f"The leases of {len(lost):,}{'+' if len(lost) == COUNT_CAP else ''} events have expired, the first {longest} "
-        "ago, and no worker has claimed these events since: the workers that had them died, and no other one claims.",
+        f"The leases of {len(expired):,}{'+' if len(expired) == COUNT_CAP else ''} events have expired, the first "
+        f"{longest} ago, and no worker has claimed these events since: the workers that had them died, and no other "
+        "worker claims events.",
         "Make sure that workers (`outbox worker your.module`) run and reach the database, and read their logs. A "
         "scheduler (`outbox scheduler`) and a Redis that all of them share make the takeover faster.",
     )
@@ -61,20 +63,20 @@ def due_events(context: Context) -> Iterator[Finding]:
 
 
 def open_breakers(context: Context) -> Iterator[Finding]:
-    """Check for open circuit breakers: an unavailable destination gets one event from time to time, as a test."""
-    found = {name: each for name, each in context.overview.breakers.items() if each.get("open")}
-    for name, each in found.items():
+    """Check for open circuit breakers. A destination with an open one only gets an event now and then, as a test."""
+    open_states = {name: state for name, state in context.overview.breakers.items() if state.get("open")}
+    for name, state in open_states.items():
         yield warning(
-            f"{name} is unavailable, and its circuit breaker is open: {each.get('error') or 'no error is known'}",
+            f"{name} is unavailable, and its circuit breaker is open: {state.get('error') or 'no error is known'}",
             f"Restore {name}. Its events wait for up to OUTBOX_MAX_AGE_HOURS "
             f"({context.box.settings.max_age_hours:g}), and are delivered once it is available again.",
         )
-    if not found:
+    if not open_states:
         yield ok("No circuit breaker is open.")
 
 
 def failed_events(context: Context) -> Iterator[Finding]:
-    """Check for failed events: they stay failed until an operator retries them."""
+    """Check for failed events, which stay failed until an operator retries them."""
     count = context.overview.counts[FAILED]
     if not count.number:
         yield ok("No event has failed.")

@@ -1,4 +1,4 @@
-"""The parts of which every check of `outbox doctor` is made: findings, thresholds and the context of a run.
+"""Define what all checks of `outbox doctor` share: findings, thresholds and the context of a run.
 
 A check is a function that gets a `Context` and yields findings. A finding says in one sentence what was found, and in
 another what to do about it. Neither contains a password, a payload or the text of a query.
@@ -17,7 +17,7 @@ from outbox.storage.status import VERY_LATE
 if TYPE_CHECKING:
     from outbox.core import Outbox
 
-# From good to bad. A note is worth knowing, but nothing is wrong.
+# From good to bad. A note is worth knowing, but it does not mean that something is wrong.
 OK, NOTE, WARNING, PROBLEM = LEVELS = ("ok", "note", "warning", "problem")
 
 
@@ -55,17 +55,18 @@ class Thresholds:
     oldest_redis: tuple[int, ...] = (6, 2)
     # Difference between the clocks of the database and of this host.
     clock_seconds: float = 5.0
-    # Statement timeout of the checks: another session may hold a lock on the table.
+    # Statement timeout of the checks. Without it, a check would wait for as long as another session locks the table.
     statement_seconds: float = 10.0
-    # Age of an open transaction: a warning, and a problem.
+    # Age of an open transaction: from the first on it is a warning, from the second on a problem.
     open_seconds: float = 300.0
     open_too_long_seconds: float = 3600.0
     # Age of a replication slot's or standby's snapshot, in transactions.
     snapshot_age: int = 1_000_000
+    # Number of dead rows in a table. Fewer are never reported.
     dead_rows: int = 10_000
     # Free space on the disk of an SQLite file.
     free_bytes: int = 256 * 1024 * 1024
-    # Share of Redis's maxmemory.
+    # Used part of Redis's maxmemory: 0.9 is 90 %.
     used_memory: float = 0.9
     # How long the oldest due event has been due.
     late_seconds: float = VERY_LATE.total_seconds()
@@ -84,10 +85,11 @@ class Context:
     """What the checks of one run share."""
 
     box: Outbox
-    # Whether to run checks that take long, too.
+    # Whether to run the slow checks as well.
     thorough: bool = False
     thresholds: Thresholds = field(default_factory=Thresholds)
-    # Whether the application has set a broker: then that broker carries the wake-ups.
+    # Whether the application has set a Dramatiq broker of its own. If so, that broker carries the wake-ups (the
+    # messages that tell a worker that events are due).
     has_own_broker: bool = False
 
     @cached_property
@@ -98,15 +100,15 @@ class Context:
     @cached_property
     def redis(self) -> Any:
         """Return a client for OUTBOX_REDIS_URL, which must be set."""
-        from outbox.storage.redis_client import make_client  # an extra
+        from outbox.storage.redis_client import make_client  # optional dependency
 
         assert self.box.settings.redis_url is not None  # noqa: S101  (for the type checker)
         return make_client(self.box.settings.redis_url)
 
     def rows(self, statement: str, *parameters: object) -> list[tuple[Any, ...]]:
         """Run an SQL statement and return its rows."""
-        found: list[tuple[Any, ...]] = self.box.dialect.run(statement, parameters).fetchall()
-        return found
+        rows: list[tuple[Any, ...]] = self.box.dialect.run(statement, parameters).fetchall()
+        return rows
 
     @property
     def on_postgres(self) -> bool:
@@ -118,10 +120,10 @@ CheckFunction = Callable[[Context], Iterator[Finding]]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A named check. It is skipped if a check in `needs` has found a problem, since it would only repeat it."""
+    """A named check. It is skipped if a check in `needs` has found a problem, since it would only report the same."""
 
     name: str
     run: CheckFunction
     needs: tuple[str, ...] = ()
-    # The name of the dialect that it is for; None: any.
+    # The name of the dialect that the check is for; None means any dialect.
     only_on: str | None = None

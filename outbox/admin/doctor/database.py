@@ -18,7 +18,7 @@ def reachable(context: Context) -> Iterator[Finding]:
     """Check that the database can be reached, that its encoding is UTF8, and that its version is supported."""
     box = context.box
     place = place_of(box.database)
-    if is_missing_file(box.database):  # connecting would create it
+    if is_missing_file(box.database):  # connecting would create the file
         yield problem(
             f"The file of {place} does not exist.",
             "Set OUTBOX_DATABASE_URL to the file that the application uses, or run `outbox init` to create it.",
@@ -52,19 +52,19 @@ def reachable(context: Context) -> Iterator[Finding]:
 def clock(context: Context, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> Iterator[Finding]:
     """Check that the clocks of the database and of this host show the same time."""
     before = now()
-    theirs = context.box.dialect.now()
+    database_time = context.box.dialect.now()
     after = now()
-    # The database read its clock between `before` and `after`; only a time outside of that is a difference.
-    ahead = max(0.0, (theirs - after).total_seconds())
-    behind = max(0.0, (before - theirs).total_seconds())
+    # The database read its clock between `before` and `after`. Only a time outside that interval is a difference.
+    ahead = max(0.0, (database_time - after).total_seconds())
+    behind = max(0.0, (before - database_time).total_seconds())
     difference = max(ahead, behind)
     if difference <= context.thresholds.clock_seconds:
         yield ok("The database's clock and this host's show the same time.")
         return
     yield warning(
         f"The database's clock is {difference:.0f} s {'ahead of' if ahead else 'behind'} this host's. "
-        "Deliveries, retries and leases use the database's clock, and are right. The ids of events that are emitted "
-        "here use this host's clock: their order in lists, and filters by time, are wrong by as much.",
+        "Deliveries, retries and leases use the database's clock, and are not affected. The ids of events that this "
+        "host emits use its own clock, so the order of lists, and filters by time, are wrong by that difference.",
         "Use NTP on both hosts; `timedatectl` shows whether it is active.",
     )
 

@@ -1,6 +1,7 @@
-"""Check that the processes that share a table are consistent: same destinations, same version, same settings.
+"""Check that the processes that share a table have the same destinations, the same version and the same settings.
 
-The processes report these in the table outbox_process; this command is compared with them.
+The processes report these in the table outbox_process. The checks compare the reports with each other, and with the
+process that runs `outbox doctor`.
 """
 
 from __future__ import annotations
@@ -20,25 +21,32 @@ MOST_REPORTED = 10
 
 
 def destinations(context: Context) -> Iterator[Finding]:
-    """Check that all workers have the same destinations: any worker may claim any event."""
-    sets = {name_of(process): process.details.get("destinations", {}) for process in context.overview.workers}
+    """Check that all workers have the same destinations, because any worker may claim any event."""
+    by_process = {name_of(process): process.details.get("destinations", {}) for process in context.overview.workers}
     if context.box.registry.destinations:
-        sets[HERE] = {name: describe_destination(each) for name, each in context.box.registry.destinations.items()}
-    everything = {name for known in sets.values() for name in known}
+        by_process[HERE] = {
+            name: describe_destination(each) for name, each in context.box.registry.destinations.items()
+        }
+    all_names = {name for known in by_process.values() for name in known}
     findings = []
-    for process, known in sets.items():
-        missing = sorted(everything - set(known))
+    for process, known in by_process.items():
+        missing = sorted(all_names - set(known))
         if missing:
-            having = sorted(other for other, theirs in sets.items() if set(missing) & set(theirs))
-            findings.append(_lacks(process, missing, having))
-    findings += [_differs(name, sets) for name in sorted(everything) if len(set(_kinds(name, sets))) > 1]
+            having = sorted(other for other, names in by_process.items() if set(missing) & set(names))
+            findings.append(_missing_finding(process, missing, having))
+    findings += [
+        _difference_finding(name, by_process) for name in sorted(all_names) if len(set(_kinds(name, by_process))) > 1
+    ]
     yield from findings[:MOST_REPORTED]
     if not findings:
-        yield ok(f"All workers have the same destinations: {', '.join(sorted(everything)) or 'none'}.")
+        yield ok(f"All workers have the same destinations: {', '.join(sorted(all_names)) or 'none'}.")
 
 
 def recorded_destinations(context: Context) -> Iterator[Finding]:
-    """Check that a running worker has each recorded destination: events wait for all that want their type."""
+    """Check that running workers have all recorded destinations.
+
+    An event waits for each recorded destination that wants its type.
+    """
     by_name = read_recorded(context.box.dialect)[1]
     running = sorted(name for name, each in by_name.items() if each.alive and not each.retired)
     absent = absent_names(by_name, ())
@@ -56,21 +64,21 @@ def recorded_destinations(context: Context) -> Iterator[Finding]:
 
 def versions(context: Context) -> Iterator[Finding]:
     """Check that all processes run the same version of the library."""
-    found: dict[Hashable, list[str]] = defaultdict(list)
+    by_version: dict[Hashable, list[str]] = defaultdict(list)
     for process in context.overview.alive:
-        found[process.details.get("version", "?")].append(name_of(process))
-    found[__version__].append(HERE)
-    if len(found) == 1:
+        by_version[process.details.get("version", "?")].append(name_of(process))
+    by_version[__version__].append(HERE)
+    if len(by_version) == 1:
         yield ok(f"All processes run version {__version__}.")
     else:
         yield warning(
-            f"Processes run different versions of the library: {_values(found)}.",
+            f"Processes run different versions of the library: {_format_values(by_version)}.",
             "Install the same version everywhere (`pip install --upgrade dramatiq-outbox`), and restart the processes.",
         )
 
 
 def settings(context: Context) -> Iterator[Finding]:
-    """Check that workers and schedulers have the same settings, of those that they report.
+    """Check that the settings that workers and schedulers report are the same in all of them.
 
     Processes that only emit are not compared.
     """
@@ -78,18 +86,18 @@ def settings(context: Context) -> Iterator[Finding]:
         name_of(process): process.details.get("settings", {})
         for process in (*context.overview.workers, *context.overview.schedulers)
     }
-    names = sorted({name for each in known.values() for name in each})
+    names = sorted({name for values in known.values() for name in values})
     known[HERE] = {name: getattr(context.box.settings, name) for name in names if hasattr(context.box.settings, name)}
     findings = []
     for name in names:
-        found: dict[Hashable, list[str]] = defaultdict(list)
-        for process, each in known.items():
-            if name in each:
-                found[each[name]].append(process)
-        if len(found) > 1:
+        by_value: dict[Hashable, list[str]] = defaultdict(list)
+        for process, values in known.items():
+            if name in values:
+                by_value[values[name]].append(process)
+        if len(by_value) > 1:
             findings.append(
                 warning(
-                    f"Processes have different values of OUTBOX_{name.upper()}: {_values(found)}.",
+                    f"Processes have different values of OUTBOX_{name.upper()}: {_format_values(by_value)}.",
                     f"Set OUTBOX_{name.upper()} to one value for all processes, and restart those that have another.",
                 )
             )
@@ -98,7 +106,7 @@ def settings(context: Context) -> Iterator[Finding]:
         yield ok("All processes have the same settings.")
 
 
-def _lacks(process: str, missing: list[str], having: list[str]) -> Finding:
+def _missing_finding(process: str, missing: list[str], having: list[str]) -> Finding:
     names = ", ".join(missing)
     what = f"{process} does not have {names}, which {', '.join(having[:MOST_REPORTED])} has"
     if process == HERE:
@@ -109,19 +117,19 @@ def _lacks(process: str, missing: list[str], having: list[str]) -> Finding:
     )
 
 
-def _differs(name: str, sets: Mapping[str, Mapping[str, Any]]) -> Finding:
-    found: dict[Hashable, list[str]] = defaultdict(list)
-    for process, known in sets.items():
+def _difference_finding(name: str, by_process: Mapping[str, Mapping[str, Any]]) -> Finding:
+    by_kind: dict[Hashable, list[str]] = defaultdict(list)
+    for process, known in by_process.items():
         if name in known:
-            found[_kind(known[name])].append(process)
+            by_kind[_kind(known[name])].append(process)
     return problem(
-        f"The destination {name} is not the same in all processes: {_values(found)}.",
+        f"The destination {name} is not the same in all processes: {_format_values(by_kind)}.",
         "Restart the processes that run old code: `outbox worker your.module`.",
     )
 
 
-def _kinds(name: str, sets: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    return (_kind(known[name]) for known in sets.values() if name in known)
+def _kinds(name: str, by_process: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    return (_kind(known[name]) for known in by_process.values() if name in known)
 
 
 def _kind(reported: Mapping[str, Any]) -> str:
@@ -131,7 +139,7 @@ def _kind(reported: Mapping[str, Any]) -> str:
     return f"{reported.get('kind', '?')}{types}"
 
 
-def _values(found: Mapping[Hashable, list[str]]) -> str:
+def _format_values(processes_by_value: Mapping[Hashable, list[str]]) -> str:
     """Return each value with the processes that have it: `30 (web-1:412); 60 (web-2:399)`."""
-    parts = (f"{value} ({', '.join(names[:MOST_REPORTED])})" for value, names in sorted(found.items(), key=str))
-    return "; ".join(parts)
+    ordered = sorted(processes_by_value.items(), key=str)
+    return "; ".join(f"{value} ({', '.join(names[:MOST_REPORTED])})" for value, names in ordered)

@@ -16,12 +16,13 @@ from outbox.storage.status import is_unfinished
 
 MOST_REPORTED = 10
 
+# Says of an event type whether it is wanted.
 Wants = Callable[[str], bool]
 
 
 def missing_handlers(context: Context) -> Iterator[Finding]:
-    """Check that a destination wants each waiting event, and that no event waits for one that no worker has."""
-    waiting, missing = _pending(context)
+    """Check that a destination wants each waiting event, and that no event waits for a destination that is missing."""
+    waiting, missing = _count_waiting(context)
     findings = [*_without_destination(context, waiting), *_waiting_for_missing(missing)]
     yield from findings[:MOST_REPORTED]
     if not findings:
@@ -37,7 +38,7 @@ def _without_destination(context: Context, waiting: Counter[str]) -> Iterator[Fi
                 "Name the modules with your handlers: `outbox doctor -m your.module`.",
             )
         return
-    more = "+" if waiting.total() >= COUNT_CAP else ""  # the query stops there
+    more = "+" if waiting.total() >= COUNT_CAP else ""  # the query reads no more than that
     for event_type, events in waiting.items():
         if not any(want(event_type) for want in wants):
             yield problem(
@@ -48,7 +49,7 @@ def _without_destination(context: Context, waiting: Counter[str]) -> Iterator[Fi
 
 
 def _waiting_for_missing(missing: Mapping[str, Counter[str]]) -> Iterator[Finding]:
-    """Yield a problem for each destination that a worker lacked; the worker has noted that in `progress`."""
+    """Yield a problem for each destination that a worker did not have. Workers store that in the column `progress`."""
     for name, types in missing.items():
         counts = ", ".join(
             f"{events:,} of the type {event_type!r}" for event_type, events in types.most_common(MOST_REPORTED)
@@ -67,8 +68,8 @@ def _waiting_for_missing(missing: Mapping[str, Counter[str]]) -> Iterator[Findin
             )
 
 
-def _pending(context: Context) -> tuple[Counter[str], dict[str, Counter[str]]]:
-    """Return how many events of each type wait; and the same for each missing destination that they wait for."""
+def _count_waiting(context: Context) -> tuple[Counter[str], dict[str, Counter[str]]]:
+    """Return how many events of each type wait, and for each missing destination, how many of each type wait for it."""
     event = OutboxEvent
     query = (
         event.select(event.event_type, event.progress)
@@ -88,17 +89,17 @@ def _pending(context: Context) -> tuple[Counter[str], dict[str, Counter[str]]]:
 
 
 def _wanted_types(context: Context) -> Iterator[Wants]:
-    """Yield predicates that hold for the event types that are wanted or ignored, here or in a running worker."""
+    """Yield a predicate for each rule by which a type is wanted or ignored, here or in a running worker."""
     registry = context.box.registry
     if not registry.is_empty:
         yield lambda event_type: bool(registry.wanting(event_type)) or registry.ignores(event_type)
     for process in context.overview.workers:
         yield from (_wants(each) for each in process.details.get("destinations", {}).values())
-        yield from map(_matching, process.details.get("ignored", ()))
+        yield from map(_matches, process.details.get("ignored", ()))
 
 
 def _wants(reported: Mapping[str, Any]) -> Wants:
-    """Return a predicate that holds for the types that a destination wants; without reported types, for any."""
+    """Return a predicate for the types that a destination wants. If it reports no types, it wants any type."""
     events = reported.get("events")
     if events is None:
         return lambda _: True
@@ -106,5 +107,5 @@ def _wants(reported: Mapping[str, Any]) -> Wants:
     return lambda event_type: any(pattern.matches(event_type) for pattern in patterns)
 
 
-def _matching(text: str) -> Wants:
+def _matches(text: str) -> Wants:
     return Pattern(text).matches

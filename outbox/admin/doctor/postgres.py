@@ -1,4 +1,4 @@
-"""Check what keeps PostgreSQL's vacuum from removing dead rows: open snapshots, and settings of autovacuum.
+"""Check for what prevents PostgreSQL's vacuum from removing dead rows: open snapshots, and settings of autovacuum.
 
 Each delivery updates the event's row a few times, and each update leaves a dead row.
 """
@@ -13,8 +13,9 @@ from outbox.admin.durations import format_seconds
 MOST_REPORTED = 10
 FILLFACTOR = "fillfactor=50"
 
-# Without the text of the queries, which may contain data. Vacuum is left out: it may take long, and blocks nothing.
-_OPEN = """
+# The text of the queries is left out, because it may contain data. Autovacuum's processes are left out, because they
+# may run for long, but block nothing.
+_OPEN_TRANSACTIONS = """
 SELECT pid, application_name, state, extract(epoch FROM clock_timestamp() - xact_start)::float8,
     backend_xid IS NOT NULL OR backend_xmin IS NOT NULL
 FROM pg_stat_activity
@@ -23,17 +24,17 @@ WHERE datname = current_database() AND backend_type = 'client backend' AND pid <
 ORDER BY xact_start LIMIT %s
 """
 # A role without pg_read_all_stats sees that other roles have sessions, but no details.
-_HIDDEN = """
+_HIDDEN_SESSIONS = """
 SELECT count(*), current_user FROM pg_stat_activity
 WHERE datname = current_database() AND xact_start IS NULL AND backend_type IS NULL
 """
-_PREPARED = """
+_PREPARED_TRANSACTIONS = """
 SELECT gid, extract(epoch FROM clock_timestamp() - prepared)::float8 FROM pg_prepared_xacts
 WHERE database = current_database() AND prepared <= clock_timestamp() - %s * interval '1 second'
 ORDER BY prepared LIMIT %s
 """
-# The slots of all databases count: vacuum keeps rows for each of them.
-_SLOTS = """
+# Slots of other databases are included, because vacuum keeps rows for them as well.
+_REPLICATION_SLOTS = """
 SELECT slot_name, active, age(xmin) FROM pg_replication_slots WHERE age(xmin) >= %s ORDER BY age(xmin) DESC LIMIT %s
 """
 _STANDBYS = """
@@ -48,11 +49,11 @@ FROM pg_class AS c
 WHERE c.oid = ANY (SELECT to_regclass(name) FROM unnest(%s::text[]) AS name)
 ORDER BY c.relname
 """
-_SWITCHES = "SELECT current_setting('autovacuum'), current_setting('track_counts')"
+_AUTOVACUUM_SETTINGS = "SELECT current_setting('autovacuum'), current_setting('track_counts')"
 
 
 def transactions(context: Context) -> Iterator[Finding]:
-    """Check for old snapshots: while one is open, vacuum can't remove any row that was changed since."""
+    """Check for old snapshots. While one is open, vacuum can't remove any row that was changed since."""
     findings = [
         *_open_transactions(context),
         *_prepared_transactions(context),
@@ -60,7 +61,7 @@ def transactions(context: Context) -> Iterator[Finding]:
         *_standbys(context),
     ]
     yield from findings
-    ((hidden, role),) = context.rows(_HIDDEN)
+    ((hidden, role),) = context.rows(_HIDDEN_SESSIONS)
     if hidden:
         yield note(
             f"{hidden} sessions on this database belong to other roles, and this role can't see their transactions.",
@@ -83,9 +84,11 @@ def vacuum(context: Context) -> Iterator[Finding]:
 
 def _open_transactions(context: Context) -> Iterator[Finding]:
     thresholds = context.thresholds
-    for pid, application, state, seconds, holds in context.rows(_OPEN, thresholds.open_seconds, MOST_REPORTED):
+    for pid, application, state, seconds, has_snapshot in context.rows(
+        _OPEN_TRANSACTIONS, thresholds.open_seconds, MOST_REPORTED
+    ):
         session = f"process {pid} ({application or 'no application_name'}, {state})"
-        effect = "vacuum can't remove rows that were changed since" if holds else "its locks stay held"
+        effect = "vacuum can't remove rows that were changed since" if has_snapshot else "its locks stay held"
         kind = problem if seconds >= thresholds.open_too_long_seconds else warning
         yield kind(
             f"A transaction of {session} has been open for {format_seconds(seconds)}: {effect}.",
@@ -95,7 +98,7 @@ def _open_transactions(context: Context) -> Iterator[Finding]:
 
 
 def _prepared_transactions(context: Context) -> Iterator[Finding]:
-    for gid, seconds in context.rows(_PREPARED, context.thresholds.open_seconds, MOST_REPORTED):
+    for gid, seconds in context.rows(_PREPARED_TRANSACTIONS, context.thresholds.open_seconds, MOST_REPORTED):
         yield problem(
             f"The prepared transaction {gid!r} has been left open for {format_seconds(seconds)}: vacuum can't "
             "remove rows that were changed since, and its locks stay held, even after a restart of the server.",
@@ -104,7 +107,7 @@ def _prepared_transactions(context: Context) -> Iterator[Finding]:
 
 
 def _replication_slots(context: Context) -> Iterator[Finding]:
-    for name, active, age in context.rows(_SLOTS, context.thresholds.snapshot_age, MOST_REPORTED):
+    for name, active, age in context.rows(_REPLICATION_SLOTS, context.thresholds.snapshot_age, MOST_REPORTED):
         yield warning(
             f"The replication slot {name!r}, which is {'in use' if active else 'not in use'}, keeps the rows that "
             f"were changed in the last {age:,} transactions: vacuum can't remove them.",
@@ -122,7 +125,7 @@ def _standbys(context: Context) -> Iterator[Finding]:
 
 
 def _switched_off(context: Context) -> Iterator[Finding]:
-    for name, value in zip(("autovacuum", "track_counts"), context.rows(_SWITCHES)[0], strict=True):
+    for name, value in zip(("autovacuum", "track_counts"), context.rows(_AUTOVACUUM_SETTINGS)[0], strict=True):
         if value != "on":
             yield problem(
                 f"{name} is {value}: dead rows are not removed, and the table grows with every delivery.",

@@ -11,15 +11,16 @@ from outbox.settings import INLINE
 from outbox.storage.operator_models import Process
 
 MOST_REPORTED = 10
-# A single failed drain may be due to a restart of the database.
-FAILED_IN_A_ROW = 3
+# A drain delivers batches of due events until a batch is not full. A single drain may fail because the database
+# restarts.
+FAILED_DRAINS = 3
 
 
 def workers(context: Context) -> Iterator[Finding]:
     """Check that a worker is running."""
-    found = context.overview.workers
-    if found:
-        yield ok(f"{len(found)} running: {', '.join(map(name_of, found[:MOST_REPORTED]))}.")
+    running = context.overview.workers
+    if running:
+        yield ok(f"{len(running)} running: {', '.join(map(name_of, running[:MOST_REPORTED]))}.")
     elif context.box.settings.dispatch == INLINE:
         yield note(
             "No worker is running. With OUTBOX_DISPATCH=inline the emitting process delivers events itself, but "
@@ -36,9 +37,9 @@ def workers(context: Context) -> Iterator[Finding]:
 
 def scheduler(context: Context) -> Iterator[Finding]:
     """Check that a scheduler is running."""
-    found = context.overview.schedulers
-    if found:
-        yield ok(f"Running: {', '.join(map(name_of, found[:MOST_REPORTED]))}.")
+    running = context.overview.schedulers
+    if running:
+        yield ok(f"Running: {', '.join(map(name_of, running[:MOST_REPORTED]))}.")
     else:
         yield _not_running(
             context,
@@ -49,9 +50,10 @@ def scheduler(context: Context) -> Iterator[Finding]:
 
 
 def broker_connections(context: Context) -> Iterator[Finding]:
-    """Check that workers reach their broker, which carries wake-ups and sweeps.
+    """Check that workers reach their broker.
 
-    A worker that can't reach it polls the table.
+    The broker carries wake-ups (sent after a commit) and sweeps (sent by the scheduler): messages that tell a worker
+    that events are due. A worker that can't reach its broker polls the table.
     """
     unconnected = context.overview.without_broker
     for process in unconnected[:MOST_REPORTED]:
@@ -67,15 +69,15 @@ def broker_connections(context: Context) -> Iterator[Finding]:
 
 
 def silent_processes(context: Context) -> Iterator[Finding]:
-    """Check for processes that stopped reporting without having ended, and were not replaced since."""
+    """Check for processes that stopped reporting without having reported their end, and were not replaced since."""
     overview = context.overview
-    lost = [
+    silent = [
         process
         for process in overview.processes
         if overview.is_silent(process)
         and not any(each.kind == process.kind and each.started_at > process.seen_at for each in overview.alive)
     ]
-    for process in lost[:MOST_REPORTED]:
+    for process in silent[:MOST_REPORTED]:
         seconds = (overview.now - process.seen_at).total_seconds()
         yield warning(
             f"{process.kind} {name_of(process)} last reported {format_seconds(seconds)} ago, and did not report "
@@ -83,7 +85,7 @@ def silent_processes(context: Context) -> Iterator[Finding]:
             f"Find out what happened on {process.host} (`ps -p {process.pid}`, and its log), and start it again. Other "
             "workers take over its events when their leases expire.",
         )
-    if not lost:
+    if not silent:
         yield ok("No process has stopped reporting.")
 
 
@@ -94,7 +96,7 @@ def stuck_calls(context: Context) -> Iterator[Finding]:
         (problem if stuck.all_places else warning)(
             f"{stuck.sentence}; {effect[stuck.all_places]}.",
             f"Restart {name_of(stuck.process)}, and give the calls of {stuck.destination} a timeout shorter than "
-            "OUTBOX_MAX_RUN_SECONDS. With OUTBOX_EXIT_ON_STUCK=true such a process exits by itself.",
+            "OUTBOX_MAX_RUN_SECONDS. With OUTBOX_EXIT_ON_STUCK=true such a process exits automatically.",
         )
         for stuck in context.overview.stuck
     ]
@@ -104,7 +106,7 @@ def stuck_calls(context: Context) -> Iterator[Finding]:
 
 
 def failing_drains(context: Context) -> Iterator[Finding]:
-    """Check that drains succeed: a process may run and report itself, and still deliver nothing."""
+    """Check that drains succeed. A process may be running and reporting, and still deliver nothing."""
     findings = [
         problem(
             f"On {name_of(process)} the last {failures['in_a_row']:,} drains have failed, for "
@@ -112,7 +114,7 @@ def failing_drains(context: Context) -> Iterator[Finding]:
             "Fix the cause of that error; if the connection pool is exhausted, the checks `pool` and `calls` say why.",
         )
         for process in context.overview.alive
-        if (failures := process.details.get("drain_failures")) and failures["in_a_row"] >= FAILED_IN_A_ROW
+        if (failures := process.details.get("drain_failures")) and failures["in_a_row"] >= FAILED_DRAINS
     ]
     yield from findings[:MOST_REPORTED]
     if not findings:
@@ -122,12 +124,12 @@ def failing_drains(context: Context) -> Iterator[Finding]:
 def connection_pools(context: Context) -> Iterator[Finding]:
     """Check that the workers' connection pools are large enough.
 
-    Only the worst one is reported: the workers share the code that opens the pool.
+    Only the pool that lacks most connections is reported, because all workers run the same code that opens the pool.
     """
-    found = [
+    pools = [
         (PoolSize(**each), process) for process in context.overview.workers if (each := process.details.get("pool"))
     ]
-    small = [each for each in found if each[0].too_small]
+    small = [(size, process) for size, process in pools if size.too_small]
     if not small:
         yield ok("The workers' connection pools are large enough.")
         return
@@ -140,11 +142,11 @@ def connection_pools(context: Context) -> Iterator[Finding]:
 
 
 def hosts(context: Context) -> Iterator[Finding]:
-    """Check that all processes are on one host: SQLite's locks don't work over a network."""
-    found = sorted({process.host for process in context.overview.alive})
-    if len(found) > 1:
+    """Check that all processes are on one host, because SQLite's locks don't work over a network."""
+    names = sorted({process.host for process in context.overview.alive})
+    if len(names) > 1:
         yield problem(
-            f"Processes on several hosts use this SQLite file: {', '.join(found)}. Its locks don't "
+            f"Processes on several hosts use this SQLite file: {', '.join(names)}. Its locks don't "
             "work over a network file system, and the file gets damaged.",
             "Use PostgreSQL instead: set OUTBOX_DATABASE_URL, and run `outbox init`. (Ignore this if the processes are "
             "containers on one host with a shared volume.)",

@@ -1,7 +1,8 @@
 """Check Redis: that it can be reached, and that it does not lose what it holds.
 
-Wake-ups and limits may be lost: they only make deliveries faster. Events that were delivered to a stream or to an actor
-are in Redis only, and may not be lost.
+If Redis loses wake-ups (messages that tell a worker that events are due) or the state of rate limits, no event is lost:
+the next sweep finds the events that are due. But events that were delivered to a stream or to an actor are in Redis
+only.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from outbox.errors import OutboxError
 
 # Kinds of destinations whose delivered events are in Redis only.
 STORED_IN_REDIS = ("RedisStream", "ActorDestination")
+# The part of maxmemory from which Redis counts as full.
 FULL = 0.99
 
 
@@ -33,12 +35,12 @@ def reachable(context: Context) -> Iterator[Finding]:
             "Start Redis, or set OUTBOX_REDIS_URL to its address.",
         )
         return
-    text = str(info.get("redis_version", "0"))
-    version = tuple(int(part) for part in text.split(".") if part.isdigit())
+    reported = str(info.get("redis_version", "0"))
+    version = tuple(int(part) for part in reported.split(".") if part.isdigit())
     oldest = ".".join(map(str, context.thresholds.oldest_redis))
     if version < context.thresholds.oldest_redis:
         yield problem(
-            f"Redis has the version {text}, but the outbox needs {oldest} or later: its workers wait with BLMOVE.",
+            f"Redis has the version {reported}, but the outbox needs {oldest} or later: its workers wait with BLMOVE.",
             f"Upgrade Redis, or set OUTBOX_REDIS_URL to a server of version {oldest} or later.",
         )
     elif info.get("role") == "slave":
@@ -46,7 +48,7 @@ def reachable(context: Context) -> Iterator[Finding]:
             "OUTBOX_REDIS_URL is the address of a replica, which refuses writes.", "Set OUTBOX_REDIS_URL to its master."
         )
     else:
-        yield ok(f"Redis can be reached: {info.get('server_name', 'redis')} {info.get('valkey_version', text)}.")
+        yield ok(f"Redis can be reached: {info.get('server_name', 'redis')} {info.get('valkey_version', reported)}.")
 
 
 def eviction(context: Context) -> Iterator[Finding]:
@@ -73,7 +75,7 @@ def eviction(context: Context) -> Iterator[Finding]:
     else:
         yield problem(
             f"When its memory is full, Redis evicts any key (maxmemory-policy {policy}), queues and streams included: "
-            f"{_loss(context)}.",
+            f"{_what_is_lost(context)}.",
             advice,
         )
 
@@ -92,15 +94,15 @@ def persistence(context: Context) -> Iterator[Finding]:
     if info.get("aof_enabled"):
         yield ok("Redis stores its data in an append-only file.")
         return
-    saving = _saving(context)
-    if saving is None:
+    save = _save_setting(context)
+    if save is None:
         yield note(
-            "It is not known whether Redis keeps its data over a restart: it refuses CONFIG.",
+            "It is not known whether Redis keeps its data over a restart, because it refuses CONFIG.",
             "Ask its provider for `appendonly` and `save`.",
         )
-    elif saving:
+    elif save:
         yield from _may_lose(
-            context, f"Redis writes to its disk from time to time (save {saving}): a restart loses later changes."
+            context, f"Redis writes to its disk from time to time (save {save}): a restart loses later changes."
         )
     else:
         yield from _may_lose(context, "Redis does not write to its disk: a restart loses all its data.")
@@ -111,11 +113,11 @@ def memory(context: Context) -> Iterator[Finding]:
     if context.box.settings.redis_url is None:
         return
     info = _info(context)
-    most, used = int(info.get("maxmemory", 0)), int(info.get("used_memory", 0))
-    if not most:
+    maxmemory, used = int(info.get("maxmemory", 0)), int(info.get("used_memory", 0))
+    if not maxmemory:
         yield ok("Redis has no maxmemory: it may use all memory of its host.")
         return
-    share = used / most
+    share = used / maxmemory
     if share < context.thresholds.used_memory:
         yield ok(f"Redis uses {share:.0%} of its maxmemory.")
         return
@@ -151,14 +153,14 @@ def _may_lose(context: Context, what: str) -> Iterator[Finding]:
     """
     if _stored_in_redis(context):
         yield warning(
-            f"{what} {_loss(context)}.",
+            f"{what} {_what_is_lost(context)}.",
             "Run `CONFIG SET appendonly yes`, and set it in the configuration file or at the provider.",
         )
     else:
         yield note(f"{what} Wake-ups and limits are lost then, which delays deliveries by one sweep at most.")
 
 
-def _loss(context: Context) -> str:
+def _what_is_lost(context: Context) -> str:
     """Return what is lost when Redis loses its data."""
     names = _stored_in_redis(context)
     if names:
@@ -169,21 +171,21 @@ def _loss(context: Context) -> str:
 def _stored_in_redis(context: Context) -> list[str]:
     """Return the destinations whose events are in Redis only: those registered here, and those of the workers."""
     kinds = {name: type(each).__name__ for name, each in context.box.registry.destinations.items()}
-    with suppress(Exception):  # the checks of the database report such an error
+    with suppress(Exception):  # the checks of the database report this error
         for process in context.overview.processes:
             kinds |= {name: each.get("kind", "") for name, each in process.details.get("destinations", {}).items()}
     return sorted(name for name, kind in kinds.items() if kind in STORED_IN_REDIS)
 
 
 def _info(context: Context) -> Mapping[str, Any]:
-    from outbox.storage.redis_client import translated_errors  # an extra
+    from outbox.storage.redis_client import translated_errors  # optional dependency
 
     with translated_errors():
-        found: Mapping[str, Any] = context.redis.info()
-    return found
+        info: Mapping[str, Any] = context.redis.info()
+    return info
 
 
-def _saving(context: Context) -> str | None:
+def _save_setting(context: Context) -> str | None:
     """Return the setting `save`, which says when Redis writes to its disk; None if it refuses CONFIG."""
     from outbox.storage.redis_client import CommandRefused, translated_errors
 

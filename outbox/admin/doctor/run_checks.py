@@ -32,6 +32,7 @@ from outbox.webhooks.redaction import Redaction
 if TYPE_CHECKING:
     from outbox.core import Outbox
 
+# What a check may need: the names of the checks that must not have found a problem.
 DATABASE = ("database",)
 TABLES = ("database", "schema")
 REDIS = ("redis",)
@@ -40,7 +41,7 @@ FIND_BLOCKING_SESSIONS = (
     "`SELECT pid, pg_blocking_pids(pid) FROM pg_stat_activity` shows which sessions block which others."
 )
 
-# URLs: they are secret only if they contain a password.
+# Settings that hold a URL. A URL is a secret only if it contains a password.
 ADDRESSES = ("database_url", "redis_url")
 
 CHECKS = (
@@ -92,21 +93,21 @@ def run_checks(
     """Run the checks in order; return their findings, each with the name of its check and without secrets."""
     context = Context(box, thorough, Thresholds() if thresholds is None else thresholds, has_own_broker)
     redaction = Redaction(secrets_of(box))
-    found: list[Finding] = []
+    findings: list[Finding] = []
     skipped: dict[str, list[str]] = {}
     for check in checks:
         if check.only_on not in (None, box.dialect.name):
             continue
-        with_problems = {finding.check for finding in found if finding.level == PROBLEM}
+        with_problems = {finding.check for finding in findings if finding.level == PROBLEM}
         obstacle = next((name for name in check.needs if name in with_problems), None)
         if obstacle is not None:
             skipped.setdefault(obstacle, []).append(check.name)
             continue
-        found += (_named(check, finding, redaction) for finding in _findings(check, context))
+        findings += (_name_and_redact(check, finding, redaction) for finding in _run(check, context))
     for obstacle, names in skipped.items():
         what = f"These checks were skipped because of the problem with the {obstacle}: {', '.join(names)}."
-        found.append(dataclasses.replace(note(what), check=obstacle))
-    return found
+        findings.append(dataclasses.replace(note(what), check=obstacle))
+    return findings
 
 
 def worst(findings: Iterable[Finding]) -> str:
@@ -115,7 +116,7 @@ def worst(findings: Iterable[Finding]) -> str:
 
 
 def secrets_of(box: Outbox) -> Iterator[str]:
-    """Yield the secrets of the settings and of the databases: an error's text may contain one."""
+    """Yield the secrets in the settings and in the connection parameters, since an error's text may contain one."""
     for field in dataclasses.fields(box.settings):
         value = getattr(box.settings, field.name)
         if field.metadata.get("secret") and isinstance(value, str):
@@ -138,17 +139,18 @@ def _passwords_in(url: str) -> Iterator[str]:
         yield from (password, unquote(password))
 
 
-def _findings(check: Check, context: Context) -> list[Finding]:
-    found: list[Finding] = []
+def _run(check: Check, context: Context) -> list[Finding]:
+    """Return the findings of one check. If the check raises an error, that is its last finding."""
+    findings: list[Finding] = []
     try:
         with _connection(check, context):
-            found.extend(check.run(context))
-    except Exception as error:  # any error: the other checks must still run
-        found.append(problem(f"The check failed: {one_line(describe(error))}", _advice(context, str(error))))
-    return found
+            findings.extend(check.run(context))
+    except Exception as error:  # whatever it is, the other checks must still run
+        findings.append(problem(f"The check failed: {one_line(describe(error))}", _advice_after(context, str(error))))
+    return findings
 
 
-def _advice(context: Context, error: str) -> str:
+def _advice_after(context: Context, error: str) -> str:
     again = "Fix the cause and run `outbox doctor` again"
     if "statement timeout" in error:
         return f"{again}; {FIND_BLOCKING_SESSIONS}"
@@ -166,14 +168,14 @@ def _connection(check: Check, context: Context) -> Iterator[None]:
         if not context.on_postgres:
             yield
             return
-        # The timeout is set for one transaction only. Behind a pooler such as PgBouncer the next transaction may run on
-        # another server connection, and a timeout of the session would stay on this one, for other programs.
+        # `true` sets the timeout for this transaction only. A timeout for the session would stay on the server
+        # connection, and a pooler such as PgBouncer may give that connection to another program afterwards.
         with context.box.database.atomic():
             milliseconds = int(context.thresholds.statement_seconds * 1000)
             dialect.run("SELECT set_config('statement_timeout', %s, true)", (str(milliseconds),))
             yield
 
 
-def _named(check: Check, finding: Finding, redaction: Redaction) -> Finding:
+def _name_and_redact(check: Check, finding: Finding, redaction: Redaction) -> Finding:
     advice = None if finding.advice is None else redaction.redact(finding.advice)
     return dataclasses.replace(finding, check=check.name, what=redaction.redact(finding.what), advice=advice)

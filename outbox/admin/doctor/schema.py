@@ -16,8 +16,8 @@ _TABLE = re.compile(r'CREATE TABLE (?:IF NOT EXISTS )?((?:"\w+"\.)?\w+)')
 _INDEX = re.compile(r'CREATE (?:UNIQUE )?INDEX (?:IF NOT EXISTS )?(\w+) ON ((?:"\w+"\.)?\w+)')
 _CONSTRAINT = re.compile(r"CONSTRAINT (\w+) (UNIQUE \([^)]*\))")
 
-# An index on one of these columns prevents HOT updates: every claim would have to write to every index.
-_CHANGING = ("status", "attempts", "lease_id", "lease_until", "updated_at", "progress", "error_message")
+# An index on one of these columns prevents HOT updates (heap-only tuples): every claim would write to every index.
+_CHANGING_COLUMNS = ("status", "attempts", "lease_id", "lease_until", "updated_at", "progress", "error_message")
 
 _POSTGRES_INDEXES = """
 SELECT i.relname, t.relname, x.indisvalid AND x.indisready, pg_get_indexdef(x.indexrelid)
@@ -43,7 +43,7 @@ def tables(context: Context) -> Iterator[Finding]:
             f"The tables in {place} have the version {applied}, but this library needs {needed}.", "Run `outbox init`."
         )
         return
-    missing = [name for name in _tables(dialect) if not dialect.has_table(name)]
+    missing = [name for name in _needed_tables(dialect) if not dialect.has_table(name)]
     columns = set(OutboxEvent._meta.columns) - dialect.columns_of(event)
     missing += [f"{event}.{name}" for name in sorted(columns)] if event not in missing else []
     if missing:
@@ -62,7 +62,7 @@ def tables(context: Context) -> Iterator[Finding]:
 
 
 def inbox(context: Context) -> Iterator[Finding]:
-    """Check that the table of the inbox exists; it may be in a database of its own."""
+    """Check that the table of the inbox exists. The inbox may have a database of its own."""
     dialect = context.box.inbox.dialect
     table = dialect.tables.inbox
     with dialect.connection():
@@ -82,21 +82,23 @@ def inbox(context: Context) -> Iterator[Finding]:
 
 
 def indexes(context: Context) -> Iterator[Finding]:
-    """Check that all indexes exist and are valid, and that no other index slows claims down."""
+    """Check that all indexes exist and are valid, and that no other index makes claims slow."""
     dialect = context.box.dialect
-    wanted = _wanted(dialect)
-    present = _present(context)
+    needed = _needed_indexes(dialect)
+    existing = _existing_indexes(context)
     findings = [
         problem(f"The index {name} of {table} is missing: {_cost(dialect, name)}", f"Run `{statement}`.")
-        for name, (table, statement) in wanted.items()
-        if name not in present
+        for name, (table, statement) in needed.items()
+        if name not in existing
     ]
-    for name, (table, valid, definition) in present.items():
+    for name, (table, valid, definition) in existing.items():
         if not valid:
-            findings.append(_invalid(dialect, name, table, ours=name in wanted or name.endswith("_pkey")))
-        elif table == dialect.tables.name("event") and name not in wanted and context.on_postgres:
+            findings.append(_invalid_index(dialect, name, table, is_needed=name in needed or name.endswith("_pkey")))
+        elif table == dialect.tables.name("event") and name not in needed and context.on_postgres:
             columns = [
-                column for column in _CHANGING if re.search(rf"\b{column}\b", definition.partition(" USING ")[2])
+                column
+                for column in _CHANGING_COLUMNS
+                if re.search(rf"\b{column}\b", definition.partition(" USING ")[2])
             ]
             if columns:
                 findings.append(_prevents_hot_updates(dialect, name, columns))
@@ -115,13 +117,13 @@ def _cost(dialect: Dialect, name: str) -> str:
     return "lists and searches are slow."
 
 
-def _invalid(dialect: Dialect, name: str, table: str, *, ours: bool) -> Finding:
+def _invalid_index(dialect: Dialect, name: str, table: str, *, is_needed: bool) -> Finding:
     what = (
         f"The index {name} of {table} is invalid, as after a CREATE INDEX CONCURRENTLY that failed: it is not used, "
         "but every write updates it."
     )
     index = dialect.tables.in_schema(name)
-    if ours:
+    if is_needed:
         return problem(what, f"Run `REINDEX INDEX CONCURRENTLY {index}`.")
     return warning(what, f"Run `DROP INDEX CONCURRENTLY {index}`.")
 
@@ -135,30 +137,30 @@ def _prevents_hot_updates(dialect: Dialect, name: str, columns: list[str]) -> Fi
 
 
 def _statements(dialect: Dialect) -> Iterator[str]:
-    """Yield the statements that create the tables, without the inbox, which may be in another database."""
+    """Yield the statements that create the tables, except that of the inbox, which may be in another database."""
     for version in VERSIONS:
         if version is not INBOX:
             yield from version.statements(dialect.name, dialect.tables)
 
 
-def _tables(dialect: Dialect) -> list[str]:
+def _needed_tables(dialect: Dialect) -> list[str]:
     """Return the names of the tables that must exist."""
     return [name for statement in _statements(dialect) for name in _TABLE.findall(statement)]
 
 
-def _wanted(dialect: Dialect) -> dict[str, tuple[str, str]]:
+def _needed_indexes(dialect: Dialect) -> dict[str, tuple[str, str]]:
     """Return, by name, the table of each index that must exist and the statement that creates it.
 
-    SQLite gives the indexes of constraints names of its own: they are left out.
+    On SQLite the indexes of constraints are left out, because SQLite chooses their names.
     """
-    found: dict[str, tuple[str, str]] = {}
+    indexes: dict[str, tuple[str, str]] = {}
     for statement in _statements(dialect):
         for name, table in _INDEX.findall(statement):
-            found[name] = table, _create_statement(dialect, statement)
+            indexes[name] = table, _create_statement(dialect, statement)
         for name, rule in _CONSTRAINT.findall(statement) if dialect.name == "postgres" else ():
             table = _TABLE.findall(statement)[0]
-            found[name] = table, f"ALTER TABLE {table} ADD CONSTRAINT {name} {rule}"
-    return found
+            indexes[name] = table, f"ALTER TABLE {table} ADD CONSTRAINT {name} {rule}"
+    return indexes
 
 
 def _create_statement(dialect: Dialect, statement: str) -> str:
@@ -166,9 +168,9 @@ def _create_statement(dialect: Dialect, statement: str) -> str:
     return text.replace("CREATE INDEX ", "CREATE INDEX CONCURRENTLY ") if dialect.name == "postgres" else text
 
 
-def _present(context: Context) -> dict[str, tuple[str, bool, str]]:
+def _existing_indexes(context: Context) -> dict[str, tuple[str, bool, str]]:
     """Return, by name, the table of each index that exists, whether it is valid, and its definition."""
     if context.on_postgres:
-        rows = context.rows(_POSTGRES_INDEXES, _tables(context.box.dialect))
+        rows = context.rows(_POSTGRES_INDEXES, _needed_tables(context.box.dialect))
         return {name: (table, valid, definition) for name, table, valid, definition in rows}
     return {name: (table, True, definition) for name, table, definition in context.rows(_SQLITE_INDEXES)}

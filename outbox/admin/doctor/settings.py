@@ -19,7 +19,7 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 def risky_settings(context: Context) -> Iterator[Finding]:
-    """Check each rule below."""
+    """Apply each rule of RULES."""
     findings = [finding for rule in RULES for finding in rule(context)]
     yield from findings
     if not findings:
@@ -27,20 +27,24 @@ def risky_settings(context: Context) -> Iterator[Finding]:
 
 
 def deadlines(context: Context) -> Iterator[Finding]:
-    """Check that no destination's timeout is longer than the time for which a worker may hold a lease."""
-    known = {(name, each["seconds"], run) for name, each, run in _known(context) if each.get("seconds") is not None}
+    """Check that no destination's timeout is longer than the time for which a worker keeps a lease."""
+    timeouts = {
+        (name, each["seconds"], max_run)
+        for name, each, max_run in _known_destinations(context)
+        if each.get("seconds") is not None
+    }
     findings = [
         problem(
             f"A delivery to {name} may take {format_seconds(seconds)}, but a lease is not renewed for longer than "
-            f"OUTBOX_MAX_RUN_SECONDS ({run:g}): such a delivery is interrupted each time that it is tried.",
+            f"OUTBOX_MAX_RUN_SECONDS ({max_run:g}): every attempt that takes longer is interrupted.",
             f"Set OUTBOX_MAX_RUN_SECONDS to {seconds:.0f} or more, or give {name} a shorter `timeout`.",
         )
-        for name, seconds, run in sorted(known)
-        if seconds > run
+        for name, seconds, max_run in sorted(timeouts)
+        if seconds > max_run
     ]
     yield from findings
     if not findings:
-        yield ok("No destination may take longer than a lease is renewed for.")
+        yield ok("No destination has a timeout longer than OUTBOX_MAX_RUN_SECONDS.")
 
 
 def retries_hours(settings: Settings) -> float:
@@ -98,7 +102,7 @@ def _batch(context: Context) -> Iterator[Finding]:
     if settings.batch_size < SMALLEST_BATCH:
         yield warning(
             f"Batches are small (OUTBOX_BATCH_SIZE={settings.batch_size}): workers spend most of their time on claims.",
-            "Set OUTBOX_BATCH_SIZE to 100; batches get smaller by themselves when deliveries are slow.",
+            "Set OUTBOX_BATCH_SIZE to 100; workers reduce it automatically while deliveries are slow.",
         )
     most = settings.batch_size * settings.drains * settings.max_payload_bytes
     if most > context.thresholds.payload_bytes:
@@ -186,12 +190,15 @@ RULES: tuple[Callable[[Context], Iterator[Finding]], ...] = (
 )
 
 
-def _known(context: Context) -> Iterator[tuple[str, dict[str, Any], float]]:
-    """Yield each destination that is registered here or reported by a worker, with that process's longest lease."""
+def _known_destinations(context: Context) -> Iterator[tuple[str, dict[str, Any], float]]:
+    """Yield each destination that is registered here or reported by a worker.
+
+    With its name, its description, and the max_run_seconds of that process.
+    """
     own = context.box.settings.max_run_seconds
     for name, each in context.box.registry.destinations.items():
         yield name, describe_destination(each), own
     for process in context.overview.workers:
-        run = process.details.get("settings", {}).get("max_run_seconds", own)
-        for name, published in process.details.get("destinations", {}).items():
-            yield name, published, run
+        max_run = process.details.get("settings", {}).get("max_run_seconds", own)
+        for name, reported in process.details.get("destinations", {}).items():
+            yield name, reported, max_run

@@ -28,10 +28,11 @@ def file(context: Context) -> Iterator[Finding]:
 
 
 def integrity(context: Context) -> Iterator[Finding]:
-    """Check that the file is intact. That reads the whole file, so it is only done with --thorough."""
+    """Check that the file is intact, but only with --thorough, because that reads the whole file."""
     if not context.thorough:
         yield note(
-            "It was not checked whether the file is intact.", "Run `outbox doctor --thorough`: it reads the whole file."
+            "This run did not check whether the file is intact.",
+            "Run `outbox doctor --thorough`: it reads the whole file.",
         )
         return
     try:
@@ -53,7 +54,7 @@ def _journal(context: Context) -> Iterator[Finding]:
     mode = context.rows("PRAGMA journal_mode")[0][0]
     if mode.lower() != "wal":
         yield problem(
-            f"The journal mode is {mode}, not wal: the application and the outbox lock each other out, with the "
+            f"The journal mode is {mode}, not wal: the application and the outbox block each other, with the "
             "error 'database is locked'.",
             'Run `PRAGMA journal_mode = wal` once, or open it as `SqliteDatabase(…, pragmas={"journal_mode": "wal"})`.',
         )
@@ -86,7 +87,7 @@ def _space(context: Context) -> Iterator[Finding]:
     if free < context.thresholds.free_bytes:
         yield problem(
             f"The disk of {place_of(context.box.database)} has only {free // 1024**2:,} MiB left: when it is full, "
-            "events can neither be emitted nor settled.",
+            "no event can be emitted, and no outcome of a delivery can be stored.",
             f"Make room: `df {_folder(context)}`; OUTBOX_RETENTION_HOURS says how long events are kept.",
         )
 

@@ -1,7 +1,7 @@
 """The dashboard: a web page for operators, as an ASGI application.
 
-It shows the queries of `outbox.admin` and runs the actions of `outbox.operations`. `outbox dashboard` serves it. To
-have it inside another application, mount what `make_app` returns:
+It shows the results of the queries of `outbox.admin`, and runs the actions of `outbox.operations`. `outbox dashboard`
+serves it. To serve it inside another application, mount the application that `make_app` returns:
 
     Mount("/outbox", make_app(authenticate=RequireScope("staff")))
 """

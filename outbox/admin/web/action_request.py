@@ -1,7 +1,7 @@
 """Parse what an operator asks the dashboard to do: which action, and on which events.
 
-The confirmation page gets it from the query string, and the form that runs the action from its fields: both are
-parsed here, into the same `ActionRequest`.
+The confirmation page gets this in the query string, and the form that runs the action sends it in its fields. Both are
+parsed here into the same `ActionRequest`.
 """
 
 from __future__ import annotations
@@ -26,14 +26,17 @@ MAX_FORM_BYTES = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ActionRequest:
-    """An action, its parameters, and the events: those with `ids`, or all that match `filter` if there are none."""
+    """An action, its parameters, and the events that `filter` selects.
+
+    `ids` has the events that the operator selected one by one; it is empty for all that match the filter.
+    """
 
     action: Action
     filter: Filter
     ids: tuple[str, ...]
-    # For `fail`: stored with the events.
+    # For `fail`: the reason, which is stored with the events.
     reason: str
-    # For `replay`: the only destination; None for all.
+    # For `replay`: the destination; None means all destinations.
     destination: str | None
     # The filter as query parameters, for links and hidden fields.
     parameters: dict[str, str]
@@ -62,7 +65,7 @@ class ActionRequest:
 
 
 def parse_action_request(given: QueryParams) -> ActionRequest:
-    """Return the request that these parameters make; raise HTTPError (400) if they are invalid."""
+    """Return the request that these parameters describe; raise HTTPError (400) if they are invalid."""
     action = ACTIONS.get(parameters.parse_text(given, "action"))
     if action is None:
         raise HTTPError(400, "Unknown action", f"“action” must be one of {', '.join(ACTIONS)}.")
@@ -83,14 +86,17 @@ def parse_action_request(given: QueryParams) -> ActionRequest:
 
 
 def _emitted_before(filter: Filter, confirmed_at: datetime | None) -> Filter:
-    """Leave out events that were emitted after the confirmation page was shown: its count did not include them."""
+    """Return the filter without events that were emitted after the confirmation page was shown.
+
+    The count on that page did not include them.
+    """
     if confirmed_at is None or (filter.until is not None and filter.until <= confirmed_at):
         return filter
     return replace(filter, until=confirmed_at)
 
 
 async def read_form(request: Request) -> QueryParams:
-    """Return the fields of a URL-encoded form; read no more bytes than the dashboard's own forms can have."""
+    """Return the fields of a URL-encoded form. A body that is too large for the dashboard's forms is refused (413)."""
     body = b""
     async for chunk in request.stream():
         body += chunk

@@ -1,4 +1,4 @@
-"""The pages that run an operator's action: `/confirm` shows what it would do, and `/act` runs it."""
+"""Serve the pages for an operator's action: `/confirm` shows what the action would do, and `/act` runs it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from starlette.responses import RedirectResponse, Response
 from outbox.admin import queries
 from outbox.admin.web import csrf
 from outbox.admin.web.action_request import ActionRequest, parse_action_request, read_form
-from outbox.admin.web.authentication import WHO
+from outbox.admin.web.authentication import USER_KEY
 from outbox.admin.web.background_action import run_action
 from outbox.admin.web.dashboard import dashboard_of
 from outbox.admin.web.http_errors import HTTPError
@@ -20,12 +20,12 @@ from outbox.admin.web.render import render
 from outbox.operations import apply_action
 from outbox.operations.actions import DELETE
 
-# So many of the selected events are listed on the confirmation page.
+# How many of the selected events the confirmation page lists.
 SAMPLE_SIZE = 5
 
 
 async def confirm(request: Request) -> Response:
-    """Show how many events the action would change, and how. It changes nothing."""
+    """Show how many events the action would change, and how. This page changes nothing."""
     _check_writable(request)
     requested = parse_action_request(request.query_params)
     dashboard = dashboard_of(request)
@@ -42,14 +42,14 @@ async def confirm(request: Request) -> Response:
                 "targets": queries.destination_names(box.dialect, box.registry),
             }
 
-    found = await run_in_threadpool(query)
-    return render(request, "confirm.html", requested=requested, back=_back(request, requested), **found)
+    context = await run_in_threadpool(query)
+    return render(request, "confirm.html", requested=requested, back=_back_path(request, requested), **context)
 
 
 async def act(request: Request) -> Response:
-    """Run the action of the confirmation page's form, and redirect to where the operator came from.
+    """Run the action that the confirmation page's form asks for, and redirect to the page that the operator came from.
 
-    An action that takes long goes on in the background; then the redirect leads to the audit page.
+    If the action takes long, it continues in the background, and the redirect leads to the audit log.
     """
     _check_writable(request)
     form = await read_form(request)
@@ -57,14 +57,14 @@ async def act(request: Request) -> Response:
     requested = parse_action_request(form)
     dashboard = dashboard_of(request)
     action = await run_in_threadpool(requested.complete_action, dashboard.box)
-    who = request.scope[WHO]
-    done = await run_in_threadpool(run_action, dashboard.box, action, requested.filter, who, dashboard.wait_seconds)
-    if done is None:
+    who = request.scope[USER_KEY]
+    changed = await run_in_threadpool(run_action, dashboard.box, action, requested.filter, who, dashboard.wait_seconds)
+    if changed is None:
         return RedirectResponse(dashboard.path(request, "audit") + f"?did={action.name}", 303)
-    back = _back(request, requested)
+    back = _back_path(request, requested)
     if requested.from_event_page and action.name == DELETE.name:
         back = dashboard.path(request, "events")
-    return RedirectResponse(f"{back}{'&' if '?' in back else '?'}did={action.name}&number={done}", 303)
+    return RedirectResponse(f"{back}{'&' if '?' in back else '?'}did={action.name}&number={changed}", 303)
 
 
 def _check_writable(request: Request) -> None:
@@ -72,7 +72,7 @@ def _check_writable(request: Request) -> None:
         raise HTTPError(403, "This dashboard is read-only", "Use the command line, or a dashboard that allows changes.")
 
 
-def _back(request: Request, requested: ActionRequest) -> str:
+def _back_path(request: Request, requested: ActionRequest) -> str:
     """Return the path of the page from which the operator came: one event, or the filtered list."""
     dashboard = dashboard_of(request)
     if requested.from_event_page:

@@ -18,7 +18,7 @@ from outbox.admin.web.actions import act, confirm
 from outbox.admin.web.authentication import Authenticate, Authentication, Basic, basic_from_settings
 from outbox.admin.web.dashboard import Dashboard
 from outbox.admin.web.http_errors import HTTPError
-from outbox.admin.web.login_link import Login, LoginLink
+from outbox.admin.web.login_link import LoginLinkAuthentication, LoginMiddleware
 from outbox.admin.web.metrics import metrics
 from outbox.admin.web.render import STATIC, render
 from outbox.admin.web.security_headers import HEADERS, SecurityHeaders
@@ -37,11 +37,11 @@ def make_app(
     authenticate: Authenticate | None = None,
     read_only: bool | None = None,
 ) -> Starlette:
-    """Return the dashboard as an ASGI application, to be served by itself or mounted in another application.
+    """Return the dashboard as an ASGI application, to be served alone or mounted in another application.
 
     `box` is the outbox to show; by default the one that `outbox.configure` or the environment has set up.
-    `authenticate` gets the request and returns the user's name, or None to refuse; a blank name, or anything that is
-    no str, is refused as well. By default, OUTBOX_DASHBOARD_USER and OUTBOX_DASHBOARD_PASSWORD are required.
+    `authenticate` gets the request and returns the user's name, or None to refuse. A blank name, or anything that is
+    not a str, is refused as well. By default, OUTBOX_DASHBOARD_USER and OUTBOX_DASHBOARD_PASSWORD are required.
     `read_only` defaults to OUTBOX_DASHBOARD_READ_ONLY.
     """
     if authenticate is None:
@@ -57,10 +57,10 @@ def make_app(
             Route("/metrics", metrics, name="metrics"),
             Mount("/static", _Static(directory=STATIC), name="static"),
         ],
-        # The outermost first: refused requests get the security headers, too.
+        # The outermost middleware is first, so that refused requests get the security headers as well.
         middleware=[
             Middleware(SecurityHeaders),
-            *_login(authenticate),
+            *_login_middleware(authenticate),
             Middleware(Authentication, authenticate=authenticate),
         ],
         exception_handlers={
@@ -76,22 +76,24 @@ def make_app(
 
 
 def _password_required(settings: Settings) -> Basic:
-    found = basic_from_settings(settings)
-    if found is None:
+    basic = basic_from_settings(settings)
+    if basic is None:
         raise SettingsError(
-            "The dashboard would need no password: set OUTBOX_DASHBOARD_USER and OUTBOX_DASHBOARD_PASSWORD, or "
+            "The dashboard has no password: set OUTBOX_DASHBOARD_USER and OUTBOX_DASHBOARD_PASSWORD, or "
             "pass make_app(authenticate=…), a function that returns the user's name, or None to refuse."
         )
-    return found
+    return basic
 
 
-def _login(authenticate: Authenticate) -> list[Middleware]:
-    """Return the middleware that handles login links; it comes before authentication."""
-    return [Middleware(Login, link=authenticate)] if isinstance(authenticate, LoginLink) else []
+def _login_middleware(authenticate: Authenticate) -> list[Middleware]:
+    """Return the middleware that handles login links, if they are used. It comes before authentication."""
+    return (
+        [Middleware(LoginMiddleware, links=authenticate)] if isinstance(authenticate, LoginLinkAuthentication) else []
+    )
 
 
 class _Static(StaticFiles):
-    """Static files that browsers revalidate with each use, so that they see a new version at once."""
+    """Static files that browsers revalidate at each use, so that they get a new version of the library at once."""
 
     def file_response(self, *args: object, **kwargs: object) -> Response:
         response = super().file_response(*args, **kwargs)  # type: ignore[arg-type]
@@ -104,16 +106,16 @@ class _Static(StaticFiles):
         return await super().get_response(path, scope)
 
 
-# Errors, as pages
+# The pages for errors
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPError)  # noqa: S101  (it is registered for this class)
+    assert isinstance(error, HTTPError)  # noqa: S101  (the handler is registered for this class)
     return render(request, "error.html", status=error.status, title=error.title, text=error.text)
 
 
 async def _starlette_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)  # noqa: S101  (likewise)
+    assert isinstance(error, HTTPException)  # noqa: S101  (the handler is registered for this class)
     if error.status_code == 404:  # noqa: PLR2004  (not found)
         return render(request, "error.html", status=404, title="Page not found", text="Check the address.")
     return PlainTextResponse(error.detail, error.status_code, error.headers)

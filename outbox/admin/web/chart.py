@@ -14,7 +14,7 @@ from outbox.admin.recent_activity import Activity
 HEIGHT = 100.0
 STEP = 10.0
 BAR = 7.0
-# A count above 0 is at least this high, so that it can be seen beside large ones.
+# A count above 0 is drawn at least this high, so that it is visible beside large ones.
 MIN_HEIGHT = 1.6
 
 
@@ -33,7 +33,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """The bars, the points of the line, the sums of the hour, and `top`: the count at the upper edge."""
+    """The bars, the points of the line, and the sums of the hour. `top` is the count at the upper edge."""
 
     bars: list[Bar]
     width: float
@@ -50,7 +50,7 @@ class Chart:
         return not any(bar.activity.delivered or bar.activity.failed or bar.activity.emitted for bar in self.bars)
 
 
-def chart(activity: Sequence[Activity]) -> Chart:
+def make_chart(activity: Sequence[Activity]) -> Chart:
     """Return the chart of these minutes, oldest first."""
     top = _round_up(max((max(each.delivered + each.failed, each.emitted) for each in activity), default=0))
     bars = [_bar(each, number, top) for number, each in enumerate(activity)]
@@ -93,7 +93,7 @@ def _line_segment(bar: Bar, top: int) -> str:
 
 
 def _round_up(count: int) -> int:
-    """Return the next 1, 2 or 5 times a power of ten: an even number for the scale."""
+    """Return the next larger number that is 1, 2 or 5 times a power of ten, for the scale."""
     size = 1
     while True:
         for factor in (1, 2, 5):

@@ -1,8 +1,8 @@
 """Protect the dashboard's forms against cross-site request forgery (CSRF).
 
-Two checks. Browsers say where a request comes from (`Sec-Fetch-Site`, `Origin`): it must be the dashboard itself. And
-each form carries a token that the browser also has in a cookie: another site can make the browser send the cookie, but
-can't read it to fill in the form.
+There are two checks. Browsers send the site that a request comes from (`Sec-Fetch-Site`, `Origin`), and it must be the
+dashboard itself. And each form contains a token that the browser also has in a cookie. Another site can make the
+browser send the cookie, but can't read the cookie, so it can't put the token into a form.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from starlette.responses import Response
 from outbox.admin.web.http_errors import HTTPError
 
 COOKIE = "outbox_csrf"
-FIELD = "csrf_token"
-TOKEN = re.compile(r"[A-Za-z0-9_-]{43}")
+FORM_FIELD = "csrf_token"
+TOKEN_PATTERN = re.compile(r"[A-Za-z0-9_-]{43}")
 
 
 def token_of(request: Request) -> str:
-    """Return the token of the browser's cookie, or a new one."""
+    """Return the token in the browser's cookie, or a new token."""
     given = request.cookies.get(COOKIE, "")
-    return given if TOKEN.fullmatch(given) else secrets.token_urlsafe(32)
+    return given if TOKEN_PATTERN.fullmatch(given) else secrets.token_urlsafe(32)
 
 
 def set_cookie(response: Response, request: Request, token: str) -> None:
@@ -40,16 +40,16 @@ def set_cookie(response: Response, request: Request, token: str) -> None:
 def check(request: Request, form: QueryParams) -> None:
     """Raise HTTPError (403) unless the form was sent from the dashboard's own page and has the cookie's token."""
     if not _is_same_origin(request):
-        raise HTTPError(403, "This request came from another page", "Open the dashboard itself, and do it there.")
-    expected, given = request.cookies.get(COOKIE, ""), form.get(FIELD, "")
-    if not (TOKEN.fullmatch(expected) and compare_digest(given.encode(errors="replace"), expected.encode())):
+        raise HTTPError(403, "This request came from another site", "Open the dashboard, and run the action there.")
+    expected, given = request.cookies.get(COOKIE, ""), form.get(FORM_FIELD, "")
+    if not (TOKEN_PATTERN.fullmatch(expected) and compare_digest(given.encode(errors="replace"), expected.encode())):
         raise HTTPError(403, "This form is out of date", "Go back, reload the page, and try again. Cookies are needed.")
 
 
 def _is_same_origin(request: Request) -> bool:
     """Return whether the browser's headers name the dashboard as the origin, or are missing.
 
-    A client that sends neither header is no browser of the last years; it still needs the token.
+    All current browsers send one of the headers. A client that sends neither still needs the token.
     """
     site = request.headers.get("sec-fetch-site")
     if site is not None:

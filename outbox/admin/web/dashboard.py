@@ -1,4 +1,4 @@
-"""What all pages of one dashboard share: its outbox, whether it is read-only, the masking, and paths of pages."""
+"""Hold what all pages of one dashboard share: its outbox, whether it is read-only, the masking, and paths of pages."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from outbox.operations.count import COUNT_CAP
 
 
 class Dashboard:
-    """The configuration of one application made by `make_app`; handlers get it by `dashboard_of(request)`.
+    """The configuration of one application that `make_app` made. Pages get it from `dashboard_of(request)`.
 
-    `count_cap`: how far the events that an action would change are counted. `scan_limits`: how many events a list may
+    `count_cap`: the number at which counting the events of an action stops. `scan_limits`: how many events a list may
     read. `wait_seconds`: how long the browser waits for an action.
     """
 
@@ -39,9 +39,9 @@ class Dashboard:
 
     @property
     def box(self) -> Outbox:
-        """The outbox given to `make_app`, or else the process's own.
+        """Return the outbox that was passed to `make_app`, or else the process's current one.
 
-        It is looked up at each request, because the application may configure it after `make_app`.
+        The current one is looked up at each request, because the application may configure it after `make_app`.
         """
         return current() if self._box is None else self._box
 
@@ -64,5 +64,5 @@ class Dashboard:
 
 def dashboard_of(request: Request) -> Dashboard:
     """Return the dashboard whose application handles this request."""
-    found: Dashboard = request.app.state.dashboard
-    return found
+    dashboard: Dashboard = request.app.state.dashboard
+    return dashboard

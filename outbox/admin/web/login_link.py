@@ -1,9 +1,9 @@
-"""Sign a browser in by a link with a one-time token, where no password is set.
+"""Sign a browser in with a link that contains a one-time token, if no password is set.
 
-`outbox dashboard` uses this on a loopback address. A request's client address and Host header don't prove that it
-comes from this machine: nginx with `proxy_pass http://127.0.0.1:8642;` passes on requests from everywhere, from
-127.0.0.1 and with `Host: 127.0.0.1`. So the browser needs a secret: `outbox dashboard` prints a link with a token, and
-the browser that opens it first gets the session's cookie in exchange.
+`outbox dashboard` uses this on a loopback address. The client address and the Host header of a request don't prove that
+it comes from this machine: nginx with `proxy_pass http://127.0.0.1:8642;` forwards requests of any client, and they
+arrive from 127.0.0.1 with `Host: 127.0.0.1`. So the browser needs a secret. `outbox dashboard` prints a link with a
+token, and the first browser that opens the link gets a cookie that authenticates its later requests.
 """
 
 from __future__ import annotations
@@ -19,32 +19,33 @@ from starlette.requests import HTTPConnection
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-PATH = "/login"
-FIELD = "token"
+LOGIN_PATH = "/login"
+QUERY_PARAMETER = "token"
 
 # The URL of these responses may contain the token: the browser must not send it to other sites.
 _NO_REFERRER = {"Referrer-Policy": "no-referrer"}
-_PASSWORD = "Set OUTBOX_DASHBOARD_USER and OUTBOX_DASHBOARD_PASSWORD, and start it again."  # noqa: S105  (advice)
+_ADVICE = "Set OUTBOX_DASHBOARD_USER and OUTBOX_DASHBOARD_PASSWORD, and restart the dashboard."
 _NOT_LOCAL = (
     "Without a password, the dashboard accepts requests from this machine only, at http://127.0.0.1 or "
     "http://localhost. "
-    f"To use it from elsewhere: {_PASSWORD}"
+    f"To use it from elsewhere: {_ADVICE}"
 )
-_PROXY = f"This request came through a proxy. Without a password the dashboard refuses those. {_PASSWORD}"
+_PROXY = f"This request came through a proxy. Without a password the dashboard refuses such requests. {_ADVICE}"
 _NO_SESSION = (
-    "Open the link that “outbox dashboard” has printed. Each link signs in one browser. After it was used, a new one "
-    f"is printed in the same place. To use a password, or a proxy: {_PASSWORD}"
+    "Open the link that “outbox dashboard” has printed. Each link signs in one browser. After a link was used, “outbox "
+    f"dashboard” prints a new one. To use a password, or a proxy: {_ADVICE}"
 )
-# No part of this page comes from the request. "Try again" is for browsers that opened the login link from a page of
-# another site: they have the cookie (SameSite=Strict), but send it only with links that are opened from this page.
+# No part of this page comes from the request. "Try again" is for a browser that opened the login link from a page of
+# another site. The browser has the cookie, but because of SameSite=Strict it does not send it with a request that comes
+# from another site. It sends it when the operator follows the link on this page.
 _PAGE = (
     '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
     '<title>Sign in</title><h1>You are not signed in</h1><p>{text}</p><p><a href="/">Try again</a></p></html>'
 )
 
 
-class LoginLink:
-    """Accept browsers on this machine that have the session's cookie. Each process and `make_app` has its own."""
+class LoginLinkAuthentication:
+    """Accepts browsers on this machine that have the session's cookie. Each object has its own session and token."""
 
     def __init__(self, name: str = "dashboard") -> None:
         self._name = name
@@ -53,58 +54,61 @@ class LoginLink:
         self._show: Callable[[str], None] | None = None
 
     def announce(self, show: Callable[[str], None]) -> None:
-        """Call `show` with the link, relative to the dashboard's URL, and again with each link that replaces it."""
+        """Call `show` with the link, and again with each link that replaces a used one."""
         self._show = show
         show(self.link)
 
     @property
     def link(self) -> str:
-        return f"{PATH[1:]}?{FIELD}={self._token}"
+        """Return the link that signs in the next browser, relative to the dashboard's URL."""
+        return f"{LOGIN_PATH[1:]}?{QUERY_PARAMETER}={self._token}"
 
     def __call__(self, connection: HTTPConnection) -> str | None:
+        """Return the user's name if the request comes from this machine and has the cookie, otherwise None."""
         if _refusal_reason(connection) is not None:
             return None
         given = connection.cookies.get(cookie_name(connection), "")
         return self._name if _is_same(given, self._session) else None
 
     def refuse(self, connection: HTTPConnection) -> Response:
+        """Return a page that says why the request was refused, and what to do."""
         text = _refusal_reason(connection)
         return HTMLResponse(_PAGE.format(text=_NO_SESSION if text is None else text), 403, _NO_REFERRER)
 
     def sign_in(self, connection: HTTPConnection) -> Response:
-        """Exchange the token for the session's cookie, and redirect: the token leaves the browser's address bar."""
-        if self(connection) is not None:  # the browser has the cookie already: keep the new link unused
-            return _to_overview()
-        given = QueryParams(connection.scope.get("query_string", b"")).get(FIELD, "")
+        """Exchange the token for the session's cookie, and redirect, which removes the token from the address bar."""
+        if self(connection) is not None:  # the browser has the cookie already, so the token is not used up
+            return _redirect_to_overview()
+        given = QueryParams(connection.scope.get("query_string", b"")).get(QUERY_PARAMETER, "")
         if _refusal_reason(connection) is not None or not _is_same(given, self._token):
             return self.refuse(connection)
         self._token = secrets.token_urlsafe(32)
-        response = _to_overview()
+        response = _redirect_to_overview()
         response.set_cookie(cookie_name(connection), self._session, path="/", httponly=True, samesite="strict")
         if self._show is not None:
             self._show(self.link)
         return response
 
 
-class Login:
-    """ASGI middleware that handles requests for the login link, before authentication."""
+class LoginMiddleware:
+    """ASGI middleware that handles requests for the login link. It runs before authentication."""
 
-    def __init__(self, app: ASGIApp, link: LoginLink) -> None:
+    def __init__(self, app: ASGIApp, links: LoginLinkAuthentication) -> None:
         self._app = app
-        self._link = link
+        self._links = links
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # Only GET: a HEAD request, by which programs preview links, must not use up the token.
-        if scope["type"] == "http" and scope["method"] == "GET" and scope["path"] == PATH:
-            await self._link.sign_in(HTTPConnection(scope))(scope, receive, send)
+        # Only GET requests. Programs preview links with HEAD requests, and these must not use up the token.
+        if scope["type"] == "http" and scope["method"] == "GET" and scope["path"] == LOGIN_PATH:
+            await self._links.sign_in(HTTPConnection(scope))(scope, receive, send)
         else:
             await self._app(scope, receive, send)
 
 
 def cookie_name(connection: HTTPConnection) -> str:
-    """Return a name that contains the port in the browser's URL: browsers send a host's cookies to all of its ports.
+    """Return the name of the session's cookie. It contains the port in the browser's URL.
 
-    So two dashboards on one host have a cookie each.
+    Browsers send a host's cookies to all of its ports, so two dashboards on one host need different names.
     """
     try:
         port = urlsplit(f"//{connection.headers.get('host', '')}").port
@@ -114,9 +118,9 @@ def cookie_name(connection: HTTPConnection) -> str:
 
 
 def _refusal_reason(connection: HTTPConnection) -> str | None:
-    """Return why this request is refused even with the right token or cookie, or None if it is not."""
+    """Return why this request is refused even with a valid token or cookie, or None if it is not refused."""
     client = connection.client
-    # A connection over a Unix socket has no client address: it comes from a proxy. The Host header is checked because
+    # A connection over a Unix socket has no client address, and comes from a proxy. The Host header is checked because
     # another site can make its own name resolve to 127.0.0.1 (DNS rebinding).
     if client is None or not is_loopback(client.host) or not is_loopback(_host_of(connection)):
         return _NOT_LOCAL
@@ -151,5 +155,5 @@ def _is_same(given: str, expected: str) -> bool:
     return compare_digest(given.encode(errors="replace"), expected.encode())
 
 
-def _to_overview() -> Response:
+def _redirect_to_overview() -> Response:
     return RedirectResponse("/", 303, _NO_REFERRER)

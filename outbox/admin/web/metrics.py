@@ -11,10 +11,10 @@ from outbox.errors import SettingsError
 
 
 async def metrics(request: Request) -> Response:
-    """Respond with the metrics; 404 without prometheus-client."""
+    """Respond with the metrics, or with 404 if prometheus-client is not installed."""
     try:
         from outbox.admin.metrics import exposition
-    except SettingsError as error:  # prometheus-client is not installed
+    except SettingsError as error:  # the import raises it if prometheus-client is not installed
         return PlainTextResponse(f"{error}\n", 404)
     body, content_type = await run_in_threadpool(exposition, dashboard_of(request).box)
     return Response(body, headers={"Content-Type": content_type})

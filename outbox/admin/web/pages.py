@@ -1,4 +1,4 @@
-"""The pages that show something: the overview, the list of events, one event, and the audit log."""
+"""Serve the pages that change nothing: the overview, the list of events, one event, and the audit log."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from outbox.admin.overview import Overview
 from outbox.admin.overview import overview as read_overview
 from outbox.admin.queries import Page
 from outbox.admin.web import parameters
-from outbox.admin.web.alerts import alerts
-from outbox.admin.web.chart import chart
+from outbox.admin.web.alerts import find_alerts
+from outbox.admin.web.chart import make_chart
 from outbox.admin.web.dashboard import dashboard_of
 from outbox.admin.web.http_errors import HTTPError
 from outbox.admin.web.render import render
-from outbox.admin.web.timeline import timeline
+from outbox.admin.web.timeline import make_timeline
 from outbox.core import Outbox
 from outbox.operations.actions import ACTIONS, Action, actions_for
 from outbox.operations.audit import latest
@@ -40,9 +40,9 @@ async def overview(request: Request) -> Response:
         "overview.html",
         view=view,
         now=view.now,
-        chart=chart(view.activity),
-        alerts=alerts(view),
-        destinations=destinations(view),
+        chart=make_chart(view.activity),
+        alerts=find_alerts(view),
+        destinations=destination_rows(view),
         retention=timedelta(hours=dashboard_of(request).box.settings.retention_hours),
     )
 
@@ -58,8 +58,8 @@ class DestinationRow:
     failed: int
 
 
-def destinations(view: Overview) -> list[DestinationRow]:
-    """Return the destinations of the running workers, unhealthy ones first."""
+def destination_rows(view: Overview) -> list[DestinationRow]:
+    """Return the destinations of the running workers. Those whose circuit breaker is not closed come first."""
     kinds: dict[str, str] = {}
     workers: Counter[str] = Counter()
     for process in view.workers:
@@ -69,11 +69,11 @@ def destinations(view: Overview) -> list[DestinationRow]:
     failed: Counter[str] = Counter()
     for failure in view.failures:
         failed[failure.destination] += failure.events
-    found = [
+    rows = [
         DestinationRow(name, kinds.get(name, ""), workers[name], view.breakers.get(name), failed[name])
         for name in sorted({*kinds, *view.breakers})
     ]
-    return sorted(found, key=lambda each: each.breaker is None)
+    return sorted(rows, key=lambda row: row.breaker is None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,22 +153,22 @@ async def event(request: Request) -> Response:
     id = parameters.parse_id(request.path_params["id"])
     dashboard = dashboard_of(request)
     box = dashboard.box
-    found = await run_in_threadpool(_read_event, box, id)
-    if found is None:
+    details = await run_in_threadpool(_read_event, box, id)
+    if details is None:
         raise HTTPError(404, "Event not found", f"{id} does not exist, or was deleted after its retention.")
     return render(
         request,
         "event.html",
-        event=found.event,
-        now=found.now,
-        next_step=next_step(found.event, found.now, box.settings),
-        states=found.states,
-        reached_none=found.event.audience is not None,
-        timeline=timeline(found.event, found.now, found.audits),
-        payload=dashboard.masking.masked(found.event.payload),
-        headers=dashboard.masking.masked(found.event.headers),
-        actions=actions_for(found.event.status),
-        targets=found.destination_names,
+        event=details.event,
+        now=details.now,
+        next_step=next_step(details.event, details.now, box.settings),
+        states=details.states,
+        reached_none=details.event.audience is not None,
+        timeline=make_timeline(details.event, details.now, details.audits),
+        payload=dashboard.masking.masked(details.event.payload),
+        headers=dashboard.masking.masked(details.event.headers),
+        actions=actions_for(details.event.status),
+        targets=details.destination_names,
         notice=notice(request),
     )
 
@@ -186,19 +186,19 @@ async def audit(request: Request) -> Response:
 
 
 def notice(request: Request) -> str | None:
-    """Return what the last action has done, from the redirect's parameters; None without them.
+    """Return what the last action has done, from the redirect's parameters; None if there are none.
 
-    Only a known action's name and a number are taken from the URL: no other text can be shown by a link.
+    Only the name of a known action and a number are taken from the URL, so a link can't show any other text.
     """
     action, number = ACTIONS.get(request.query_params.get("did", "")), request.query_params.get("number", "")
     if action is None:
         return None
     if number.isascii() and number.isdecimal() and len(number) < len(str(10**12)):
-        return _result(action, int(number))
+        return _describe_result(action, int(number))
     return f"{action.label} is still running. It continues in the background; this page shows its progress."
 
 
-def _result(action: Action, number: int) -> str:
+def _describe_result(action: Action, number: int) -> str:
     """Return what an action has done, as a sentence."""
     if number == 0:
         return f"Nothing was {action.done}: only events that {action.applies_to} can be."

@@ -1,7 +1,7 @@
-"""Parse the parameters of query strings and forms: the filter for events, ids and times; and write query strings.
+"""Parse the parameters of query strings and forms (the filter for events, ids and times), and write query strings.
 
-An invalid parameter is an error (400), never ignored: without it, more events would be shown or changed than the
-operator asked for.
+An invalid parameter is an error (400). If it were ignored, more events would be shown or changed than the operator
+asked for.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from outbox.admin.web.http_errors import HTTPError
 from outbox.operations.filters import Filter
 from outbox.storage.models import STATUSES
 
-# Longer than any column that a text is compared with.
+# No column that is compared with a text is longer.
 MAX_LENGTH = 500
 MAX_IDS = 1_000
 YEARS = range(1970, 3000)
 
-# Parameters whose value is a text, and the fields of Filter.
+# Parameters whose value is a text, and the fields of Filter that they set.
 TEXTS = {
     "type": "event_type",
     "tenant": "tenant_id",
@@ -34,7 +34,7 @@ NAMES = ("status", "type", "aggregate", "tenant", "destination", "error", "key",
 
 
 def parse_filter(given: Mapping[str, str]) -> Filter:
-    """Return the filter that these parameters make; empty ones are ignored."""
+    """Return the filter that these parameters describe. Empty parameters are ignored."""
     values: dict[str, str | None] = {field: parse_text(given, name) or None for name, field in TEXTS.items()}
     aggregate_type, colon, aggregate_id = parse_text(given, "aggregate").partition(":")
     return Filter(
@@ -48,14 +48,14 @@ def parse_filter(given: Mapping[str, str]) -> Filter:
 
 
 def filter_parameters(given: Mapping[str, str]) -> dict[str, str]:
-    """Return only the parameters of the filter, for links and forms that keep it."""
+    """Return only the parameters of the filter, for links and forms that keep the filter."""
     return {name: value for name in NAMES if (value := parse_text(given, name))}
 
 
 def query_string(parameters: Mapping[str, str], **changes: str | None) -> str:
-    """Return `?status=failed&type=order.placed`, with `changes` applied; None removes a parameter."""
-    found = {name: value for name, value in {**parameters, **changes}.items() if value}
-    return f"?{urlencode(found)}" if found else ""
+    """Return, for example, `?status=failed&type=order.placed`, with `changes` applied; None removes a parameter."""
+    values = {name: value for name, value in {**parameters, **changes}.items() if value}
+    return f"?{urlencode(values)}" if values else ""
 
 
 def parse_text(given: Mapping[str, str], name: str) -> str:
@@ -71,18 +71,18 @@ def parse_text(given: Mapping[str, str], name: str) -> str:
 
 
 def parse_time(given: Mapping[str, str], name: str) -> datetime | None:
-    """Return a time as a browser's form writes it, in UTC unless it names a time zone."""
+    """Return a time in the format of a browser's form. It is in UTC unless it has a time zone."""
     value = parse_text(given, name)
     if not value:
         return None
     try:
-        found = datetime.fromisoformat(value)
-        found = found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+        time = datetime.fromisoformat(value)
+        time = time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
     except (ValueError, OverflowError):
         raise _invalid(name, "a time such as 2026-01-31T12:00, in UTC") from None
-    if found.year not in YEARS:
+    if time.year not in YEARS:
         raise _invalid(name, f"a time from {YEARS[0]} to {YEARS[-1]}")
-    return found
+    return time
 
 
 def parse_id(value: str) -> UUID:

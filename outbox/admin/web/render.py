@@ -1,6 +1,6 @@
-"""Render the templates, and the filters that write values in them.
+"""Render the templates, and define the filters that format values in them.
 
-Every value is escaped: events, errors and names may contain anything, HTML included.
+Every value is escaped, because events, errors and names may contain anything, including HTML.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from starlette.responses import HTMLResponse
 
 from outbox.admin.durations import format_duration, format_latency
 from outbox.admin.web import csrf
-from outbox.admin.web.authentication import WHO
+from outbox.admin.web.authentication import USER_KEY
 from outbox.admin.web.dashboard import dashboard_of
 from outbox.admin.web.parameters import query_string
 from outbox.storage.models import STATUSES
@@ -26,7 +26,7 @@ from outbox.version import __version__
 
 FOLDER = Path(__file__).parent
 STATIC = FOLDER / "static"
-# Longer JSON is cut: it would make the browser slow.
+# Longer JSON is cut, because it would make the browser slow.
 MAX_JSON_LENGTH = 100_000
 REFRESH_SECONDS = 5
 
@@ -50,7 +50,7 @@ def utc(moment: datetime) -> str:
 
 
 def short_id(id: UUID) -> str:
-    """Return the end of the id: ids of the same minute begin alike."""
+    """Return the end of the id, because ids of the same minute begin with the same digits."""
     return f"…{str(id)[-8:]}"
 
 
@@ -69,8 +69,8 @@ def pretty(value: Any) -> str:
     return text if left_out <= 0 else f"{text[:MAX_JSON_LENGTH]}\n… {left_out:,} more characters"
 
 
-def _environment() -> Environment:
-    made = Environment(
+def _make_environment() -> Environment:
+    environment = Environment(
         loader=FileSystemLoader(FOLDER / "templates"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -78,17 +78,17 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     for each in (ago, utc, in_code, short_id, format_latency, pretty, format_duration):
-        made.filters[each.__name__] = each
-    made.globals |= {
+        environment.filters[each.__name__] = each
+    environment.globals |= {
         "query": query_string,
         "statuses": STATUSES,
         "version": __version__,
         "refresh_seconds": REFRESH_SECONDS,
     }
-    return made
+    return environment
 
 
-ENVIRONMENT = _environment()
+ENVIRONMENT = _make_environment()
 
 
 def render(request: Request, template: str, *, status: int = 200, **context: Any) -> HTMLResponse:
@@ -102,8 +102,8 @@ def render(request: Request, template: str, *, status: int = 200, **context: Any
         current_query=request.url.query,
         place=dashboard.box.dialect.place,
         read_only=dashboard.read_only,
-        who=request.scope.get(WHO, ""),
-        csrf=(csrf.FIELD, token),
+        who=request.scope.get(USER_KEY, ""),
+        csrf=(csrf.FORM_FIELD, token),
         **context,
     )
     response = HTMLResponse(text, status)

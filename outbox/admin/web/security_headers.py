@@ -13,7 +13,8 @@ HEADERS = {
     "Content-Security-Policy": CONTENT_SECURITY_POLICY,
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
-    # With "no-referrer", browsers would send "Origin: null" with the dashboard's own forms, and the CSRF check fails.
+    # With "no-referrer", browsers would send "Origin: null" with the dashboard's own forms, and the CSRF check would
+    # refuse them.
     "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -23,7 +24,7 @@ HEADERS = {
 
 
 class SecurityHeaders:
-    """ASGI middleware: add the headers to every response, unless the response has set one itself."""
+    """ASGI middleware that adds each header to every response, unless the response has set that header itself."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

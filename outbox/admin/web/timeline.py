@@ -1,4 +1,4 @@
-"""List what has happened to one event, and when, for its page: from the event's row and the audit log."""
+"""List what has happened to one event, and when, for its page. The data come from the event's row and the audit log."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class TimelineEntry:
     kind: str = ""
 
 
-def timeline(event: OutboxEvent, now: datetime, audits: Iterable[Audit]) -> list[TimelineEntry]:
-    """Return the entries by time, oldest first; what is yet to come is last."""
+def make_timeline(event: OutboxEvent, now: datetime, audits: Iterable[Audit]) -> list[TimelineEntry]:
+    """Return the entries by time, oldest first. Entries in the future are last."""
     return sorted(_entries(event, now, audits), key=lambda entry: entry.at)
 
 
@@ -35,21 +35,23 @@ def _entries(event: OutboxEvent, now: datetime, audits: Iterable[Audit]) -> Iter
     if event.status == DELIVERED:
         yield TimelineEntry(event.delivered_at, "Delivered to every destination", DELIVERED)
     elif event.status == FAILED:
-        yield TimelineEntry(event.updated_at, f"Failed, after {_attempts(event)}", FAILED)
+        yield TimelineEntry(event.updated_at, f"Failed, after {_format_attempts(event)}", FAILED)
     else:
-        yield from _unfinished(event, now)
+        yield from _unfinished_entries(event, now)
 
 
-def _unfinished(event: OutboxEvent, now: datetime) -> Iterator[TimelineEntry]:
+def _unfinished_entries(event: OutboxEvent, now: datetime) -> Iterator[TimelineEntry]:
     if event.attempts and event.lease_until is None:
-        yield TimelineEntry(event.updated_at, f"{_attempts(event)} so far".capitalize(), "pending")
+        yield TimelineEntry(event.updated_at, f"{_format_attempts(event)} so far".capitalize(), "pending")
     if event.lease_until is not None:
         yield TimelineEntry(event.updated_at, "Claimed by a worker", "sending")
-        over = event.lease_until <= now
-        yield TimelineEntry(event.lease_until, "Lease expired" if over else "Lease expires, unless renewed", "future")
+        expired = event.lease_until <= now
+        yield TimelineEntry(
+            event.lease_until, "Lease expired" if expired else "Lease expires, unless renewed", "future"
+        )
     elif event.next_attempt_at is not None:
         yield TimelineEntry(event.next_attempt_at, "Due" if event.next_attempt_at <= now else "Next attempt", "future")
 
 
-def _attempts(event: OutboxEvent) -> str:
+def _format_attempts(event: OutboxEvent) -> str:
     return f"{event.attempts} of {event.max_attempts} attempts"

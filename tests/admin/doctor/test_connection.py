@@ -33,7 +33,7 @@ def test_a_database_that_the_library_opens_has_no_pooler_and_a_tcp_timeout(box: 
 @pytest.mark.parametrize("own_box", [{}, {"tcp_user_timeout": 0}], indirect=True)
 def test_a_database_that_the_application_opens_without_a_tcp_timeout_is_a_note(own_box: Outbox) -> None:
     found = finding_of(own_box, "network")
-    assert (found.level, "host is gone" in found.what) == (NOTE, True)
+    assert (found.level, "host disappears" in found.what) == (NOTE, True)
     assert "tcp_user_timeout=15000" in advice_of(found)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from outbox.admin.doctor.check import OK, PROBLEM, WARNING
 from outbox.admin.doctor.run_checks import run_checks
-from outbox.admin.doctor.schema import _tables, _wanted
+from outbox.admin.doctor.schema import _needed_indexes, _needed_tables
 from outbox.core import Outbox
 from outbox.settings import Settings
 from outbox.storage import schema
@@ -28,10 +28,10 @@ def test_complete_tables_are_fine(box: Outbox) -> None:
 def test_the_expected_tables_and_indexes_are_those_of_the_schema(box: Outbox) -> None:
     made = ["outbox_event", "outbox_process", "outbox_total", "outbox_minute", "outbox_audit"]
     made += ["outbox_destination", "outbox_control", "outbox_audience"]
-    assert _tables(box.dialect) == made
+    assert _needed_tables(box.dialect) == made
     indexes = {"idx_outbox_pending_next", "idx_outbox_failed", "idx_outbox_aggregate_id"}
     constraints = {"unique_event_type_idempotency_key"} if box.dialect.name == "postgres" else set()
-    assert set(_wanted(box.dialect)) == indexes | constraints
+    assert set(_needed_indexes(box.dialect)) == indexes | constraints
 
 
 def test_a_database_without_tables_is_a_problem_and_init_fixes_it(url: str) -> None:

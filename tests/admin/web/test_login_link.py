@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from outbox.admin.web import make_app
-from outbox.admin.web.login_link import LoginLink
+from outbox.admin.web.login_link import LoginLinkAuthentication
 from outbox.core import Outbox
 from tests.admin.web.browser import Browser, form_to
 from tests.admin.web.client import HERE, Client
@@ -17,12 +17,12 @@ COOKIE = "outbox_session_8642"
 
 
 @pytest.fixture
-def link() -> LoginLink:
-    return LoginLink()
+def link() -> LoginLinkAuthentication:
+    return LoginLinkAuthentication()
 
 
 @pytest.fixture
-def app(box: Outbox, link: LoginLink) -> Any:
+def app(box: Outbox, link: LoginLinkAuthentication) -> Any:
     return make_app(box, authenticate=link)
 
 
@@ -32,7 +32,7 @@ def stranger(app: Any) -> Client:
 
 
 @pytest.fixture
-def signed_in(app: Any, link: LoginLink) -> Client:
+def signed_in(app: Any, link: LoginLinkAuthentication) -> Client:
     client = Client(app)
     assert client.get(f"/{link.link}").status_code == 200
     return client
@@ -72,7 +72,9 @@ def test_a_stranger_can_open_no_websocket(app: Any) -> None:
     assert said == [{"type": "websocket.close", "code": 1008}]
 
 
-def test_the_link_signs_a_browser_in_and_takes_the_token_out_of_its_address(stranger: Client, link: LoginLink) -> None:
+def test_the_link_signs_a_browser_in_and_takes_the_token_out_of_its_address(
+    stranger: Client, link: LoginLinkAuthentication
+) -> None:
     answer = stranger.get(f"/{link.link}", follow_redirects=False)
     assert (answer.status_code, answer.headers["location"]) == (303, "/")
     assert answer.headers["cache-control"] == "no-store"
@@ -90,7 +92,7 @@ def test_a_browser_that_is_signed_in_may_run_actions(signed_in: Client) -> None:
     assert "1 event" in browser.submit(form).text
 
 
-def test_a_link_works_once(app: Any, link: LoginLink) -> None:
+def test_a_link_works_once(app: Any, link: LoginLinkAuthentication) -> None:
     used = link.link
     assert Client(app).get(f"/{used}").status_code == 200
     second = Client(app)
@@ -101,14 +103,14 @@ def test_a_link_works_once(app: Any, link: LoginLink) -> None:
     assert second.get(f"/{link.link}").status_code == 200
 
 
-def test_the_browser_that_has_used_a_link_may_open_it_again(signed_in: Client, link: LoginLink) -> None:
+def test_the_browser_that_has_used_a_link_may_open_it_again(signed_in: Client, link: LoginLinkAuthentication) -> None:
     unused = link.link
     assert signed_in.get("/login?token=an-old-one").url.path == "/"
     assert signed_in.get(f"/{unused}").url.path == "/"
     assert link.link == unused
 
 
-def test_each_link_that_was_used_is_replaced_in_the_terminal(app: Any, link: LoginLink) -> None:
+def test_each_link_that_was_used_is_replaced_in_the_terminal(app: Any, link: LoginLinkAuthentication) -> None:
     shown: list[str] = []
     link.announce(shown.append)
     assert shown == [link.link]
@@ -119,7 +121,7 @@ def test_each_link_that_was_used_is_replaced_in_the_terminal(app: Any, link: Log
 
 
 @pytest.mark.parametrize("method", ["HEAD", "OPTIONS", "POST"])
-def test_a_head_request_does_not_use_up_a_link(stranger: Client, link: LoginLink, method: str) -> None:
+def test_a_head_request_does_not_use_up_a_link(stranger: Client, link: LoginLinkAuthentication, method: str) -> None:
     unused = link.link
     answer = stranger.request(method, f"/{unused}")
     assert answer.status_code == 403
@@ -128,7 +130,7 @@ def test_a_head_request_does_not_use_up_a_link(stranger: Client, link: LoginLink
 
 
 @pytest.mark.parametrize("query", ["", "?", "?token=", "?token=%00", "?token=%ff", "?tokens=x", "?token=" + "a" * 43])
-def test_a_wrong_token_opens_nothing(stranger: Client, link: LoginLink, query: str) -> None:
+def test_a_wrong_token_opens_nothing(stranger: Client, link: LoginLinkAuthentication, query: str) -> None:
     unused = link.link
     answer = stranger.get(f"/login{query}")
     assert answer.status_code == 403
@@ -137,7 +139,7 @@ def test_a_wrong_token_opens_nothing(stranger: Client, link: LoginLink, query: s
 
 
 @pytest.mark.parametrize("part", [slice(0, -1), slice(1, None), slice(0, 0)])
-def test_a_part_of_the_token_opens_nothing(stranger: Client, link: LoginLink, part: slice) -> None:
+def test_a_part_of_the_token_opens_nothing(stranger: Client, link: LoginLinkAuthentication, part: slice) -> None:
     token = link.link.removeprefix("login?token=")
     assert stranger.get(f"/login?token={token[part]}").status_code == 403
     assert stranger.get(f"/login?token={token}x").status_code == 403
@@ -149,7 +151,7 @@ def test_a_cookie_that_was_not_given_out_opens_nothing(stranger: Client, value: 
 
 
 def test_neither_is_the_token_a_cookie_nor_the_cookie_a_token(
-    stranger: Client, signed_in: Client, link: LoginLink
+    stranger: Client, signed_in: Client, link: LoginLinkAuthentication
 ) -> None:
     token = link.link.removeprefix("login?token=")
     assert stranger.get("/", headers={"Cookie": f"{COOKIE}={token}"}).status_code == 403
@@ -157,7 +159,7 @@ def test_neither_is_the_token_a_cookie_nor_the_cookie_a_token(
 
 
 def test_a_cookie_that_a_stranger_planted_is_not_the_one_that_the_browser_gets(
-    stranger: Client, link: LoginLink
+    stranger: Client, link: LoginLinkAuthentication
 ) -> None:
     planted = "a" * 43
     answer = stranger.get(f"/{link.link}", headers={"Cookie": f"{COOKIE}={planted}"}, follow_redirects=False)
@@ -166,13 +168,13 @@ def test_a_cookie_that_a_stranger_planted_is_not_the_one_that_the_browser_gets(
 
 
 def test_another_process_s_cookie_opens_nothing(box: Outbox, signed_in: Client) -> None:
-    restarted = make_app(box, authenticate=LoginLink())
+    restarted = make_app(box, authenticate=LoginLinkAuthentication())
     cookie = f"{COOKIE}={signed_in.cookies[COOKIE]}"
     assert Client(restarted).get("/", headers={"Cookie": cookie}).status_code == 403
 
 
 def test_two_dashboards_on_one_host_do_not_sign_each_other_out(box: Outbox) -> None:
-    links = [LoginLink(), LoginLink()]
+    links = [LoginLinkAuthentication(), LoginLinkAuthentication()]
     places = ["http://127.0.0.1:8642", "http://127.0.0.1:9000"]
     first, second = (
         Client(make_app(box, authenticate=link), base_url=place) for link, place in zip(links, places, strict=True)
@@ -184,7 +186,7 @@ def test_two_dashboards_on_one_host_do_not_sign_each_other_out(box: Outbox) -> N
     assert [first.get("/").status_code, second.get("/").status_code] == [200, 200]
 
 
-def test_no_page_and_no_header_shows_the_token_or_the_session(signed_in: Client, link: LoginLink) -> None:
+def test_no_page_and_no_header_shows_the_token_or_the_session(signed_in: Client, link: LoginLinkAuthentication) -> None:
     secrets = [signed_in.cookies[COOKIE], link.link.removeprefix("login?token=")]
     for path in PATHS:
         answer = signed_in.get(path)
@@ -212,7 +214,7 @@ def test_no_page_and_no_header_shows_the_token_or_the_session(signed_in: Client,
 )
 @pytest.mark.parametrize("value", ["127.0.0.1", ""])
 def test_what_came_through_a_proxy_is_refused_even_with_the_secret(
-    app: Any, signed_in: Client, link: LoginLink, header: str, value: str
+    app: Any, signed_in: Client, link: LoginLinkAuthentication, header: str, value: str
 ) -> None:
     unused = link.link
     for answer in (
@@ -229,7 +231,7 @@ def test_what_came_through_a_proxy_is_refused_even_with_the_secret(
 
 @pytest.mark.parametrize("client", [None, ("203.0.113.7", 50000), ("", 0), ("testclient", 1)])
 def test_a_unix_socket_and_another_machine_are_refused_with_the_secret_too(
-    app: Any, signed_in: Client, link: LoginLink, client: Any
+    app: Any, signed_in: Client, link: LoginLinkAuthentication, client: Any
 ) -> None:
     elsewhere = Client(app, client=client)
     unused = link.link
@@ -245,7 +247,7 @@ def test_a_unix_socket_and_another_machine_are_refused_with_the_secret_too(
     "host", ["evil.example.com", "evil.example.com:8642", "127.0.0.1.evil.example.com", "[", "", "localhost@evil.com:1"]
 )
 def test_a_foreign_name_that_resolves_here_is_refused_with_the_secret_too(
-    app: Any, signed_in: Client, link: LoginLink, host: str
+    app: Any, signed_in: Client, link: LoginLinkAuthentication, host: str
 ) -> None:
     unused = link.link
     for answer in (

@@ -231,7 +231,7 @@ def test_a_search_says_how_far_back_it_went_and_can_continue(box: Outbox) -> Non
     many_delivered(15)
     page = browser.get("/events", tenant="rare")
     assert rows(page) == []
-    assert "Older ones were not searched" in page.text
+    assert "Older events were not searched" in page.text
     assert "No events match" not in page.text
     assert rows(browser.get(page.links["Search further back"])) == ids(meant)
 
@@ -265,7 +265,7 @@ def test_the_page_of_an_event_shows_all_about_it(browser: Browser) -> None:
     event = failed("runner: HTTP 500", tenant_id="acme", correlation_id="c-1", payload={"total": 42})
     page = browser.get(f"/events/{event.id}")
     for told in (
-        "is not tried again by itself",
+        "is not tried again automatically",
         "Last error runner: HTTP 500",
         "Emitted",
         "Failed, after 5 of 5 attempts",
@@ -282,7 +282,7 @@ def test_the_page_of_an_event_shows_all_about_it(browser: Browser) -> None:
 @pytest.mark.parametrize(
     ("make", "told"),
     [
-        (delivered, "Delivered to all of them."),
+        (delivered, "Delivered to all destinations."),
         (waiting, "search waiting refused 2 in "),
         (sending, "A worker is delivering the event"),
         (emit_one, "No attempt yet."),

@@ -144,8 +144,8 @@ def test_on_a_unix_socket_every_request_is_refused_whatever_its_headers(
     module = tmp_path / "served.py"
     module.write_text(
         "from outbox.admin.web import make_app\n"
-        "from outbox.admin.web.login_link import LoginLink\n"
-        "app = make_app(authenticate=LoginLink())\n"
+        "from outbox.admin.web.login_link import LoginLinkAuthentication\n"
+        "app = make_app(authenticate=LoginLinkAuthentication())\n"
     )
     command = [sys.executable, "-m", "uvicorn", "served:app", "--app-dir", str(tmp_path), "--uds", str(path), *options]
     stage.start("uvicorn", *command, ready="running on unix socket")

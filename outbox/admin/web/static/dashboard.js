@@ -1,4 +1,5 @@
-// All pages work without this script. It adds live refresh, which can be paused, and selecting all events at once.
+// All pages work without this script. It refreshes pages every few seconds, which the operator can pause, and it adds a
+// checkbox that selects all events.
 "use strict";
 
 (() => {
@@ -57,7 +58,8 @@
     show(paused ? "Paused" : "Live", paused ? "paused" : "on");
   }
 
-  // No refresh while the operator has selected events or text, or has the keyboard focus in the list.
+  // Don't refresh while the page is hidden, or while the operator has selected events or text or has the keyboard focus in
+  // the list.
   const busy = () =>
     document.hidden ||
     boxes().some((box) => box.checked) ||
@@ -80,8 +82,8 @@
     show("Live", "on");
     if (live().dataset.summary !== summary) announcer.textContent = summary = live().dataset.summary;
   });
-  for (const trouble of ["htmx:responseError", "htmx:sendError", "htmx:timeout"]) {
-    document.body.addEventListener(trouble, () => show("No response: this page may be out of date", "stale"));
+  for (const failure of ["htmx:responseError", "htmx:sendError", "htmx:timeout"]) {
+    document.body.addEventListener(failure, () => show("No response: this page may be out of date", "stale"));
   }
 
   label.hidden = button.hidden = false;
