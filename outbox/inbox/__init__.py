@@ -4,8 +4,8 @@
     def credit(event):
         Account.update(balance=Account.balance + event.payload["amount"]).where(...).execute()
 
-The functions here use the current outbox's inbox. Like `outbox` itself, this module is a façade: it imports the module
-that a name comes from when the name is first used.
+The functions here use the inbox of the current outbox. Like `outbox` itself, this module is a façade: when a name is
+first used, it imports the module that defines the name.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SKIPPED", "Inbox", "Skipped", "claim", "cleanup", "create_tables", "once"]
 
-_HOMES = {
+_MODULES = {
     "SKIPPED": "outbox.inbox.once_decorator",
     "Inbox": "outbox.inbox.inbox",
     "Skipped": "outbox.inbox.once_decorator",
@@ -31,13 +31,13 @@ _HOMES = {
 }
 
 
-if not TYPE_CHECKING:  # a type checker reads the imports above, and refuses a name that is not there
+if not TYPE_CHECKING:  # hidden from type checkers, so that they report names that are not imported above
 
     def __getattr__(name: str) -> object:
-        home = _HOMES.get(name)
-        if home is None:
+        module = _MODULES.get(name)
+        if module is None:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = globals()[name] = getattr(import_module(home), name)
+        value = globals()[name] = getattr(import_module(module), name)
         return value
 
 

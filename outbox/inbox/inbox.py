@@ -62,49 +62,52 @@ class Inbox:
                     except BaseException as error:
                         raised = error
                         raise
-                    self._check_that_it_commits(handler_name)
+                    self._check_can_commit(handler_name)
         except BaseException as error:
-            undone = nested and error is raised  # no other error: the rollback to the savepoint has succeeded
-            if raised is None or version is None or undone:
+            rolled_back = nested and error is raised  # no other error: the rollback to the savepoint has succeeded
+            if raised is None or version is None or rolled_back:
                 raise
-            if self._take_back(key, version, nested=nested):
-                _raise_half_done(key, raised)
+            if self._delete_committed_row(key, version, nested=nested):
+                _raise_partly_committed(key, raised)
             raise
 
     def once(self, handler_name: str, *, key: Key | None = None) -> Decorator:
-        """Return a decorator: the function is called once per message, in a transaction; later calls return SKIPPED.
+        """Return a decorator that calls the function once for each message, in a transaction.
 
-        The message is the first argument: an event, an envelope, a Dramatiq message, or any object with an id. If the
-        id is elsewhere, pass `key`: the name of an argument, the name of a field of the first argument, or a function
-        that returns the id and takes all arguments.
+        Later calls for the same message return SKIPPED. The message is the first argument: an event, an envelope, a
+        Dramatiq message, or any object with an id. If the id is elsewhere, pass `key`: the name of an argument, the
+        name of a field of the first argument, or a function of all arguments that returns the id.
         """
         return make_once(self.claim, handler_name, key)
 
     def create_tables(self) -> None:
-        """Create the inbox's table alone, in a database without an outbox. Many processes may call it at once."""
+        """Create only the inbox's table, in a database without an outbox. Many processes may call this at once."""
         schema.create_inbox(self.dialect)
 
     def cleanup(self, retention_hours: float | None = None, *, seconds: float | None = None) -> dict[str, int]:
-        """Delete the rows older than the retention; return how many, as `deleted` and `remaining` (up to a cap)."""
+        """Delete the rows that are older than the retention. Stop after `seconds`, if given.
+
+        Return {"deleted": …, "remaining": …}. `remaining` counts the rows that are still to be deleted, up to a cap.
+        """
         hours = self._retention_hours if retention_hours is None else retention_hours
         return retention.cleanup_inbox(self.dialect, hours, seconds=seconds)
 
     def _insert(self, key: tuple[str, str]) -> str | None:
-        """Return the version of the inserted row, or None if the handler has processed the message before."""
+        """Insert the row and return its version, or None if the handler has processed the message before."""
         with schema.explaining_missing_inbox(self.dialect):
             row = self.database.execute_sql(self.dialect.statements.inbox_insert, key).fetchone()
         return None if row is None else str(row[0])
 
-    def _check_that_it_commits(self, handler_name: str) -> None:
+    def _check_can_commit(self, handler_name: str) -> None:
         if not self.dialect.can_commit:
             raise TransactionRequired(
-                f"What {handler_name!r} did can't be committed: an SQL statement in it failed and the error was "
-                "caught, or its transaction was ended by hand. Let the error out, or put `with db.atomic():` "
-                "around what may fail."
+                f"The transaction of {handler_name!r} can't be committed: an SQL statement in it failed and the error "
+                "was caught, or the function has ended the transaction. Don't catch the error, or put "
+                "`with db.atomic():` around the statements that may fail."
             )
 
-    def _take_back(self, key: tuple[str, str], version: str, *, nested: bool) -> bool:
-        """Delete the row if it is still there after the rollback; return whether it was.
+    def _delete_committed_row(self, key: tuple[str, str], version: str, *, nested: bool) -> bool:
+        """Delete the row if it still exists after the rollback; return whether it existed.
 
         It is still there if the handler itself committed before it raised. If the row stayed, the message would be
         skipped the next time, and the rest of the handler's effect would be lost. If a transaction is open now, it was
@@ -115,20 +118,20 @@ class Inbox:
                 if self.dialect.in_transaction:
                     self.database.rollback()
                 parameters = (*key, version)
-                taken = self.database.execute_sql(self.dialect.statements.inbox_take_back, parameters).fetchone()
+                deleted = self.database.execute_sql(self.dialect.statements.inbox_take_back, parameters).fetchone()
                 if nested:
-                    self.database.begin()  # for the caller, who is going to end its transaction
+                    self.database.begin()  # because the caller is going to end its transaction
         except peewee.PeeweeException as error:
             logger.debug("Could not delete the row of %s from the inbox, if there is one: %s", key, error)
             return False
-        return taken is not None
+        return deleted is not None
 
 
-def _raise_half_done(key: tuple[str, str], raised: BaseException) -> NoReturn:
+def _raise_partly_committed(key: tuple[str, str], raised: BaseException) -> NoReturn:
     """Log and raise an error about a handler that called commit itself and then raised.
 
-    A Signal (such as RetryLater), and an exception that is no Exception (such as an interrupt or a time limit), are
-    raised as they are: they decide what happens next.
+    A Signal (such as RetryLater) is raised unchanged, because it decides what happens next. So is an exception that is
+    not an Exception, such as an interrupt or a time limit.
     """
     message_id, handler_name = key
     text = (

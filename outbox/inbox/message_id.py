@@ -33,7 +33,7 @@ def id_finder(function: Callable[..., object], key: Key | None) -> Callable[...,
 
 
 def check_id(what: str, value: object) -> str:
-    """Return a message's id, or a handler's name, as text; raise InvalidMessage if it can't be one."""
+    """Return a message's id, or a handler's name, as text; raise InvalidMessage if it is invalid."""
     text: Any = str(value) if isinstance(value, UUID | int) and not isinstance(value, bool) else value
     try:
         return check_text(text, what, KEY_LENGTH)
@@ -42,7 +42,7 @@ def check_id(what: str, value: object) -> str:
 
 
 def _first_argument(function: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]) -> object:
-    """Return the first argument, by position or by name."""
+    """Return the first argument, whether it was passed by position or by name; None if there is none."""
     return args[0] if args else next(iter(inspect.signature(function).bind(**kwargs).arguments.values()), None)
 
 
@@ -54,17 +54,20 @@ def _argument(call: inspect.BoundArguments, name: str) -> object:
 def _id_of(message: object) -> object:
     """Return the id of an event, an envelope, or a Dramatiq message."""
     for name in ("id", "message_id"):
-        found = _field(message, name, None)
-        if found is not None:
-            return found
+        id = _field(message, name, None)
+        if id is not None:
+            return id
     raise InvalidMessage(
         f"{type(message).__name__} has no id: pass outbox.inbox.once(…, key=…), or use outbox.inbox.claim(id, …)."
     )
 
 
 def _field(message: object, name: str, default: object = _MISSING) -> object:
-    """Return an item of a mapping, or an attribute of another object; without a default, raise if there is none."""
-    found = message.get(name, default) if isinstance(message, Mapping) else getattr(message, name, default)
-    if found is _MISSING:
+    """Return an item of a mapping, or an attribute of any other object.
+
+    Raise InvalidMessage if it is missing and there is no default.
+    """
+    value = message.get(name, default) if isinstance(message, Mapping) else getattr(message, name, default)
+    if value is _MISSING:
         raise InvalidMessage(f"{type(message).__name__} has no {name!r}, by which the inbox identifies a message.")
-    return found
+    return value

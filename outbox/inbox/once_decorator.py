@@ -1,13 +1,13 @@
-"""The decorator `outbox.inbox.once`: a function is called once for each message, in a transaction.
+"""Make the decorator `outbox.inbox.once`, which calls a function once for each message, in a transaction.
 
     @outbox.inbox.once("ledger")
     def credit(event):
         Account.update(balance=Account.balance + event.payload["amount"]).where(...).execute()
 
-A call claims the message in the inbox first. If the function has processed the message before, it is not called, and
-the call returns SKIPPED.
+The decorated function first claims the message in the inbox. If the original function has processed the message before,
+it is not called, and SKIPPED is returned.
 
-The module is not called `once`: as a submodule it would hide the function `outbox.inbox.once`.
+The module is not called `once`, because a submodule with this name would hide the function `outbox.inbox.once`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from outbox.inbox.message_id import Key, check_id, id_finder
 
 P = ParamSpec("P")
 R = TypeVar("R")
-# Claims a message, given its id and the handler's name: `Inbox.claim`.
+# The type of `Inbox.claim`, which claims a message, given its id and the handler's name.
 Claim = Callable[[object, str], AbstractContextManager[bool]]
 
 
@@ -33,7 +33,7 @@ class Decorator(Protocol):
 
 
 class Skipped:
-    """The type of `SKIPPED`, which a call returns if its message was processed before. It counts as false."""
+    """The type of `SKIPPED`, which a call returns if its message was processed before. Its truth value is False."""
 
     def __bool__(self) -> bool:
         return False
@@ -44,8 +44,8 @@ class Skipped:
 
 SKIPPED: Final = Skipped()
 
-# The attribute that marks a decorated function, with the handler's name as its value. Such a function may return
-# SKIPPED. It is an attribute because functools.wraps copies it to further wrappers.
+# The name of an attribute that decorated functions have; its value is the handler's name. Such a function may return
+# SKIPPED. The mark is an attribute, because functools.wraps copies attributes to further wrappers.
 HANDLER_NAME_ATTRIBUTE: Final = "__outbox_handler_name__"
 
 
@@ -74,14 +74,14 @@ def make_once(claim: Claim, handler_name: str, key: Key | None) -> Decorator:
 
 
 def _check_function(function: Callable[..., object], handler_name: str) -> None:
-    """Raise RegistrationError if the function would do its work after it has returned, and so after the commit."""
+    """Raise RegistrationError if the function would do its work after it has returned, which is after the commit."""
     kinds: dict[str, Callable[[object], bool]] = {
         "a coroutine function": inspect.iscoroutinefunction,
         "a generator": inspect.isgeneratorfunction,
         "an asynchronous generator": inspect.isasyncgenfunction,
     }
-    for kind, is_one in kinds.items():
-        if is_one(function):
+    for kind, is_of_kind in kinds.items():
+        if is_of_kind(function):
             raise RegistrationError(
                 f"The function of {handler_name!r} is {kind}, which would do its work after the transaction: "
                 "write a plain function."

@@ -108,7 +108,7 @@ class TestAnErrorOfTheDatabasesThatIsCaught:
         self, box: Outbox, catch: Callable[..., Any]
     ) -> None:
         for _ in range(2):
-            with pytest.raises(outbox.TransactionRequired, match=r"'reader' did can't be committed.*db\.atomic\(\)"):
+            with pytest.raises(outbox.TransactionRequired, match=r"'reader' can't be committed.*db\.atomic\(\)"):
                 catch(MESSAGE)
         assert (notes(), inbox_rows()) == ([], [])
 
@@ -131,7 +131,9 @@ class TestAnErrorOfTheDatabasesThatIsCaught:
             with outbox.inbox.claim("m-1", "reader"):
                 box.database.execute_sql(word)
 
-        with pytest.raises((outbox.TransactionRequired, peewee.OperationalError), match=r"by hand|no transaction"):
+        with pytest.raises(
+            (outbox.TransactionRequired, peewee.OperationalError), match=r"has ended the transaction|no transaction"
+        ):
             end()  # of a transaction that is gone SQLite itself complains
 
 
@@ -214,13 +216,13 @@ def test_a_handler_that_raises_leaves_the_row_of_another_that_came_after_it(
     box: Outbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between the rollback and the DELETE of the row, a second delivery of the message may have been processed."""
-    take_back = box.inbox._take_back
+    delete_committed_row = box.inbox._delete_committed_row
 
     def let_another_in(*args: Any, **kwargs: Any) -> bool:
         assert elsewhere(box.database, lambda: read(MESSAGE)) == "noted"
-        return take_back(*args, **kwargs)
+        return delete_committed_row(*args, **kwargs)
 
-    monkeypatch.setattr(box.inbox, "_take_back", let_another_in)
+    monkeypatch.setattr(box.inbox, "_delete_committed_row", let_another_in)
     with pytest.raises(Broken):
         read(MESSAGE, Broken())
     assert (notes(), inbox_rows()) == (["reader"], [ROW])

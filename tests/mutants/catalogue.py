@@ -338,7 +338,7 @@ MUTANTS = [
     Mutant(
         "inbox-row-outlives-a-handler-that-committed",
         "outbox/inbox/inbox.py",
-        "            if self._take_back(key, version, nested=nested):",
+        "            if self._delete_committed_row(key, version, nested=nested):",
         "            if False:",
         ("tests/inbox/test_transactions.py::TestAHandlerThatCommitsAndThenRaises",),
     ),

@@ -98,7 +98,7 @@ def test_a_link_works_once(app: Any, link: LoginLinkAuthentication) -> None:
     second = Client(app)
     answer = second.get(f"/{used}")
     assert answer.status_code == 403
-    assert "new one is printed" in answer.text
+    assert "prints a new one" in answer.text
     assert second.get("/").status_code == 403
     assert second.get(f"/{link.link}").status_code == 200
 
