@@ -26,7 +26,8 @@ from tests.matrix.system import MatrixError, System, Versions, cache_folder
 # Each with the version of Python that it has.
 RELEASES = {"trixie": "python3.13", "sid": "python3.14"}
 ALL_TESTS = (f"--numprocesses={max(4, os.cpu_count() or 1)}",)
-SUMMARY = re.compile(r"=+ (?P<counts>.*(passed|failed|error|no tests ran).*) =+")
+# pytest's last line, which has no frame with -q.
+SUMMARY = re.compile(r"(=+ )?(?P<counts>(\d+ (passed|failed|error|skipped)|no tests ran).* in [\d.]+s.*?)( =+)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +108,7 @@ def _watch(command: Sequence[str]) -> tuple[int, str]:
         assert process.stdout is not None
         for line in process.stdout:
             print(line, end="", flush=True)
-            if (match := SUMMARY.search(line)) is not None:
+            if (match := SUMMARY.fullmatch(line.rstrip())) is not None:
                 summary = match["counts"]
     return process.returncode, summary
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.matrix.__main__ import Result, choose, table
+from tests.matrix.__main__ import SUMMARY, Result, choose, table
 from tests.matrix.machine_settings import local_paths, parse_pip_settings
 from tests.matrix.system import Versions, cache_folder, copy_checkout
 from tests.support.program import ROOT
@@ -53,6 +53,13 @@ def test_the_table_has_a_line_for_each_system_with_its_versions_and_its_result()
     _, first, second = table(results).splitlines()
     assert first.split() == ["trixie", "3.13.5", "17.6", "8.0.2", "1.2", "green", "12", "passed", "in", "3.00s"]
     assert second.split() == ["sid", "0.1", "RED", "not", "run:", "no", "network"]
+
+
+@pytest.mark.parametrize("line", ["==== 2 failed, 7 passed in 3.10s ====", "2 failed, 7 passed in 3.10s"])
+def test_the_last_line_of_pytest_is_recognised(line: str) -> None:
+    match = SUMMARY.fullmatch(line)
+    assert match is not None
+    assert match["counts"] == "2 failed, 7 passed in 3.10s"
 
 
 PIP = """
