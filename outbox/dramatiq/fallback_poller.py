@@ -21,6 +21,7 @@ import logging
 import random
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import peewee
@@ -47,13 +48,14 @@ COUNT_SECONDS = 60.0
 class FallbackPoller:
     """The polling thread of one worker process."""
 
-    def __init__(self, box: Outbox, broker: Any) -> None:
+    def __init__(self, box: Outbox, broker: Any, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._box = box
+        self._clock = clock
         self._probe = BrokerProbe(broker, box.settings.queue)
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="outbox-fallback-poller", daemon=True)
         self._claims_seen = box.delivery.drain_limit.claims_started
-        self._began_at = time.monotonic()
+        self._began_at = self._clock()
         self._delay_factor = random.uniform(1.0, LONGEST_FACTOR)  # noqa: S311  (nothing secret)
         self._workers = 1
         self._counted_at: float | None = None
@@ -84,8 +86,8 @@ class FallbackPoller:
 
         Meanwhile refresh the record of this worker's destinations, so that an idle worker still counts as running.
         """
-        ends_at = time.monotonic() + self._box.settings.sweep_seconds * random.uniform(SHORTEST_FACTOR, 1.0)  # noqa: S311
-        while (left := ends_at - time.monotonic()) > 0:
+        ends_at = self._clock() + self._box.settings.sweep_seconds * random.uniform(SHORTEST_FACTOR, 1.0)  # noqa: S311
+        while (left := ends_at - self._clock()) > 0:
             if self._stopped.wait(min(left, REFRESH_SECONDS)):
                 return True
             self._refresh_records()
@@ -110,7 +112,7 @@ class FallbackPoller:
 
     def _has_missed_sweeps(self) -> bool:
         """Return whether the last claim of this process is longer ago than MISSED_SWEEPS allows."""
-        idle_seconds = time.monotonic() - max(self._began_at, self._box.delivery.drain_limit.claim_started_at)
+        idle_seconds = self._clock() - max(self._began_at, self._box.delivery.drain_limit.claim_started_at)
         allowed_seconds = MISSED_SWEEPS * self._box.settings.sweep_seconds * self._delay_factor
         # The first comparison avoids counting the workers while sweeps arrive.
         return idle_seconds >= allowed_seconds and idle_seconds >= allowed_seconds * self._live_workers()
@@ -120,7 +122,7 @@ class FallbackPoller:
         publish_seconds = self._box.settings.publish_seconds
         if publish_seconds == 0:
             return 1  # reports are switched off, so the workers can't be counted
-        now = time.monotonic()
+        now = self._clock()
         if self._counted_at is None or now - self._counted_at >= COUNT_SECONDS:
             self._workers = max(1, self._count_workers(MISSED_REPORTS * publish_seconds + 1))
             self._counted_at = now
@@ -149,9 +151,9 @@ class FallbackPoller:
 
     def _drain_until_time_is_up(self) -> bool:
         """Drain: deliver batch after batch. Return True if the drain ended because its time was up: more may be due."""
-        began_at = time.monotonic()
+        began_at = self._clock()
         self._box.drain()
-        return time.monotonic() - began_at >= DRAIN_SECONDS
+        return self._clock() - began_at >= DRAIN_SECONDS
 
     def _report_broker(self, error: str | None) -> None:
         """Log when the broker becomes unreachable or reachable, and put the error into this process's report."""

@@ -11,7 +11,6 @@ from dramatiq.brokers.stub import StubBroker
 import outbox
 from outbox.core import Outbox
 from outbox.destinations.recorded_destinations import REFRESH_SECONDS
-from outbox.dramatiq import fallback_poller
 from outbox.dramatiq.fallback_poller import FallbackPoller
 from outbox.telemetry.process_reports import APPLICATION, UP, WORKER
 from tests.conftest import Configure
@@ -26,21 +25,19 @@ class Clock:
 
     now = 1_000.0
 
-    def monotonic(self) -> float:
+    def __call__(self) -> float:
         return self.now
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    monkeypatch.setattr(fallback_poller, "time", clock)
-    return clock
+def clock() -> Clock:
+    return Clock()
 
 
 @pytest.fixture
 def box(configure: Configure, clock: Clock) -> Outbox:
     box = configure(sweep_seconds=SWEEP_SECONDS, publish_seconds=10)
-    box.delivery.drain_limit._clock = clock.monotonic
+    box.delivery.drain_limit._clock = clock
     box.delivery.drain_limit.claim_started_at = clock.now
     outbox.ignore("*")
     return box
@@ -49,11 +46,11 @@ def box(configure: Configure, clock: Clock) -> Outbox:
 class Looking:
     """A poller that runs in the test's thread, and whose probe returns what the test sets."""
 
-    def __init__(self, box: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, box: Outbox, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
         self.box = box
         self.error: str | None = None
         self.asked = 0
-        self.poller = FallbackPoller(box, StubBroker())
+        self.poller = FallbackPoller(box, StubBroker(), clock=clock)
         monkeypatch.setattr(self.poller._probe, "find_error", self._answer)
 
     def _answer(self) -> str | None:
@@ -69,8 +66,8 @@ class Looking:
 
 
 @pytest.fixture
-def looking(box: Outbox, monkeypatch: pytest.MonkeyPatch) -> Looking:
-    return Looking(box, monkeypatch)
+def looking(box: Outbox, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Looking:
+    return Looking(box, clock, monkeypatch)
 
 
 def test_a_worker_without_any_claim_refreshes_its_destinations_while_it_waits(
@@ -168,7 +165,7 @@ class TestWithABroker:
         box = configure(sweep_seconds=SWEEP_SECONDS, publish_seconds=0)
         outbox.ignore("*")
         publish(box, WORKER, WORKER)
-        looking = Looking(box, monkeypatch)
+        looking = Looking(box, clock, monkeypatch)
         box.delivery.drain_limit.claim_started_at = clock.now
         clock.now += 3 * SWEEP_SECONDS
         assert looking.looks()

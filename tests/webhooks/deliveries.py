@@ -6,16 +6,13 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 from uuid import UUID
 
-import pytest
-
 from outbox.destinations.outcome import Failed, Outcome, Retry
 from outbox.destinations.protocol import Lease
 from outbox.errors import Unavailable
 from outbox.events.event import Event
 from outbox.storage.ids import uuid7
-from outbox.webhooks.transport import resolver
 from outbox.webhooks.transport.protocol import NoResponse, Response, SendResult, WebhookRequest
-from outbox.webhooks.transport.resolver import SocketAddress
+from outbox.webhooks.transport.resolver import LookupFunction, Resolver, SocketAddress
 from outbox.webhooks.webhook import Webhook
 
 NOW = datetime(2026, 1, 31, 12, 0, 0, 250_000, tzinfo=UTC)
@@ -68,13 +65,16 @@ def deliver_one(webhook: Webhook, event: Event | None = None, *, seconds: float 
     return outcome
 
 
-def resolving_to(monkeypatch: pytest.MonkeyPatch, *found: SocketAddress) -> None:
-    """Let every host name resolve to these addresses."""
+def resolving_with(webhook: Webhook, lookup: LookupFunction) -> Webhook:
+    """Return the webhook, which has not delivered yet and looks up host names with this function."""
+    transport: Any = webhook.transport
+    transport._resolver = Resolver(lookup)
+    return webhook
 
-    def lookup(host: str, port: int) -> list[SocketAddress]:
-        return list(found)
 
-    monkeypatch.setattr(resolver, "lookup", lookup)
+def resolving_to(webhook: Webhook, *found: SocketAddress) -> Webhook:
+    """Return the webhook, for which every host name has these addresses."""
+    return resolving_with(webhook, lambda host, port: list(found))
 
 
 def retried(outcome: Outcome) -> str:

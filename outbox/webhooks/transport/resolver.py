@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 
@@ -25,15 +26,20 @@ def lookup(host: str, port: int) -> list[SocketAddress]:
     return [SocketAddress(family, sockaddr) for family, _, _, _, sockaddr in found]
 
 
+# Returns the addresses of a host and port, in the order in which to try them.
+LookupFunction = Callable[[str, int], list[SocketAddress]]
+
+
 class Resolver:
     """Resolves names. Requests that need the same name at the same time share one lookup. Nothing is cached."""
 
-    def __init__(self) -> None:
+    def __init__(self, lookup: LookupFunction = lookup) -> None:
+        self._lookup = lookup
         self._running: dict[tuple[str, int], Lookup] = {}
 
     def begin(self, host: str, port: int) -> Lookup:
         """Start a lookup, or join one that is running, and return it without waiting."""
-        mine = Lookup(self._running, (host, port))
+        mine = Lookup(self._lookup, self._running, (host, port))
         shared = self._running.setdefault((host, port), mine)
         if shared is mine:
             mine.begin()
@@ -47,8 +53,9 @@ class Resolver:
 class Lookup(threading.Thread):
     """One lookup. It is a daemon thread: a lookup that never returns must not keep the process from exiting."""
 
-    def __init__(self, running: dict[tuple[str, int], Lookup], key: tuple[str, int]) -> None:
+    def __init__(self, lookup: LookupFunction, running: dict[tuple[str, int], Lookup], key: tuple[str, int]) -> None:
         super().__init__(name=f"outbox-resolve-{key[0]}", daemon=True)
+        self._lookup = lookup
         self._running = running
         self._key = key
         self._done = threading.Event()
@@ -65,7 +72,7 @@ class Lookup(threading.Thread):
 
     def run(self) -> None:
         try:
-            self._found = lookup(*self._key)
+            self._found = self._lookup(*self._key)
         except Exception as error:  # `result` raises it for the requests that wait
             self._error = error
         finally:

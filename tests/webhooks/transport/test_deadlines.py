@@ -10,7 +10,6 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from outbox.destinations.outcome import DELIVERED_OUTCOME
-from outbox.webhooks.transport import resolver
 from outbox.webhooks.transport.resolver import SocketAddress
 from tests.support.receiver import (
     LOOPBACK,
@@ -22,7 +21,15 @@ from tests.support.receiver import (
     never_answers,
 )
 from tests.support.table import PATIENCE_SECONDS
-from tests.webhooks.deliveries import MakeWebhook, deliver, deliver_one, make_event, resolving_to, unavailable
+from tests.webhooks.deliveries import (
+    MakeWebhook,
+    deliver,
+    deliver_one,
+    make_event,
+    resolving_to,
+    resolving_with,
+    unavailable,
+)
 
 SHORT = 1.0
 MOST_WAITING = 200
@@ -142,7 +149,7 @@ def test_nothing_is_sent_when_no_time_is_left(make_webhook: MakeWebhook) -> None
 
 
 class TestResolving:
-    def test_a_resolver_that_hangs(self, make_webhook: MakeWebhook, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_resolver_that_hangs(self, make_webhook: MakeWebhook) -> None:
         over = threading.Event()
         lookups = []
 
@@ -151,50 +158,46 @@ class TestResolving:
             over.wait(PATIENCE_SECONDS)
             return []
 
-        monkeypatch.setattr(resolver, "lookup", hang)
         try:
-            webhook = make_webhook("http://receiver.example", timeout=SHORT)
+            webhook = resolving_with(make_webhook("http://receiver.example", timeout=SHORT), hang)
             outcomes = deliver(webhook, [make_event() for _ in range(4)], at_once=4)
             assert {unavailable(outcome) for outcome in outcomes} == {"timed out while resolving receiver.example"}
             assert lookups == ["receiver.example"], "all wait for the same one"
         finally:
             over.set()
 
-    def test_each_address_has_its_share(self, make_webhook: MakeWebhook, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_each_address_has_its_share(self, make_webhook: MakeWebhook) -> None:
         with swallowing() as black_hole, Receiver() as receiver:
             found = [SocketAddress(socket.AF_INET, (LOOPBACK, port)) for port in (black_hole, receiver.port)]
-            resolving_to(monkeypatch, *found)
-            assert deliver_one(make_webhook("http://receiver.example", timeout=1.0)) == DELIVERED_OUTCOME
+            webhook = resolving_to(make_webhook("http://receiver.example", timeout=1.0), *found)
+            assert deliver_one(webhook) == DELIVERED_OUTCOME
 
-    def test_an_address_that_refuses_is_not_the_last(
-        self, make_webhook: MakeWebhook, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_an_address_that_refuses_is_not_the_last(self, make_webhook: MakeWebhook) -> None:
         with Receiver() as receiver:
             found = [
                 SocketAddress(socket.AF_INET6, ("::1", 1, 0, 0)),
                 SocketAddress(socket.AF_INET, (LOOPBACK, 1)),
                 SocketAddress(socket.AF_INET, (LOOPBACK, receiver.port)),
             ]
-            resolving_to(monkeypatch, *found)
-            assert deliver_one(make_webhook("http://receiver.example")) == DELIVERED_OUTCOME
+            assert deliver_one(resolving_to(make_webhook("http://receiver.example"), *found)) == DELIVERED_OUTCOME
 
-    def test_a_name_without_addresses(self, make_webhook: MakeWebhook, monkeypatch: pytest.MonkeyPatch) -> None:
-        resolving_to(monkeypatch)
-        error = unavailable(deliver_one(make_webhook("http://receiver.example")))
+    def test_a_name_without_addresses(self, make_webhook: MakeWebhook) -> None:
+        error = unavailable(deliver_one(resolving_to(make_webhook("http://receiver.example"))))
         assert error == "the name has no address while resolving receiver.example"
 
-    def test_a_lookup_that_failed_is_not_remembered(
-        self, make_webhook: MakeWebhook, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        def fail(host: str, port: int) -> list[SocketAddress]:
-            raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+    def test_a_lookup_that_failed_is_not_remembered(self, make_webhook: MakeWebhook) -> None:
+        hosts: list[str] = []
+
+        def fail_once(host: str, port: int) -> list[SocketAddress]:
+            hosts.append(host)
+            if len(hosts) == 1:
+                raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+            return [SocketAddress(socket.AF_INET, (LOOPBACK, receiver.port))]
 
         with Receiver() as receiver:
-            webhook = make_webhook("http://receiver.example")
-            monkeypatch.setattr(resolver, "lookup", fail)
+            webhook = resolving_with(make_webhook("http://receiver.example"), fail_once)
             error = unavailable(deliver_one(webhook))
             assert error == "Temporary failure in name resolution while resolving receiver.example"
-            resolving_to(monkeypatch, SocketAddress(socket.AF_INET, (LOOPBACK, receiver.port)))
             assert deliver_one(webhook) == DELIVERED_OUTCOME
 
 

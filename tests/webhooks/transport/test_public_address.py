@@ -5,13 +5,12 @@ import socket
 import pytest
 
 from outbox.destinations.outcome import DELIVERED_OUTCOME
-from outbox.webhooks.transport import resolver
 from outbox.webhooks.transport.httpcore_threads import network_backend as network
 from outbox.webhooks.transport.libcurl import transfer
 from outbox.webhooks.transport.public_address import is_public
 from outbox.webhooks.transport.resolver import SocketAddress
 from tests.support.receiver import LOOPBACK, Receiver, answers
-from tests.webhooks.deliveries import MakeWebhook, deliver, deliver_one, make_event, retried
+from tests.webhooks.deliveries import MakeWebhook, deliver, deliver_one, make_event, resolving_with, retried
 
 PUBLIC = [
     "1.1.1.1",
@@ -179,10 +178,10 @@ class Routes:
 def test_one_private_address_is_enough_to_refuse_a_name(
     make_webhook: MakeWebhook, monkeypatch: pytest.MonkeyPatch, found: list[str]
 ) -> None:
-    monkeypatch.setattr(resolver, "lookup", Names(found).lookup)
     with Receiver() as receiver:
         routes = Routes(monkeypatch, receiver)
-        error = retried(deliver_one(make_webhook("http://receiver.example/", allow_private=False)))
+        webhook = resolving_with(make_webhook("http://receiver.example/", allow_private=False), Names(found).lookup)
+        error = retried(deliver_one(webhook))
         wrong = next(text for text in found if not is_public(text))
         assert error == f"not sent: receiver.example resolves to {wrong}, which is not a public address"
         assert (routes.taken, receiver.connections) == ([], 0)
@@ -193,10 +192,9 @@ def test_the_connection_goes_to_an_address_that_was_checked(
 ) -> None:
     """A name that resolves to a public address at first, and to a private one a moment later, is of no use."""
     names = Names(["8.8.8.8"], ["127.0.0.1"])
-    monkeypatch.setattr(resolver, "lookup", names.lookup)
     with Receiver(answers(connection="close")) as receiver:
         routes = Routes(monkeypatch, receiver)
-        webhook = make_webhook("http://receiver.example:8080/", allow_private=False)
+        webhook = resolving_with(make_webhook("http://receiver.example:8080/", allow_private=False), names.lookup)
         assert deliver_one(webhook) == DELIVERED_OUTCOME
         assert names.asked == [("receiver.example", 8080)], "once per connection"
         assert routes.taken == ["8.8.8.8"]
@@ -207,10 +205,9 @@ def test_the_connection_goes_to_an_address_that_was_checked(
 
 def test_a_kept_connection_is_not_resolved_again(make_webhook: MakeWebhook, monkeypatch: pytest.MonkeyPatch) -> None:
     names = Names(["8.8.8.8"], ["127.0.0.1"])
-    monkeypatch.setattr(resolver, "lookup", names.lookup)
     with Receiver() as receiver:
         Routes(monkeypatch, receiver)
-        webhook = make_webhook("http://receiver.example/", allow_private=False)
+        webhook = resolving_with(make_webhook("http://receiver.example/", allow_private=False), names.lookup)
         assert deliver(webhook, [make_event(), make_event()]) == [DELIVERED_OUTCOME] * 2
         assert len(names.asked) == 1
 
@@ -229,8 +226,9 @@ def test_libcurl_connects_to_no_other_address_whatever_was_checked_before(
 
 
 def test_public_ipv6_is_reached(make_webhook: MakeWebhook, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resolver, "lookup", Names(["2606:4700:4700::1111", "1.1.1.1"]).lookup)
+    names = Names(["2606:4700:4700::1111", "1.1.1.1"])
     with Receiver() as receiver:
         routes = Routes(monkeypatch, receiver)
-        assert deliver_one(make_webhook("http://receiver.example/", allow_private=False)) == DELIVERED_OUTCOME
+        webhook = resolving_with(make_webhook("http://receiver.example/", allow_private=False), names.lookup)
+        assert deliver_one(webhook) == DELIVERED_OUTCOME
         assert routes.taken == ["2606:4700:4700::1111"]

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from threading import Event as Gate
+from typing import Any
 
 import pytest
 
@@ -224,11 +225,17 @@ class Recording:
 class TestAFastReceiver:
     """If a receiver responds sooner than a thread could be given the request, the caller's thread sends."""
 
-    @pytest.fixture(autouse=True)
-    def patient(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Set long limits, so that load on the machine makes no fast receiver slow."""
-        monkeypatch.setattr(response_times, "FAST_SECONDS", 0.3)
-        monkeypatch.setattr(response_times, "COSTLY_SECONDS", 0.3)
+    @pytest.fixture
+    def make_webhook(self, make_webhook: MakeWebhook) -> MakeWebhook:
+        """Make webhooks with long limits, so that load on the machine makes no fast receiver slow."""
+
+        def make(url: str) -> Webhook:
+            webhook = make_webhook(url)
+            transport: Any = webhook.transport
+            transport._response_times = ResponseTimes(fast_seconds=0.3, costly_seconds=0.3)
+            return webhook
+
+        return make
 
     def known_as_quick(self, make_webhook: MakeWebhook, receiver: Receiver) -> Webhook:
         webhook = make_webhook(receiver.url)

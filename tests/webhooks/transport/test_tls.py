@@ -119,13 +119,14 @@ def test_the_certificate_is_for_the_name_although_the_address_is_connected_to(
     make_webhook: MakeWebhook, authority: trustme.CA, trusting: Trust, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Receiver(ssl_context=certified(authority, "receiver.example")) as receiver:
-        resolving_to(monkeypatch, SocketAddress(socket.AF_INET, (LOOPBACK, receiver.port)))
+        found = SocketAddress(socket.AF_INET, (LOOPBACK, receiver.port))
         for module in (address, transfer):
             monkeypatch.setattr(module, "is_public", LOOPBACK.__eq__)
         url = f"https://receiver.example:{receiver.port}/"
-        assert deliver_one(make_webhook(url, **trusting, allow_private=False)) == DELIVERED_OUTCOME
+        assert deliver_one(resolving_to(make_webhook(url, **trusting, allow_private=False), found)) == DELIVERED_OUTCOME
         assert receiver.only.headers["host"] == f"receiver.example:{receiver.port}"
-        error = unavailable(deliver_one(make_webhook(url.replace("receiver", "other"), **trusting)))
+        other = resolving_to(make_webhook(url.replace("receiver", "other"), **trusting), found)
+        error = unavailable(deliver_one(other))
         assert is_about_the_name(error)
 
 

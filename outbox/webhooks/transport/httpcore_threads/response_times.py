@@ -19,9 +19,11 @@ class ResponseTimes:
     Threads change it without a lock: a count that is off by one now and then does no harm.
     """
 
-    __slots__ = ("_in_a_row", "_needed")
+    __slots__ = ("_costly_seconds", "_fast_seconds", "_in_a_row", "_needed")
 
-    def __init__(self) -> None:
+    def __init__(self, *, fast_seconds: float = FAST_SECONDS, costly_seconds: float = COSTLY_SECONDS) -> None:
+        self._fast_seconds = fast_seconds
+        self._costly_seconds = costly_seconds
         self._in_a_row = 0
         self._needed = FEWEST_IN_A_ROW
 
@@ -32,9 +34,9 @@ class ResponseTimes:
 
     def record(self, seconds: float) -> None:
         """Count one response that took so long."""
-        if seconds <= FAST_SECONDS:
+        if seconds <= self._fast_seconds:
             self._in_a_row += 1
             return
-        if seconds >= COSTLY_SECONDS and self.are_fast:
+        if seconds >= self._costly_seconds and self.are_fast:
             self._needed = min(2 * self._needed, MOST_IN_A_ROW)
         self._in_a_row = 0
