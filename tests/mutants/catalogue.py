@@ -48,14 +48,14 @@ MUTANTS = [
         "outbox/storage/dialect.py",
         "        with tables_in_use(self.tables):\n            return list(",
         "        with tables_in_use(Tables()):\n            return list(",
-        ("tests/storage/test_table_names.py::test_two_outboxes_share_a_schema_and_nothing_else",),
+        ("tests/test_table_names.py::test_two_outboxes_share_a_schema_and_nothing_else",),
     ),
     Mutant(
         "index-without-a-prefix",
         "outbox/table_names.py",
         '"index_prefix": f"idx_{self.prefix}"',
         '"index_prefix": "idx_outbox_"',
-        ("tests/storage/test_table_names.py::test_two_outboxes_share_a_schema_and_nothing_else",),
+        ("tests/test_table_names.py::test_two_outboxes_share_a_schema_and_nothing_else",),
     ),
     # The fence: only the holder of the current lease is heard
     Mutant(
