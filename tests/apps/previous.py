@@ -3,6 +3,7 @@
 So it neither reads nor records the destinations of the deployment, and does not write who had an event.
 """
 
+from functools import partial
 from typing import Any
 
 from outbox.delivery.audience import Audiences
@@ -25,7 +26,7 @@ def without(template: str, old: str, new: str) -> str:
     return template.replace(old, new)
 
 
-change(schema, VERSIONS=schema.VERSIONS[:-1])
+change(schema, check=partial(schema.check, versions=schema.VERSIONS[:-1]))
 change(
     sql,
     DESTINATIONS_VERSION="0",

@@ -30,7 +30,7 @@ from tests.support.processes import BIN, Program, Stage
 from tests.support.servers import PostgresServer, RedisServer, free_port, send, wait_until
 
 PATIENCE_SECONDS = 120.0
-SETTINGS = {"lease_seconds": 3, "backoff_cap_seconds": 1}
+SETTINGS: dict[str, Any] = {"lease_seconds": 3, "backoff_cap_seconds": 1}
 WORKERS, EMITTERS = 3, 2
 
 UNFINISHED = "SELECT count(*) FROM outbox_event WHERE next_attempt_at IS NOT NULL"

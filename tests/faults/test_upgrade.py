@@ -26,11 +26,9 @@ def previous_tables(postgres_url: str) -> str:
 
 
 def test_under_load_nothing_is_lost_or_doubled_and_old_workers_go_on(
-    make_stage: MakeStage, previous_tables: str, monkeypatch: pytest.MonkeyPatch
+    make_stage: MakeStage, previous_tables: str
 ) -> None:
-    with monkeypatch.context() as older:
-        older.setattr(schema, "VERSIONS", schema.VERSIONS[:-1])  # or the stage would make the new tables
-        stage = make_stage(database_url=previous_tables, publish_seconds=0.2)
+    stage = make_stage(database_url=previous_tables, create_tables=False, publish_seconds=0.2)
     old = stage.worker(PREVIOUS)
     emitter = Emitter(stage)
     stage.wait_for(lambda: len(stage.ended()) > 50, "the old worker delivers")

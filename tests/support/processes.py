@@ -127,7 +127,9 @@ class Program:
 class Stage:
     """Everything that belongs to one test."""
 
-    def __init__(self, folder: Path, *, database_url: str, redis_url: str | None, **settings: Any) -> None:
+    def __init__(
+        self, folder: Path, *, database_url: str, redis_url: str | None, create_tables: bool = True, **settings: Any
+    ) -> None:
         self.folder = folder
         self.programs: list[Program] = []
         self.ledger = folder / "ledger"
@@ -153,7 +155,8 @@ class Stage:
         )
         # The test's own view: it emits, and nobody is woken by that.
         self.box = self.make_box()
-        self.box.create_tables()
+        if create_tables:
+            self.box.create_tables()
 
     def __enter__(self) -> Self:
         return self
