@@ -70,12 +70,19 @@ class ProcessReporter:
     """
 
     def __init__(
-        self, dialect: Dialect, counters: Counters, every_seconds: float, details: Callable[[], dict[str, Any]]
+        self,
+        dialect: Dialect,
+        counters: Counters,
+        every_seconds: float,
+        details: Callable[[], dict[str, Any]],
+        *,
+        lock_seconds: float = LOCK_SECONDS,
     ) -> None:
         self._dialect = dialect
         self._counters = counters
         self._every_seconds = every_seconds
         self._details = details
+        self._lock_seconds = lock_seconds
         # The size of the worker's connection pool, and what the worker needs; set when a worker starts.
         self.pool_size: Mapping[str, int] | None = None
         self._thread = BackgroundThread("outbox-reporter", self._run)
@@ -159,7 +166,7 @@ class ProcessReporter:
         recent = {series: count for series, count in new.counts.items() if series.name in BY_THE_MINUTE}
         with dialect.atomic():
             if dialect.name == "postgres":
-                dialect.run("SELECT set_config('lock_timeout', %s, true)", (f"{LOCK_SECONDS:g}s",))
+                dialect.run("SELECT set_config('lock_timeout', %s, true)", (f"{self._lock_seconds:g}s",))
             row = (*process, json.dumps(clean_json(details) | {"parcel": new.number}), new.number)
             is_new = dialect.run(dialect.statements.process_seen, row).rowcount
             if is_new and new.counts:

@@ -24,9 +24,8 @@ from outbox.settings import Settings
 from outbox.storage.connect import open_database
 from outbox.storage.operator_models import Process, Total
 from outbox.storage.private_connection import can_be_private
-from outbox.telemetry import process_reports
 from outbox.telemetry.labels import labels_as_text, labels_from_text
-from outbox.telemetry.process_reports import SCHEDULER, WORKER
+from outbox.telemetry.process_reports import SCHEDULER, WORKER, ProcessReporter
 from outbox.text import ERROR_LENGTH
 from outbox.throttle.delivery_mode import DeliveryMode
 from tests.conftest import Configure, Note
@@ -234,11 +233,12 @@ class TestAProcess:
         self, configure: Configure, url: str
     ) -> None:
         box = configure()
+        box.reporter = ProcessReporter(box.dialect, box.counters, 0, box.reporter._details, lock_seconds=0.1)
         box.counters.add(delivered=1)
         box.reporter.report_now()
         with frozen(url, box):
             box.counters.add(delivered=1)
-            with mock.patch.object(process_reports, "LOCK_SECONDS", 0.1), pytest.raises(peewee.OperationalError):
+            with pytest.raises(peewee.OperationalError):
                 box.reporter.report_now()
         box.reporter.report_now()
         assert totals(box) == {"delivered": 2}
