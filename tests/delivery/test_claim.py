@@ -242,7 +242,7 @@ def fill(box: Outbox, status: str, count: int, next_attempt_at: str) -> None:
     statement = f"""
         INSERT INTO outbox_event (id, aggregate_type, aggregate_id, event_type, payload, headers, idempotency_key,
             status, attempts, max_attempts, next_attempt_at, delivered_at, created_at, updated_at)
-        SELECT gen_random_uuid(), 'Order', n, 'order.placed', '{{}}', '{{}}', gen_random_uuid(),
+        SELECT md5(random()::text)::uuid, 'Order', n, 'order.placed', '{{}}', '{{}}', md5(random()::text)::uuid,
             '{status}', 1, 5, {next_attempt_at}, now(), now(), now()
         FROM generate_series(1, {count}) AS n"""  # noqa: S608  (the test's own words)
     box.database.execute_sql(statement)
