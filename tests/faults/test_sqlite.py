@@ -92,7 +92,7 @@ class TestAFullDisk:
         endless = resource.prlimit(worker.pid, resource.RLIMIT_FSIZE)
         resource.prlimit(worker.pid, resource.RLIMIT_FSIZE, (MEGABYTE, endless[1]))
         ids = stage.emit(20, ballast="x" * 100_000)
-        stage.wait_for(lambda: "the database can't be used" in worker.said(), "the worker says so")
+        stage.wait_for(lambda: "Could not use the database" in worker.said(), "the worker says so")
         assert stage.began() == []
         assert worker.running
         resource.prlimit(worker.pid, resource.RLIMIT_FSIZE, endless)
