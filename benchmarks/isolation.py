@@ -30,8 +30,8 @@ ROUNDS = 3
 SECONDS = 30.0
 WARM_UP_SECONDS = 3.0
 ROUND = "round"
-NOBODY = "nobody"
-KINDS = {NOBODY: "all healthy", HANGING: "one hangs", FLOODING: "one sends 103 for ever"}
+ALL_HEALTHY = "none"
+KINDS = {ALL_HEALTHY: "all healthy", HANGING: "one hangs", FLOODING: "one sends 103 for ever"}
 
 
 def main(seconds: float, client: str = "httpx") -> None:
@@ -56,7 +56,7 @@ def main(seconds: float, client: str = "httpx") -> None:
     for kind, age in high.items():
         say(
             f"99th percentile, median of {ROUNDS} rounds, {client}, {KINDS[kind]}: {age * 1e3:.1f} ms, "
-            f"ratio {age / high[NOBODY]:.2f}"
+            f"ratio {age / high[ALL_HEALTHY]:.2f}"
         )
 
 
@@ -72,7 +72,7 @@ def run(seconds: float, kind: str) -> list[float]:
         outbox.create_tables()
         programs.enter_context(program("-m", "dramatiq", "jobs", "benchmarks.endpoints", "-p", "2"))
         programs.enter_context(program("-m", "scheduler"))
-        warm = emit(WARM_UP_SECONDS, NOBODY)
+        warm = emit(WARM_UP_SECONDS, ALL_HEALTHY)
         wait_for(ledger, warm)
         wait_for(ledger, warm + emit(seconds, kind))
         return [float(line.split()[1]) for line in ledger.read_text().splitlines()[warm:]]
@@ -81,7 +81,7 @@ def run(seconds: float, kind: str) -> list[float]:
 def emit(seconds: float, kind: str) -> int:
     """Commit one event after another, on time; answers how many went to healthy endpoints."""
     database = outbox.current().database
-    endpoints = cycle([*map(str, range(HEALTHY)), *([] if kind == NOBODY else [kind])])
+    endpoints = cycle([*map(str, range(HEALTHY)), *([] if kind == ALL_HEALTHY else [kind])])
     begun, healthy = time.monotonic(), 0
     for number in range(int(seconds * PER_SECOND)):
         time.sleep(max(0.0, begun + number / PER_SECOND - time.monotonic()))

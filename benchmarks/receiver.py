@@ -42,7 +42,7 @@ async def serve(file: TextIO) -> None:
             writer.close()
 
     server = await asyncio.start_server(talk, "127.0.0.1", 0, backlog=1_024)
-    print(server.sockets[0].getsockname()[1], flush=True)  # whoever started it reads this
+    print(server.sockets[0].getsockname()[1], flush=True)  # the process that started it reads this
     await server.serve_forever()
 
 

@@ -29,7 +29,7 @@ class Sink(asyncio.Protocol):
 
 async def serve() -> None:
     server = await asyncio.get_running_loop().create_server(Sink, "127.0.0.1", 0)
-    print(server.sockets[0].getsockname()[1], flush=True)  # whoever started it reads this
+    print(server.sockets[0].getsockname()[1], flush=True)  # the process that started it reads this
     await server.serve_forever()
 
 

@@ -51,7 +51,7 @@ GROUP BY began_at
 
 
 class Site:
-    """Its outbox, `box`, wakes nobody."""
+    """Its outbox, `box`, notifies no worker."""
 
     def __init__(self, postgres: PostgresServer, redis_server: RedisServer, folder: Path, name: str) -> None:
         self.url = postgres.create_database(name)

@@ -1,7 +1,7 @@
 """A snapshot held open elsewhere, under load: what was settled meanwhile can't be tidied up.
 
-A worker works on a backlog that outlasts the measurement. Then somebody holds a snapshot open, as a long report or a
-dump does; then releases it, and the table is vacuumed.
+A worker works on a backlog that outlasts the measurement. Then another session holds a snapshot open, as a long report
+or a dump does; then releases it, and the table is vacuumed.
 """
 
 from __future__ import annotations
