@@ -16,7 +16,6 @@ from urllib.parse import urlsplit
 
 import psycopg
 import redis
-from psycopg import sql
 
 from benchmarks.guard import Guard
 from outbox.core import Outbox
@@ -71,9 +70,7 @@ class Site:
             box.notifier.flush()
             database: Any = box.database
             database.close_all()
-        with psycopg.connect(self._server.url, autocommit=True) as connection:
-            name = sql.Identifier(urlsplit(self.url).path[1:])
-            connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
+        self._server.drop_database(urlsplit(self.url).path[1:])
 
     def make_box(self, **settings: Any) -> Outbox:
         box = Outbox(Settings.load(publish_seconds=0, **settings), database=open_database(self.url))

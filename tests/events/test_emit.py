@@ -23,7 +23,7 @@ from outbox.storage.timestamp import EARLIEST
 from tests.conftest import Configure, Note
 from tests.support.crowd import PATIENCE_SECONDS, at_once, elsewhere
 from tests.support.servers import wait_until
-from tests.support.table import claimed, ids, on_postgres, statements
+from tests.support.table import claimed, end_session, ids, on_postgres, statements
 
 A_MOMENT = timedelta(seconds=30)
 
@@ -293,7 +293,7 @@ def test_a_lost_connection_is_peewees_error_and_a_new_one_is_used_as_the_first(p
     with two_boxes(postgres_url) as (box, rival):
         box.emit("User", 1, "user.created")
         connection: Any = box.database.connection()
-        rival.database.execute_sql("SELECT pg_terminate_backend(%s, 5000)", (connection.info.backend_pid,))
+        end_session(rival.database, connection.info.backend_pid)
         with pytest.raises(peewee.OperationalError):
             box.emit("User", 2, "user.created")
         box.dialect.discard_connection()

@@ -25,6 +25,7 @@ from outbox.storage.peewee_database import place_of
 from tests.conftest import Configure, Note
 from tests.support.crowd import elsewhere
 from tests.support.notifications import CountedNotifications, replace_wake
+from tests.support.table import end_session
 
 Body = Callable[[], None]
 
@@ -214,7 +215,7 @@ def break_connection(database: Any) -> None:
         return
     backend = database.connection().info.backend_pid
     with contextlib.suppress(peewee.OperationalError, psycopg.OperationalError):
-        elsewhere(database, lambda: database.execute_sql("SELECT pg_terminate_backend(%s, 5000)", (backend,)))
+        elsewhere(database, lambda: end_session(database, backend))
 
 
 ROLLING_BACK = [

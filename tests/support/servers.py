@@ -100,8 +100,8 @@ class Postgres:
 
     def __exit__(self, *_: object) -> None:
         """Leave nothing behind on a server that isn't ours."""
-        for name in self._databases:
-            self._execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+        for name in list(self._databases):
+            self.drop_database(name)
 
     def ping(self) -> None:
         self._execute(sql.SQL("SELECT 1"))
@@ -115,6 +115,13 @@ class Postgres:
         set_zone = sql.SQL("ALTER DATABASE {} SET timezone TO {}")
         self._execute(set_zone.format(sql.Identifier(name), sql.Literal(TIME_ZONE)))
         return urlsplit(self.url)._replace(path=f"/{name}").geturl()
+
+    def drop_database(self, name: str) -> None:
+        """End its sessions and drop it. (DROP DATABASE WITH (FORCE) does both, from PostgreSQL 13 on.)"""
+        end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = {}"
+        self._execute(sql.SQL(end).format(sql.Literal(name)))
+        self._execute(sql.SQL("DROP DATABASE {}").format(sql.Identifier(name)))  # waits for sessions that are ending
+        self._databases.remove(name)
 
     def _execute(self, statement: sql.SQL | sql.Composed) -> None:
         with psycopg.connect(self.url, connect_timeout=5, autocommit=True) as connection:

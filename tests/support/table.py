@@ -158,6 +158,13 @@ def sessions_waiting(url: str) -> int:
     return int(row[0])
 
 
+def end_session(database: Any, pid: int) -> None:
+    """End a session of PostgreSQL, and wait until it has ended. (From 14 on pg_terminate_backend waits by itself.)"""
+    database.execute_sql("SELECT pg_terminate_backend(%s)", (pid,))
+    running = "SELECT count(*) FROM pg_stat_activity WHERE pid = %s"
+    becomes_true(lambda: database.execute_sql(running, (pid,)).fetchone() == (0,))
+
+
 def end_connections(url: str) -> None:
     """End all connections, as a restart of the server does."""
     with psycopg.connect(url, autocommit=True) as connection:
