@@ -80,13 +80,15 @@ class LeaseKeeper:
     def _run(self, _stopped: threading.Event) -> None:
         with ExitStack() as connection:
             while self._has_batches():
-                try:
-                    self._attend(connection)
-                except Exception as error:
-                    connection.close()
-                    logger.warning("leases could not be renewed, trying again: %s", str(error).strip())
-                if not self._batches:
-                    connection.close()
+                due = self._due_batches()
+                with self._thread.fork_lock:
+                    try:
+                        self._attend(due, connection)
+                    except Exception as error:
+                        connection.close()
+                        logger.warning("leases could not be renewed, trying again: %s", str(error).strip())
+                    if not self._batches:
+                        connection.close()
 
     def _has_batches(self) -> bool:
         """Wait for a batch, if there is none, for LINGER_SECONDS; return False if none came: then this thread ends."""
@@ -94,23 +96,24 @@ class LeaseKeeper:
             self._wakes_at = math.inf  # a new batch must notify this thread
             return self._thread.wait_for_work(lambda: bool(self._batches), LINGER_SECONDS)
 
-    def _attend(self, connection: ExitStack) -> None:
-        """Renew the batches that need attention now, and start their hooks; if none does, wait until one will.
-
-        The connection stays open for the next call.
-        """
+    def _due_batches(self) -> list[Batch]:
+        """Return the batches that need attention now; if none does, wait until one will, and return none."""
         with self._thread.changed:
             now = time.monotonic()
             next_at = min(self._batches.values(), default=now)
             if next_at > now:
                 self._wait(next_at - now)
-                return
+                return []
             due = [batch for batch, attention_at in self._batches.items() if attention_at <= now]
             for batch in due:
                 self._batches[batch] = self._next_attention(batch, now)
+            return due
+
+    def _attend(self, due: list[Batch], connection: ExitStack) -> None:
+        """Renew the leases of these batches, and start their hooks. The connection stays open for the next call."""
         if not due:
             return
-        max_run_seconds = self._settings.max_run_seconds
+        now, max_run_seconds = time.monotonic(), self._settings.max_run_seconds
         try:
             if self._dialect.database.is_closed():
                 connection.enter_context(self._connection())

@@ -130,7 +130,8 @@ class Notifier:
         shortest = pause = self._shortest_pause_seconds
         while self._thread.wait_for_work(lambda: self._requested, self._linger_seconds):
             self._requested = False  # before the call, because a commit during the call needs another one
-            self._call_wake()
+            with self._thread.fork_lock:
+                self._call_wake()
             with self._thread.changed:
                 if not self._requested:
                     self._idle.set()

@@ -46,7 +46,8 @@ class Timer:
     def _run(self, _: threading.Event) -> None:
         while self._thread.wait_for_work(lambda: bool(self._times)):
             self._wait_for_next_time()
-            self._call()
+            with self._thread.fork_lock:
+                self._call()
 
     def _wait_for_next_time(self) -> None:
         """Wait for the earliest time, and remove the times that have come."""

@@ -50,8 +50,6 @@ STOP_SECONDS = 2.0
 TRY_AGAIN_SECONDS = 0.1
 # How long a report waits for a row that another process has locked: that process may be frozen inside its transaction.
 LOCK_SECONDS = 2.0
-# How long a fork waits for a report that is being written: the child must not share the report's connection.
-FORK_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +83,12 @@ class ProcessReporter:
         self._lock_seconds = lock_seconds
         # The size of the worker's connection pool, and what the worker needs; set when a worker starts.
         self.pool_size: Mapping[str, int] | None = None
-        self._thread = BackgroundThread("outbox-reporter", self._run)
+        self._thread = BackgroundThread("outbox-reporter", self._run, after_fork=self._begin_in_child)
         self._begin()
         _reporters.add(self)
 
     def _begin(self) -> None:
-        """Set up the state of a new process, in a forked child too: it reports nothing that the parent has counted."""
-        self._writing = threading.Lock()
+        """Set up the state of a process that has not reported yet."""
         self._failing = False
         self._number = 0
         # The counts whose commit failed: the database may have stored them or not.
@@ -100,6 +97,11 @@ class ProcessReporter:
         self.broker_error: str | None = None
         self.kind: str | None = None
         self.id = str(uuid4())
+
+    def _begin_in_child(self) -> None:
+        """Set up the state of a forked child: it reports nothing that the parent has counted."""
+        self._begin()
+        self._counters.reset()
 
     def start(self, kind: str = APPLICATION) -> None:
         """Report from now on, until `stop`. In an application's process the first emit calls this."""
@@ -143,7 +145,7 @@ class ProcessReporter:
 
         Don't call it inside a transaction: if that is rolled back, the counts are lost.
         """
-        with self._writing, self._dialect.connection():
+        with self._thread.fork_lock, self._dialect.connection():
             self._report(self.kind)
 
     def _report(self, kind: str | None) -> None:
@@ -194,21 +196,25 @@ class ProcessReporter:
 
     def _try(self, do: Callable[[], None]) -> bool:
         """Call `do` with a private connection; return False if the database could not be reached."""
-        try:
-            with self._writing, private_connection(self._dialect.database):
-                do()
-        except Exception as error:  # any error: a report must not harm the application
-            # Only INFO, and only once, because deliveries have the same problem and log warnings.
-            level = logging.DEBUG if self._failing else logging.INFO
-            logger.log(
-                level,
-                "Could not write this process's report: %s. Its counts are kept for the next report.",
-                str(error).strip(),
-            )
-            self._failing = True
-            return not isinstance(error, CONNECTION_ERRORS)
-        self._failing = False
-        return True
+        with self._thread.fork_lock:  # a child must not share the connection either
+            try:
+                with private_connection(self._dialect.database):
+                    do()
+            except Exception as error:  # any error: a report must not harm the application
+                self._failed(error)
+                return not isinstance(error, CONNECTION_ERRORS)
+            self._failing = False
+            return True
+
+    def _failed(self, error: Exception) -> None:
+        # Only INFO, and only once, because deliveries have the same problem and log warnings.
+        level = logging.DEBUG if self._failing else logging.INFO
+        logger.log(
+            level,
+            "Could not write this process's report: %s. Its counts are kept for the next report.",
+            str(error).strip(),
+        )
+        self._failing = True
 
 
 def _as_json(counts: Mapping[Series, float]) -> str:
@@ -225,25 +231,6 @@ def _as_json(counts: Mapping[Series, float]) -> str:
 
 
 _reporters: weakref.WeakSet[ProcessReporter] = weakref.WeakSet()
-_locked_for_fork: list[threading.Lock] = []
-
-
-def _before_fork() -> None:
-    _locked_for_fork.extend(
-        reporter._writing for reporter in list(_reporters) if reporter._writing.acquire(timeout=FORK_SECONDS)
-    )
-
-
-def _after_fork_in_parent() -> None:
-    while _locked_for_fork:
-        _locked_for_fork.pop().release()
-
-
-def _after_fork_in_child() -> None:
-    _locked_for_fork.clear()
-    for reporter in list(_reporters):
-        reporter._begin()
-        reporter._counters.reset()
 
 
 def _stop_at_exit() -> None:
@@ -263,5 +250,4 @@ def _stop_with_multiprocessing_child() -> None:
         Finalize(None, _stop_at_exit, exitpriority=0)
 
 
-os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
 atexit.register(_stop_at_exit)
