@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from outbox.core import Outbox
     from outbox.current_outbox import (
         add_destination,
+        cancel,
         cleanup_delivered_events,
         configure,
         create_tables,
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
     from outbox.destinations.protocol import Destination, Lease
     from outbox.destinations.registry import Registry
     from outbox.destinations.stream import RedisStream
+    from outbox.dramatiq.send import send, send_with_options
+    from outbox.dramatiq.transactional import transactional
     from outbox.errors import (
         DuplicateEvent,
         EventNotStored,
@@ -101,6 +104,7 @@ __all__ = [
     "Unavailable",
     "Webhook",
     "add_destination",
+    "cancel",
     "cleanup_delivered_events",
     "configure",
     "context",
@@ -115,6 +119,9 @@ __all__ = [
     "process_pending_events",
     "retire",
     "retry_failed_events",
+    "send",
+    "send_with_options",
+    "transactional",
     "webhooks",
 ]
 
@@ -123,7 +130,7 @@ _HOMES = {
     "outbox.consumer.consumer": "Consumer",
     "outbox.core": "Outbox",
     "outbox.current_outbox": (
-        "add_destination cleanup_delivered_events configure create_tables current emit emit_many handler "
+        "add_destination cancel cleanup_delivered_events configure create_tables current emit emit_many handler "
         "ignore loaded_settings process_pending_events retire retry_failed_events"
     ),
     "outbox.destinations.limits": "Limits",
@@ -131,6 +138,8 @@ _HOMES = {
     "outbox.destinations.protocol": "Destination Lease",
     "outbox.destinations.registry": "Registry",
     "outbox.destinations.stream": "RedisStream",
+    "outbox.dramatiq.send": "send send_with_options",
+    "outbox.dramatiq.transactional": "transactional",
     "outbox.errors": (
         "DuplicateEvent EventNotStored InvalidEvent InvalidMessage NotPermitted OutboxError RegistrationError "
         "Reject RetryLater SchemaError SettingsError TransactionOpen TransactionRequired Unavailable"

@@ -34,7 +34,10 @@ from outbox.destinations.recorded_destinations import RecordedDestinations
 from outbox.destinations.recorder import Recorder
 from outbox.destinations.registry import Registry
 from outbox.destinations.retirement import retire_absent
+from outbox.destinations.router import Router
 from outbox.errors import NothingRegistered, SettingsError
+from outbox.events import cancel
+from outbox.events.cancel import HasActorName, HasMessageId
 from outbox.events.emit import Emitter
 from outbox.events.new_event import NewEvent, OnDuplicate, Unique, as_new_event
 from outbox.inbox.inbox import Inbox
@@ -122,7 +125,8 @@ class Outbox:
         - `idempotency_key`: by default "{aggregate_type}:{aggregate_id}", so that an event of this type can be emitted
           once for this aggregate. Pass `outbox.UNIQUE` for an event that may repeat, or a key of your own.
         - `on_duplicate`: what to do if an event with this type and key exists. "raise" raises DuplicateEvent, and the
-          transaction can continue; "ignore" returns the existing event.
+          transaction can continue; "ignore" returns the existing event; "replace" gives it the new content and due time
+          if it was never attempted, and otherwise stores a new event and frees the key of the old one.
         - `headers`: a JSON object for metadata; trace context is added.
         - `correlation_id`, `tenant_id`: by default those of `outbox.context`.
         - `max_attempts`: by default OUTBOX_MAX_ATTEMPTS.
@@ -151,6 +155,22 @@ class Outbox:
         """Store many events at once, all or none; return them in the order given."""
         return self.emitter.emit_many(map(as_new_event, events), on_duplicate)
 
+    def cancel(
+        self,
+        id: UUID | str | OutboxEvent | HasMessageId | None = None,
+        *,
+        event_type: str | None = None,
+        actor: HasActorName | str | None = None,
+        idempotency_key: str | None = None,
+    ) -> bool:
+        """Take back an event or a job that was never attempted, in the caller's transaction; return whether it was.
+
+        - `id`: the event, or its id; for a job the message that `outbox.send` returned, or its id.
+        - `event_type`, `idempotency_key`: the type and key of an event, instead of `id`.
+        - `actor`, `idempotency_key`: the actor (or its name) and the key of a job, instead of `id`.
+        """
+        return cancel.cancel(self.dialect, id, event_type=event_type, actor=actor, idempotency_key=idempotency_key)
+
     # For workers, and for programs that deliver events themselves
 
     def process_pending_events(self, batch_size: int | None = None) -> dict[str, int]:
@@ -167,14 +187,14 @@ class Outbox:
         """Deliver batch after batch, until one is not full or ten seconds are over; return how many were claimed."""
         return deliver.drain(self.delivery)
 
-    def become_worker(self, modules: Sequence[str] = ()) -> None:
+    def become_worker(self, modules: Sequence[str] = (), *, has_actors: bool = False) -> None:
         """Make this process a worker (a process that was started to deliver events), and record its destinations.
 
         The worker program calls this after it has imported the application's modules, before the first claim. Raise
         NothingRegistered if no destination is registered, because then the process would end events without sending
         them. The error names the `modules`.
         """
-        self.check_registered(modules)
+        self.check_registered(modules, has_actors=has_actors)
         self.is_worker = True
         try:
             self.recorder.keep_current()
@@ -183,10 +203,25 @@ class Outbox:
                 "Could not record the destinations: %s. They are recorded before the first claim.", str(error).strip()
             )
 
-    def check_registered(self, modules: Sequence[str] = ()) -> None:
-        """Raise NothingRegistered unless a destination is registered here, or an event type is ignored."""
-        if self.registry.is_empty:
+    def check_registered(self, modules: Sequence[str] = (), *, has_actors: bool = False) -> None:
+        """Raise NothingRegistered unless a destination is registered here, or an event type is ignored.
+
+        A process that has actors of the application can deliver jobs, and needs no destination.
+        """
+        if self.registry.is_empty and not has_actors:
             raise NothingRegistered(modules)
+
+    def _router_of(self, kind: str) -> Router | None:
+        """Return the router for rows of this kind, or None.
+
+        The registry has it, or an entry point in the group `outbox.routers` makes it: this module must not import a
+        layer above it.
+        """
+        routers = self.registry.routers
+        if kind not in routers:
+            for point in entry_points(group="outbox.routers", name=kind):
+                routers.setdefault(kind, point.load()())
+        return routers.get(kind)
 
     def _make_delivery_context(self) -> DeliveryContext:
         settings = self.settings
@@ -206,6 +241,7 @@ class Outbox:
             drain_failures=self.drain_failures,
             leases=LeaseKeeper(self.dialect, settings),
             stopping=self.stopping,
+            router_of=self._router_of,
             is_worker=lambda: self.is_worker,
             warn_once=self.warn_once,
             start_reporting=self.reporter.start,

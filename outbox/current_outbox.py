@@ -99,6 +99,7 @@ retire = registry.retire
 
 emit = _on_current(Outbox.emit)
 emit_many = _on_current(Outbox.emit_many)
+cancel = _on_current(Outbox.cancel)
 process_pending_events = _on_current(Outbox.process_pending_events)
 cleanup_delivered_events = _on_current(Outbox.cleanup_delivered_events)
 retry_failed_events = _on_current(Outbox.retry_failed_events)

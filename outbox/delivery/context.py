@@ -18,6 +18,7 @@ from outbox.delivery.quarantine import Quarantine
 from outbox.delivery.scan_position import ScanPosition
 from outbox.destinations.recorder import Recorder
 from outbox.destinations.registry import Registry
+from outbox.destinations.router import Router
 from outbox.notify.notifier import Notifier
 from outbox.settings import INLINE, Settings
 from outbox.storage.dialect import Dialect
@@ -60,6 +61,8 @@ class DeliveryContext:
     leases: LeaseKeeper
     # Set when this process is about to end: events that have not begun are given back.
     stopping: threading.Event
+    # Returns what finds the destinations of rows of a kind other than event; None if there is none for this kind.
+    router_of: Callable[[str], Router | None]
     # Returns whether this process was started to deliver events.
     is_worker: Callable[[], bool]
     # Logs a warning, once for each text.

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from outbox.delivery.batch import Batch
 from outbox.delivery.context import DeliveryContext
-from outbox.delivery.plan import plan, plan_after_error
+from outbox.delivery.plan import plan, plan_after_error, plan_routed
 from outbox.delivery.settle import settle
 from outbox.delivery.share import Share
 from outbox.delivery.share_threads import Completion, run_in_threads
 from outbox.errors import describe
+from outbox.storage.models import EVENT
 from outbox.throttle.delivery_mode import DeliveryMode
 
 
@@ -40,11 +41,15 @@ def _split(context: DeliveryContext, batch: Batch) -> list[Share]:
     shares: dict[str, Share] = {}
     # A batch may come from two claims, which may have seen two versions of the recorded destinations.
     versions = {event.destinations_version for event in batch.events}
-    audiences = context.audiences.look_up(versions, {event.event_type for event in batch.events})
+    event_types = {event.event_type for event in batch.events if event.kind == EVENT}
+    audiences = context.audiences.look_up(versions, event_types)
     now = batch.clock.now()
     for event in batch.events:
         try:
-            delivery, destinations = plan(context, event, audiences[event.event_type], now)
+            if event.kind == EVENT:
+                delivery, destinations = plan(context, event, audiences[event.event_type], now)
+            else:
+                delivery, destinations = plan_routed(context, event, now)
         except Exception as error:  # an event that can't be planned must not stop the others
             delivery, destinations = plan_after_error(context, event, now, describe(error)), []
         if not destinations:

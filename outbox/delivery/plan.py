@@ -44,9 +44,7 @@ def plan(
         progress.pop(NO_DESTINATION, None)
     _match_destinations(recorded, progress, (*names, *absent))
     delivery = Delivery(event, progress)
-    # The first claim took a whole batch, so another event may have killed that worker. The later ones took this event
-    # alone.
-    if event.from_expired_lease and event.claims > max(event.max_attempts, 2):
+    if _has_killed_its_workers(event):
         _fail_unsent(delivery, (*names, *absent))
         return delivery, []
     for name in (*names, *absent):
@@ -58,6 +56,41 @@ def plan(
     due = [destination for destination in destinations if progress[destination.name].is_due(now)]
     delivery.awaited = tuple(destination.name for destination in due)
     return delivery, due
+
+
+def plan_routed(context: DeliveryContext, event: Event, now: datetime) -> tuple[Delivery, Sequence[Destination]]:
+    """Return the plan for a job or a run: it has exactly one destination, which the router of its kind finds.
+
+    No pattern is matched here: the arguments of a job must never reach a destination of events, such as a webhook.
+    """
+    router = context.router_of(event.kind)
+    destination = None if router is None else router.destination_for(event)
+    name = event.kind if destination is None else destination.name
+    # An earlier attempt may have written the entry under another name, such as that of a broker that was replaced.
+    entries = [entry for entry in parse(event.progress).values() if entry.is_open] if event.has_progress else []
+    delivery = Delivery(event, {name: entries[0] if entries else NEW})
+    if _has_killed_its_workers(event):
+        _fail_unsent(delivery, (name,))
+        return delivery, []
+    if destination is None:
+        _wait_for_another_worker(context, delivery, name, now)
+        return delivery, []
+    delivery.awaited = (name,)
+    delivery.audience = context.audiences.id_of((name,))
+    return delivery, (destination,)
+
+
+def _wait_for_another_worker(context: DeliveryContext, delivery: Delivery, name: str, now: datetime) -> None:
+    """Put off a job or run whose destination this process does not have. It fails after OUTBOX_MAX_AGE_HOURS."""
+    entry, event = delivery.progress[name], delivery.event
+    outcome = Unavailable(
+        f"waits for a worker that has {event.event_type!r}: start one with the module that declares it "
+        "(outbox worker your.module)",
+        not_before=retry.absence_wait(entry.waits),
+    )
+    later = retry.after(entry, outcome, now, event.max_attempts, context.settings)
+    delivery.progress[name] = replace(later, reason=NOT_REGISTERED) if later.is_open else later
+    delivery.deferred = True
 
 
 def plan_after_error(context: DeliveryContext, event: Event, now: datetime, error: str) -> Delivery:
@@ -92,6 +125,15 @@ def _match_destinations(recorded: Snapshot, progress: dict[str, ProgressEntry], 
 
 def _is_untried(entry: ProgressEntry | None) -> bool:
     return entry is None or (entry.is_open and entry.attempts == entry.waits == 0)
+
+
+def _has_killed_its_workers(event: Event) -> bool:
+    """Return whether the workers that had the event died as often as it may be attempted.
+
+    The first claim took a whole batch, so another event may have killed that worker. The later ones took this event
+    alone.
+    """
+    return event.from_expired_lease and event.claims > max(event.max_attempts, 2)
 
 
 def _fail_unsent(delivery: Delivery, wanted: Collection[str]) -> None:

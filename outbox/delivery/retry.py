@@ -90,17 +90,23 @@ def after_absence(entry: ProgressEntry, now: datetime, *, is_running: bool) -> P
     The wait counts neither as an attempt nor towards OUTBOX_MAX_AGE_HOURS. `is_running` says whether a worker that has
     the destination is running.
     """
-    cap = ABSENT_CAP_SECONDS if is_running else ABSENT_CAP_SECONDS_IF_NOT_RUNNING
-    seconds = min(ABSENT_SECONDS * 2.0 ** min(entry.absences, 10), cap)
-    seconds *= 1 + random.uniform(0, JITTER)  # noqa: S311  (spreads load, guards nothing)
+    wait = absence_wait(entry.absences, is_running=is_running)
+    seconds = wait.total_seconds()
     return replace(
         entry,
         absences=entry.absences + 1,
         asked_seconds=entry.asked_seconds + (0.0 if entry.since is None else _overdue(entry, now) + seconds),
-        not_before=now + timedelta(seconds=seconds),
+        not_before=now + wait,
         error="waits for a worker that has this destination",
         reason=None,
     )
+
+
+def absence_wait(waits: int, *, is_running: bool = False) -> timedelta:
+    """Return how long to wait for another worker that has the destination, after so many waits for it."""
+    cap = ABSENT_CAP_SECONDS if is_running else ABSENT_CAP_SECONDS_IF_NOT_RUNNING
+    seconds = min(ABSENT_SECONDS * 2.0 ** min(waits, 10), cap)
+    return timedelta(seconds=seconds * (1 + random.uniform(0, JITTER)))  # noqa: S311  (spreads load, guards nothing)
 
 
 def _overdue(entry: ProgressEntry, now: datetime) -> float:

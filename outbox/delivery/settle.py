@@ -83,9 +83,8 @@ def _write(context: DeliveryContext, batch: Batch) -> None:
             plain.append(delivery)
         else:
             others.append((delivery, verdict))
-    if plain:
-        updated = persist(context, batch, lambda: _write_delivered(context, batch, plain))
-        count_outcomes(context, batch, len(plain), [delivery.event for delivery in plain[:updated]])
+    for kind in {delivery.event.kind for delivery in plain}:
+        _write_plain(context, batch, [delivery for delivery in plain if delivery.event.kind == kind])
     if others:
         # `_row` is called inside `persist`, because it may read the id of an audience from the database.
         updated = persist(
@@ -98,6 +97,12 @@ def _write(context: DeliveryContext, batch: Batch) -> None:
         log_outcomes(others)
         _set_timers(context, batch, others)
     crash_points.point(crash_points.AFTER_SETTLE)
+
+
+def _write_plain(context: DeliveryContext, batch: Batch, plain: list[Delivery]) -> None:
+    """Write and count the plain successes of one kind. (A job may have the name of an event type.)"""
+    updated = persist(context, batch, lambda: _write_delivered(context, batch, plain))
+    count_outcomes(context, batch, len(plain), [delivery.event for delivery in plain[:updated]])
 
 
 def _write_delivered(context: DeliveryContext, batch: Batch, plain: list[Delivery]) -> int:

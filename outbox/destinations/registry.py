@@ -15,6 +15,7 @@ from outbox.destinations.event_filter import Pattern, check_event_filter, is_wan
 from outbox.destinations.handler import Function, Handler
 from outbox.destinations.limits import Limits
 from outbox.destinations.protocol import Destination
+from outbox.destinations.router import Router
 from outbox.errors import RegistrationError
 from outbox.storage.models import KEY_LENGTH
 from outbox.text import is_storable
@@ -36,6 +37,8 @@ class Registry:
         self._ignored: list[Pattern] = []
         self._retired: tuple[str, ...] = ()
         self._lookups: dict[str, tuple[Destination, ...]] = {}
+        # What finds the destination of rows that are not events, by kind (`storage/models.py`).
+        self.routers: dict[str, Router] = {}
         self._lock = threading.Lock()
 
     def add(self, destination: Destination) -> None:

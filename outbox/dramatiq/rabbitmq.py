@@ -22,6 +22,8 @@ from weakref import WeakKeyDictionary
 
 import dramatiq
 
+from outbox.dramatiq.enqueue_now import enqueue_now, remove_hooks
+
 # A connection that was idle for longer is closed, and a new one is opened. The server may have closed the old one, and
 # a message that is written to a closed connection is lost without an error. Usual heartbeat timeouts are much longer.
 IDLE_SECONDS = 2.0
@@ -52,6 +54,9 @@ class Sender:
     def __init__(self, broker: Any) -> None:
         self._lock = threading.Lock()
         self._copy = copy.copy(broker)
+        remove_hooks(self._copy)
+        # Without confirmations, a message that is written to a connection that has just been lost is lost with it.
+        self._copy.confirm_delivery = True
         self._middleware = broker.middleware  # the same list, not a copy: the application may add middleware later
         self._reset()
 
@@ -66,10 +71,10 @@ class Sender:
         self._copy.connections, self._copy.channels = set(), set()
         self._copy.state = SimpleNamespace()  # one for all threads, instead of one for each
 
-    def enqueue(self, message: dramatiq.Message[Any]) -> None:
-        """Enqueue the message over the shared connection."""
+    def enqueue(self, message: dramatiq.Message[Any], *, is_stored: bool = False) -> None:
+        """Enqueue the message over the shared connection. `is_stored`: as in `enqueue_now`."""
         with self._connected() as broker:
-            broker.enqueue(message)
+            enqueue_now(broker, message, is_stored=is_stored)
 
     def count_waiting(self, queue: str) -> int:
         """Return how many messages wait in the queue. Return 0 on an error; the next `enqueue` raises it."""

@@ -17,18 +17,19 @@ from dramatiq.brokers.redis import RedisBroker
 from outbox.destinations.outcome import DELIVERED_OUTCOME, Outcome, Retry
 from outbox.destinations.redis_outcomes import execute_pipeline
 from outbox.dramatiq.enqueue_each import Messages, enqueue_each
+from outbox.dramatiq.enqueue_now import enqueue_now
 from outbox.errors import Unavailable, describe
 from outbox.storage.redis_client import UNAVAILABLE_ERRORS
 
 
-def enqueue_on_redis(broker: Any, messages: Messages) -> list[Outcome]:
-    """Enqueue the messages; return an outcome for each."""
+def enqueue_on_redis(broker: Any, messages: Messages, *, are_stored: bool = False) -> list[Outcome]:
+    """Enqueue the messages; return an outcome for each. `are_stored`: as in `enqueue.enqueue_all`."""
     if getattr(type(broker), "enqueue", None) is not RedisBroker.enqueue:
-        return enqueue_each(broker, messages, *UNAVAILABLE_ERRORS)
+        return enqueue_each(partial(enqueue_now, broker, is_stored=are_stored), messages, *UNAVAILABLE_ERRORS)
     with broker.client.pipeline(transaction=False) as pipeline:
         pipelined_broker = _copy_with_pipeline(broker, pipeline)
         try:
-            added = [_add_to_pipeline(broker, pipelined_broker, message) for message in messages]
+            added = [_add_to_pipeline(broker, pipelined_broker, message, are_stored=are_stored) for message in messages]
         except UNAVAILABLE_ERRORS as error:
             return [Unavailable(describe(error)) for _ in messages]
         results = iter(execute_pipeline(pipeline))
@@ -46,7 +47,7 @@ def _copy_with_pipeline(broker: RedisBroker, pipeline: Any) -> Any:
 
 
 def _add_to_pipeline(
-    broker: RedisBroker, pipelined_broker: Any, message: dramatiq.Message[Any]
+    broker: RedisBroker, pipelined_broker: Any, message: dramatiq.Message[Any], *, are_stored: bool
 ) -> dramatiq.Message[Any] | Retry:
     """Do what `RedisBroker.enqueue` does, except for the sending. Return the message, or Retry after an error.
 
@@ -54,7 +55,8 @@ def _add_to_pipeline(
     """
     message = message.copy(options={"redis_message_id": str(uuid4())})
     try:
-        broker.emit_before("enqueue", message, None)
+        if not are_stored:
+            broker.emit_before("enqueue", message, None)
         pipelined_broker.do_enqueue(message.queue_name, message.options["redis_message_id"], message.encode())
     except UNAVAILABLE_ERRORS:
         raise  # on its first use, the broker reads a limit from Redis, and Redis may be down

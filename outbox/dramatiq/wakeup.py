@@ -29,6 +29,7 @@ from outbox.current_outbox import loaded_settings
 from outbox.dramatiq.actor_names import CLEANUP, DELIVER
 from outbox.dramatiq.broker import find_broker
 from outbox.dramatiq.broker_kind import is_redis
+from outbox.dramatiq.enqueue_now import enqueue_now
 from outbox.dramatiq.middleware import has_worker
 from outbox.dramatiq.rabbitmq import is_rabbitmq, sender_for
 from outbox.dramatiq.wakeup_flag import Flag, LocalFlag, MinimumInterval, RedisFlag
@@ -129,7 +130,7 @@ def _enqueue(broker: dramatiq.Broker, queue: str, actor_name: str) -> None:
     if is_rabbitmq(broker):
         sender_for(broker).enqueue(message)
     else:
-        broker.enqueue(message)
+        enqueue_now(broker, message)
 
 
 _flags: WeakKeyDictionary[Any, dict[str, Flag]] = WeakKeyDictionary()

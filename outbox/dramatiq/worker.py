@@ -21,6 +21,7 @@ import dramatiq.broker
 
 from outbox.application_modules import import_modules
 from outbox.current_outbox import current, loaded_settings
+from outbox.dramatiq.actor_names import CLEANUP, DELIVER
 from outbox.dramatiq.actors import declare_actors
 from outbox.dramatiq.broker import add_once, apply_changed_settings, find_broker, set_outbox_queue, set_up_broker
 from outbox.dramatiq.dramatiq_program import under_dramatiq_cli
@@ -91,8 +92,13 @@ def start_worker(broker: dramatiq.Broker, modules: Sequence[str] = ()) -> None:
     box.stopping.clear()
     set_outbox_queue(broker, box.settings)
     check_ready(box, broker)
-    box.become_worker(modules)
+    box.become_worker(modules, has_actors=has_application_actors(broker))
     declare_actors(broker, box.settings)
+
+
+def has_application_actors(broker: dramatiq.Broker) -> bool:
+    """Return whether the application has declared actors on this broker, so that there may be jobs."""
+    return bool(broker.actors.keys() - {DELIVER, CLEANUP})
 
 
 @contextlib.contextmanager

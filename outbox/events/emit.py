@@ -51,8 +51,11 @@ class Emitter:
     def emit(self, event: NewEvent, on_duplicate: OnDuplicate) -> OutboxEvent:
         """Store one event. It exists if and only if the caller's transaction commits."""
         _check_on_duplicate(on_duplicate)
-        draft = validate(event, self._settings)
-        self._check_transaction()
+        return self.store(validate(event, self._settings), on_duplicate)
+
+    def store(self, draft: Draft, on_duplicate: OnDuplicate, *, caller: str = "emit") -> OutboxEvent:
+        """Store one row of any kind. `caller` is the function that the application has called, for messages."""
+        self._check_transaction(caller)
         stored = self._stored(draft, on_duplicate, self._dialect.insert(draft))
         self._notifier.notify_after_commit(self._dialect)
         if stored.id is draft.id:
@@ -67,7 +70,7 @@ class Emitter:
             return []
         if on_duplicate == "raise":
             _refuse_equal_keys(drafts)
-        self._check_transaction()
+        self._check_transaction("emit_many")
         with self._dialect.atomic():
             rows = self._dialect.insert_many(drafts)
             stored = [self._stored(draft, on_duplicate, row) for draft, row in zip(drafts, rows, strict=True)]
@@ -86,10 +89,20 @@ class Emitter:
         for _ in range(INSERT_TRIES):
             if row is not None:
                 return stored_event(draft, *row)
+            if on_duplicate == "replace":
+                replaced = self._dialect.replace(draft)
+                if replaced is not None:
+                    id, *stored = replaced
+                    return stored_event(draft, *stored, id=id)
+                # It was attempted, has ended, or was deleted meanwhile.
+                self._dialect.set_aside(draft)
+                row = self._dialect.insert(draft)
+                continue
             existing = self._existing(draft, on_duplicate)
             if existing is not None:
                 self._counters.add(duplicates=1)
                 if on_duplicate == "ignore":
+                    _refuse_other_kind(draft, existing)
                     return existing
                 raise DuplicateEvent(draft.event_type, draft.idempotency_key, existing.id)
             # The other event was deleted between the two statements, so its key is free again.
@@ -115,32 +128,44 @@ class Emitter:
         if self._notifier.runs_in_background:
             self._start_reports()
 
-    def _check_transaction(self) -> None:
+    def _check_transaction(self, caller: str) -> None:
         """Raise an error outside a transaction if the settings require one; otherwise log a warning, once."""
         required = self._settings.require_transaction
         if (self._warned_of_no_transaction and not required) or self._dialect.in_transaction:
             return
         if required:
-            raise TransactionRequired(f"{self._no_transaction()} Or set OUTBOX_REQUIRE_TRANSACTION=false.")
+            raise TransactionRequired(f"{self._no_transaction(caller)} Or set OUTBOX_REQUIRE_TRANSACTION=false.")
         self._warned_of_no_transaction = True
         logger.warning(
             "%s OUTBOX_REQUIRE_TRANSACTION=true makes this an error. This warning is logged only once.",
-            self._no_transaction(),
+            self._no_transaction(caller),
         )
 
-    def _no_transaction(self) -> str:
-        """Return what an emit outside a transaction means, what causes it, and what to do about it."""
+    def _no_transaction(self, caller: str) -> str:
+        """Return what a call outside a transaction means, what causes it, and what to do about it."""
         return (
-            f"emit was called outside a transaction on {self._dialect.place}: the event is committed at once, and "
+            f"{caller} was called outside a transaction on {self._dialect.place}: the event is committed at once, and "
             "stays even if the change that it reports is rolled back. Either no transaction was open, or one is open "
-            "on another Peewee database object than the outbox's, and so on another connection. Call emit inside "
+            f"on another Peewee database object than the outbox's, and so on another connection. Call {caller} inside "
             "`with db.atomic():`, and give the outbox the same object: `outbox.configure(database=db)`."
         )
 
 
 def _check_on_duplicate(on_duplicate: str) -> None:
-    if on_duplicate not in ("raise", "ignore"):
-        raise InvalidEvent(f'on_duplicate must be "raise" or "ignore", not {on_duplicate!r}.')
+    if on_duplicate not in ("raise", "ignore", "replace"):
+        raise InvalidEvent(f'on_duplicate must be "raise", "ignore" or "replace", not {on_duplicate!r}.')
+
+
+def _refuse_other_kind(draft: Draft, existing: OutboxEvent) -> None:
+    """Raise InvalidEvent if an event and a job have the same name and the same key: neither is the other's duplicate.
+
+    It takes an event whose key looks like that of a job, so it hardly happens.
+    """
+    if existing.kind != draft.kind:
+        raise InvalidEvent(
+            f"The idempotency key {draft.idempotency_key!r} of {draft.event_type!r} belongs to a row of another kind: "
+            f"{existing.kind} {existing.id}. Choose another key."
+        )
 
 
 def _refuse_equal_keys(drafts: Iterable[Draft]) -> None:

@@ -11,6 +11,7 @@ from outbox.events.encoding import EMPTY
 from outbox.storage import progress, timestamp
 from outbox.storage.dialect import Row
 from outbox.storage.ids import as_uuid
+from outbox.storage.models import EVENT
 
 UUID_LENGTH = 36  # with its hyphens
 
@@ -22,7 +23,7 @@ class Event:
     __slots__ = (
         "_claimed_at", "_created_at", "_headers", "_headers_text", "_id", "_payload", "_payload_text", "_progress",
         "_progress_text", "aggregate_id", "aggregate_type", "attempt", "claims", "correlation_id",
-        "destinations_version", "due_at", "event_type", "from_expired_lease", "idempotency_key", "max_attempts",
+        "destinations_version", "due_at", "event_type", "from_expired_lease", "idempotency_key", "kind", "max_attempts",
         "ordering_key", "position", "row_id", "seq", "span", "tenant_id",
     )  # fmt: skip
 
@@ -45,6 +46,7 @@ class Event:
             self.due_at,
             self._created_at,
             self._claimed_at,
+            self.kind,
             self.destinations_version,
             self.from_expired_lease,
         ) = row
@@ -80,7 +82,7 @@ class Event:
         about = (aggregate_type, aggregate_id, event_type, None)
         content = (body, headers, correlation_id, tenant_id, str(id))
         moments = (created_at, created_at, created_at)
-        event = cls((str(id), 0, *about, *content, attempt, max_attempts, None, *moments, None, False))
+        event = cls((str(id), 0, *about, *content, attempt, max_attempts, None, *moments, EVENT, None, False))
         event.attempt = attempt
         return event
 
@@ -99,6 +101,8 @@ class Event:
     # How often the event has been claimed, this claim included.
     claims: int
     max_attempts: int
+    # "event", "job" or "run" (see `storage/models.py`).
+    kind: str
     # The version of the recorded destinations at the claim.
     destinations_version: int | None
     # Whether the claim took the event over from an expired lease.

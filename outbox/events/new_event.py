@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from outbox.errors import InvalidEvent
 
-OnDuplicate = Literal["raise", "ignore"]
+OnDuplicate = Literal["raise", "ignore", "replace"]
 
 
 class Unique:

@@ -7,18 +7,38 @@ values. The constructor sets the fields one by one, which takes three times as l
 from __future__ import annotations
 
 from datetime import datetime
+from uuid import UUID
 
 from outbox.events.validate import Draft
-from outbox.storage.models import EVENT, PENDING, Encoded, OutboxEvent
+from outbox.storage.models import PENDING, Encoded, OutboxEvent
 
 
-def stored_event(draft: Draft, seq: int, created_at: datetime, next_attempt_at: datetime) -> OutboxEvent:
-    """Return the row that the database now has; the last three arguments are what the INSERT returned."""
-    id, aggregate_type, aggregate_id, event_type, payload, headers, correlation_id, tenant_id, key, most, _, _ = draft
+def stored_event(
+    draft: Draft, seq: int, created_at: datetime, next_attempt_at: datetime, *, id: UUID | None = None
+) -> OutboxEvent:
+    """Return the row that the database now has; `seq` and the times are what the statement returned.
+
+    `id` is the row's id if the draft has replaced the content of an earlier row.
+    """
+    (
+        new_id,
+        aggregate_type,
+        aggregate_id,
+        event_type,
+        payload,
+        headers,
+        correlation_id,
+        tenant_id,
+        key,
+        max_attempts,
+        kind,
+        _,
+        _,
+    ) = draft
     event = OutboxEvent.__new__(OutboxEvent)
     vars(event).update(_dirty=set(), __rel__={})
     event.__data__ = {
-        "id": id,
+        "id": new_id if id is None else id,
         "seq": seq,
         "aggregate_type": aggregate_type,
         "aggregate_id": aggregate_id,
@@ -30,10 +50,10 @@ def stored_event(draft: Draft, seq: int, created_at: datetime, next_attempt_at: 
         "idempotency_key": key,
         "status": PENDING,
         "attempts": 0,
-        "max_attempts": most,
+        "max_attempts": max_attempts,
         "next_attempt_at": next_attempt_at,
         "created_at": created_at,
         "updated_at": created_at,
-        "kind": EVENT,
+        "kind": kind,
     }
     return event

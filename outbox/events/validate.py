@@ -18,7 +18,7 @@ from outbox.settings import Settings
 from outbox.storage import timestamp
 from outbox.storage.dialect import AT_ONCE
 from outbox.storage.ids import uuid7
-from outbox.storage.models import CONTEXT_LENGTH, KEY_LENGTH, NAME_LENGTH
+from outbox.storage.models import CONTEXT_LENGTH, EVENT, KEY_LENGTH, NAME_LENGTH
 from outbox.telemetry import tracing
 from outbox.text import check_text
 
@@ -42,6 +42,7 @@ class Draft(NamedTuple):
     tenant_id: str | None
     idempotency_key: str
     max_attempts: int
+    kind: str
     due_at: str | None
     due_in: float
 
@@ -56,7 +57,7 @@ def validate(event: NewEvent, settings: Settings) -> Draft:
         inherited = inherited_context()
         correlation_id = inherited[0] if correlation_id is None else correlation_id
         tenant_id = inherited[1] if tenant_id is None else tenant_id
-    due_at, due_in = AT_ONCE if after is None else _due(after)
+    due_at, due_in = AT_ONCE if after is None else due_time(after, "deliver_after")
     return Draft(
         id,
         aggregate_type,
@@ -68,6 +69,7 @@ def validate(event: NewEvent, settings: Settings) -> Draft:
         None if tenant_id is None else check_text(tenant_id, "tenant_id", CONTEXT_LENGTH),
         f"{aggregate_type}:{aggregate_id}" if key is None else _key(key, id),
         settings.max_attempts if attempts is None else _max_attempts(attempts),
+        EVENT,
         due_at,
         due_in,
     )
@@ -103,20 +105,19 @@ def _max_attempts(given: int) -> int:
     return given
 
 
-def _due(after: datetime | timedelta) -> tuple[str | None, float]:
+def due_time(after: datetime | timedelta, field: str) -> tuple[str | None, float]:
     """Return when the event is due: a time and 0, or None and the seconds to add to the database's current time."""
     if isinstance(after, timedelta):
         if not timedelta(0) <= after <= LONGEST_DELAY:
-            days = LONGEST_DELAY.days
-            raise InvalidEvent(f"deliver_after must be between zero and {days} days from now, not {after}.")
+            raise InvalidEvent(f"{field} must be between zero and {LONGEST_DELAY.days} days from now, not {after}.")
         return None, after.total_seconds()
     if not isinstance(after, datetime):
-        raise InvalidEvent(f"deliver_after must be a datetime or a timedelta, not {type(after).__name__}.")
+        raise InvalidEvent(f"{field} must be a datetime or a timedelta, not {type(after).__name__}.")
     if after.tzinfo is None:
-        raise InvalidEvent("deliver_after must have a timezone: use datetime.now(UTC) or .replace(tzinfo=UTC).")
+        raise InvalidEvent(f"{field} must have a timezone: use datetime.now(UTC) or .replace(tzinfo=UTC).")
     if not timestamp.EARLIEST <= after <= datetime.now(UTC) + LONGEST_DELAY:
         raise InvalidEvent(
-            f"deliver_after must be between the year {timestamp.EARLIEST.year} and {LONGEST_DELAY.days} days from now, "
+            f"{field} must be between the year {timestamp.EARLIEST.year} and {LONGEST_DELAY.days} days from now, "
             f"not {after}."
         )
     return timestamp.to_text(after), 0.0

@@ -20,6 +20,7 @@ from playhouse import pool
 from outbox.errors import SchemaError, TransactionRequired
 from outbox.storage import timestamp
 from outbox.storage.connection_errors import CONNECTION_ERRORS
+from outbox.storage.ids import as_uuid
 from outbox.storage.models import tables_in_use
 from outbox.storage.peewee_database import is_missing_file, is_private_to_a_thread, missing_file_error, place_of
 from outbox.storage.statements import Statements
@@ -229,6 +230,24 @@ class Dialect(ABC):
         if row[-2:] != AT_ONCE:
             return _in_utc(self.first_row(self.statements.insert_later, parameters))
         return _in_utc(self.first_row(self.statements.insert, parameters[:-2]))
+
+    def replace(self, row: Row) -> Row | None:
+        """Give an untried event of the same kind, type and key this content, given the parameters of INSERT_LATER.
+
+        Return its id, number, when it was created and when it is due, or None if there is no such event, or it was
+        attempted.
+        """
+        _, *about, event_type, payload, headers, correlation_id, tenant_id, key, most, kind, due_at, due_in = (
+            self.parameters(row)
+        )
+        content = (*about, payload, headers, correlation_id, tenant_id, most, due_at, due_in)
+        found = self.first_row(self.statements.replace, (*content, event_type, key, kind))
+        return None if found is None else (as_uuid(found[0]), *(_in_utc(found[1:]) or ()))
+
+    def set_aside(self, row: Row) -> None:
+        """Free the idempotency key of the event of the same kind, type and key."""
+        event_type, key, kind = row[3], row[8], row[10]
+        self.run(self.statements.set_aside, (event_type, key, kind))
 
     @abstractmethod
     def insert_many(self, rows: Sequence[Row]) -> list[Row | None]:

@@ -24,8 +24,10 @@ from outbox.table_names import Tables
 
 PENDING, SENDING, DELIVERED, FAILED = STATUSES = ("pending", "sending", "delivered", "failed")
 
-# The default of the column `kind`: the row is an event.
-EVENT = "event"
+# What a row is: an event, a job (a Dramatiq message that `outbox.send` has stored), or a run of a periodic function.
+# Only events go to the destinations whose patterns match their type. Rows of the other kinds have one destination each,
+# which their router finds (`destinations/router.py`).
+EVENT, JOB, RUN = "event", "job", "run"
 
 NAME_LENGTH = 100
 KEY_LENGTH = 255

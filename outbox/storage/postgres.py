@@ -43,6 +43,7 @@ class Postgres(Dialect):
         array_of_ids,
         *[array_of_texts] * 8,
         array_of_numbers,
+        array_of_texts,
         array_of_timestamps,
         array_of_numbers,
     )

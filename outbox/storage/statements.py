@@ -24,6 +24,10 @@ class Statements:
     insert_later: str
     draw_numbers: str
     insert_many: str
+    replace: str
+    set_aside: str
+    cancel: str
+    cancel_by_key: str
     due: str
     claim: str
     delivered: str
@@ -163,6 +167,7 @@ def _write_out(database: str, syntax: Mapping[str, str], tables: Tables, paramet
         "has_ended": status.HAS_ENDED,
         "is_delivered": status.IS_DELIVERED,
         "is_failed": status.IS_FAILED,
+        "is_untried": status.IS_UNTRIED,
     }
     # Parts that contain others.
     parts["parcel"] = parts["parcel"].format(**parts)

@@ -21,6 +21,11 @@ HAS_ENDED = "next_attempt_at IS NULL"
 IS_DELIVERED = "delivered_at IS NOT NULL"
 IS_FAILED = "next_attempt_at IS NULL AND delivered_at IS NULL"
 
+# No destination may have seen it: it was never claimed, or given back before a destination began with it. An event that
+# an operator has retried has an error, and one that was replayed has an audience.
+IS_UNTRIED = """next_attempt_at IS NOT NULL AND attempts = 0 AND lease_id IS NULL AND progress IS NULL
+    AND error_message IS NULL AND audience IS NULL"""
+
 # How long an event has been due when it counts as late: the dashboard shows an alert then.
 LATE = timedelta(minutes=1)
 # And when `outbox doctor` reports it.

@@ -7,7 +7,7 @@ from __future__ import annotations
 # returned as ones that it can: the error would otherwise hit the whole batch, and every batch after it.
 CLAIMED_COLUMNS = """{id}, seq, aggregate_type, aggregate_id, event_type, ordering_key, {payload}, {headers},
     correlation_id, tenant_id, idempotency_key, attempts, max_attempts, {progress}, {due_at}, {emitted_at},
-    {now}"""
+    {now}, kind"""
 
 # The version of the recorded destinations at the time of the claim: a worker whose copy has another version reads them
 # again before it delivers the events.

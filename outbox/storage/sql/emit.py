@@ -1,21 +1,21 @@
-"""SQL that `emit` and `emit_many` run: storing new events."""
+"""SQL that `emit`, `emit_many`, `send` and `cancel` run: storing rows, replacing them, and taking them back."""
 
 from __future__ import annotations
 
 INSERT_COLUMNS = """id, aggregate_type, aggregate_id, event_type, payload, headers, correlation_id, tenant_id,
-    idempotency_key, max_attempts, status, attempts, next_attempt_at, created_at, updated_at"""
+    idempotency_key, max_attempts, kind, status, attempts, next_attempt_at, created_at, updated_at"""
 
 # For a duplicate no row is returned: an error would end the caller's transaction on PostgreSQL. Most events are due at
 # once: without a parameter, an expression and a returned column for the due time, their insert takes a tenth less time.
 INSERT = """
 INSERT INTO {event_table} ({columns})
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'pending', 0, {now}, {now}, {now})
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'pending', 0, {now}, {now}, {now})
 ON CONFLICT (event_type, idempotency_key) DO NOTHING
 RETURNING seq, created_at
 """
 INSERT_LATER = """
 INSERT INTO {event_table} ({columns})
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'pending', 0, COALESCE({moment}, {after}), {now}, {now})
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'pending', 0, COALESCE({moment}, {after}), {now}, {now})
 ON CONFLICT (event_type, idempotency_key) DO NOTHING
 RETURNING seq, created_at, next_attempt_at
 """
@@ -38,14 +38,37 @@ INSERT_MANY_POSTGRES = """
 WITH stored AS (
     INSERT INTO {event_table} (seq, {columns}) OVERRIDING SYSTEM VALUE
     SELECT seq, id, aggregate_type, aggregate_id, event_type, payload, headers, correlation_id, tenant_id,
-        idempotency_key, max_attempts, 'pending', 0, COALESCE(due_at, {now} + due_in * interval '1 second'), {now},
-        {now}
+        idempotency_key, max_attempts, kind, 'pending', 0, COALESCE(due_at, {now} + due_in * interval '1 second'),
+        {now}, {now}
     FROM unnest(%s::bigint[], %s::uuid[], %s::text[], %s::text[], %s::text[], %s::json[], %s::json[], %s::text[],
-                %s::text[], %s::text[], %s::int[], %s::timestamptz[], %s::float8[])
+                %s::text[], %s::text[], %s::int[], %s::text[], %s::timestamptz[], %s::float8[])
     AS item (seq, id, aggregate_type, aggregate_id, event_type, payload, headers, correlation_id, tenant_id,
-             idempotency_key, max_attempts, due_at, due_in)
+             idempotency_key, max_attempts, kind, due_at, due_in)
     ON CONFLICT (event_type, idempotency_key) DO NOTHING
     RETURNING seq, created_at, next_attempt_at
 )
 SELECT array_agg(seq), created_at, next_attempt_at FROM stored GROUP BY created_at, next_attempt_at
+"""
+
+# `on_duplicate="replace"`: the newest content wins, if no destination may have seen the old one: a duplicate delivery
+# must have the same bytes under the same id.
+REPLACE = """
+UPDATE {event_table}
+SET aggregate_type = ?, aggregate_id = ?, payload = ?, headers = ?, correlation_id = ?, tenant_id = ?,
+    max_attempts = ?, next_attempt_at = COALESCE({moment}, {after}), updated_at = {now}
+WHERE event_type = ? AND idempotency_key = ? AND kind = ? AND {is_untried}
+RETURNING {id}, seq, created_at, next_attempt_at
+"""
+# Otherwise the old row gives up its key, so that a new row can have it.
+SET_ASIDE = """
+UPDATE {event_table} SET idempotency_key = 'replaced:' || {id}
+WHERE event_type = ? AND idempotency_key = ? AND kind = ?
+"""
+
+# A job has the id of its row, or the id of a Dramatiq message, which is in `aggregate_id`.
+CANCEL = """
+DELETE FROM {event_table} WHERE (id = ? OR (kind = 'job' AND aggregate_id = ?)) AND {is_untried}
+"""
+CANCEL_BY_KEY = """
+DELETE FROM {event_table} WHERE event_type = ? AND idempotency_key = ? AND kind = ? AND {is_untried}
 """

@@ -1,0 +1,144 @@
+"""The format of a job: a Dramatiq message as a row of the outbox's table. Only this module reads and writes it.
+
+| column | content |
+|---|---|
+| `kind` | `job` |
+| `event_type` | the name of the actor |
+| `aggregate_type`, `aggregate_id` | the queue, and the id of the message |
+| `payload` | the message, whole, as Dramatiq's encoder wrote it; if that is not JSON, `{"outbox_base64": "…"}` |
+| `headers` | the trace context, and `broker` if the message is not for Dramatiq's global broker |
+| `idempotency_key` | the key with a prefix (`events/job_key.py`); by default the id of the row |
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+from uuid import UUID
+
+import dramatiq
+from dramatiq.encoder import JSONEncoder
+from dramatiq.message import get_encoder
+
+from outbox.errors import InvalidEvent, describe
+from outbox.events.context import inherited_context
+from outbox.events.encoding import encode_object
+from outbox.events.event import Event
+from outbox.events.job_key import job_key
+from outbox.events.validate import Draft
+from outbox.settings import Settings
+from outbox.storage.models import CONTEXT_LENGTH, JOB, NAME_LENGTH, OutboxEvent
+from outbox.telemetry import tracing
+from outbox.text import check_text
+
+# The headers of a message that only a worker with this actor may enqueue, since it is not for the global broker.
+OTHER_BROKER = {"broker": "other"}
+# How a payload begins that is not JSON.
+_OPAQUE_KEY = "outbox_base64"
+_OPAQUE_START = f'{{"{_OPAQUE_KEY}":'
+
+Message = dramatiq.Message[Any]
+
+
+def draft_of(
+    message: Message,
+    id: UUID,
+    settings: Settings,
+    *,
+    is_global_broker: bool,
+    key: str | None = None,
+    due: tuple[str | None, float],
+) -> Draft:
+    """Return the row to insert for this message; raise InvalidEvent if it can't be stored."""
+    correlation_id, tenant_id = inherited_context()
+    message_id = check_text(message.message_id, "the message's id", NAME_LENGTH)
+    headers = tracing.with_context(None if is_global_broker else OTHER_BROKER)
+    return Draft(
+        id,
+        check_text(message.queue_name, "the name of the queue", NAME_LENGTH),
+        message_id,
+        check_text(message.actor_name, "the name of the actor", NAME_LENGTH),
+        _payload(message, settings.max_payload_bytes),
+        encode_object(headers, "headers", settings.max_payload_bytes),
+        None if correlation_id is None else check_text(correlation_id, "correlation_id", CONTEXT_LENGTH),
+        None if tenant_id is None else check_text(tenant_id, "tenant_id", CONTEXT_LENGTH),
+        job_key(str(id) if key is None else key),
+        settings.max_attempts,
+        JOB,
+        *due,
+    )
+
+
+def message_of(event: Event) -> Message:
+    """Return the message of a claimed job. Raise DecodeError if this process's encoder can't read it."""
+    return _decode(event.body.decode())
+
+
+def message_of_row(row: OutboxEvent) -> Message:
+    """Return the message of a job that was read with a query."""
+    return _decode(json.dumps(row.payload, separators=(",", ":")))
+
+
+def is_for_global_broker(event: Event) -> bool:
+    """Return whether the job was sent through the global broker of the process that sent it."""
+    return not event.has_headers or event.headers.get("broker") != OTHER_BROKER["broker"]
+
+
+def is_opaque(payload: object) -> bool:
+    """Return whether a payload holds a message in a form that only its own encoder can read."""
+    return isinstance(payload, dict) and _OPAQUE_KEY in payload
+
+
+def _decode(text: str) -> Message:
+    if text.startswith(_OPAQUE_START):
+        return dramatiq.Message.decode(base64.b64decode(json.loads(text)[_OPAQUE_KEY]))
+    return dramatiq.Message.decode(text.encode())
+
+
+def _payload(message: Message, limit: int) -> str:
+    """Return the message as the text of the column `payload`."""
+    try:
+        encoded = message.encode()
+    except Exception as error:
+        part = _part_that_cannot_be_encoded(message)
+        problem = f"{part} of the message to {message.actor_name} can't be encoded: {describe(error)}."
+        raise InvalidEvent(problem) from error
+    text = encoded.decode() if _is_json(encoded) else json.dumps({_OPAQUE_KEY: base64.b64encode(encoded).decode()})
+    size = len(text) if text.isascii() else len(text.encode())
+    if size > limit:
+        raise InvalidEvent(
+            f"The message to {message.actor_name} has {size} bytes; the limit is {limit} "
+            "(OUTBOX_MAX_PAYLOAD_BYTES). Store the data elsewhere, and send its id."
+        )
+    return text
+
+
+def _is_json(encoded: bytes) -> bool:
+    """Return whether every JSON parser, PostgreSQL's among them, reads this as an object.
+
+    Dramatiq's own encoder writes ASCII. It also writes NaN and Infinity, which are not JSON.
+    """
+    if type(get_encoder()) is JSONEncoder and b"NaN" not in encoded and b"Infinity" not in encoded:
+        return True
+    try:
+        return isinstance(json.loads(encoded, parse_constant=_refuse_constant), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _part_that_cannot_be_encoded(message: Message) -> str:
+    """Return the first argument or option that can't be encoded, by name."""
+    parts = [(f"args[{index}]", value) for index, value in enumerate(message.args)]
+    parts += [(f"kwargs[{name!r}]", value) for name, value in message.kwargs.items()]
+    parts += [(f"the option {name!r}", value) for name, value in message.options.items()]
+    for name, value in parts:
+        try:
+            get_encoder().encode({"value": value})
+        except Exception:
+            return name
+    return "A part"

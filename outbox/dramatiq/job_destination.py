@@ -1,0 +1,80 @@
+"""Deliver jobs: enqueue each stored message on the broker of its actor, many in one round trip.
+
+A job is delivered when the broker has its message. From then on Dramatiq's own retries apply to it. After a crash the
+message may be enqueued twice, with the same message id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from weakref import WeakKeyDictionary
+
+import dramatiq
+import dramatiq.broker
+
+from outbox.current_outbox import loaded_settings
+from outbox.destinations.limits import Limits
+from outbox.destinations.outcome import Outcome, Retry
+from outbox.destinations.protocol import Lease
+from outbox.dramatiq.broker import find_broker
+from outbox.dramatiq.enqueue import enqueue_all
+from outbox.dramatiq.job import is_for_global_broker, message_of
+from outbox.dramatiq.known_brokers import broker_of_actor
+from outbox.errors import describe
+from outbox.events.event import Event
+
+# The name of the destination that is Dramatiq's global broker, as metrics and errors show it.
+NAME = "dramatiq"
+
+
+class JobRouter:
+    """Finds the broker for a job.
+
+    If the actor is declared in this process, its broker is known. Otherwise a message that was sent through a global
+    broker goes to the global broker of this process: enqueueing needs no actor. (An outbox worker may run beside
+    Dramatiq workers of the application, without the modules of their actors.)
+    """
+
+    def __init__(self) -> None:
+        self._destinations: WeakKeyDictionary[dramatiq.Broker, JobDestination] = WeakKeyDictionary()
+
+    def destination_for(self, event: Event) -> JobDestination | None:
+        """Return the destination for the job's broker, or None if this process does not know that broker."""
+        broker = broker_of_actor(event.event_type)
+        if broker is None and is_for_global_broker(event):
+            broker = find_broker(loaded_settings())
+        return None if broker is None else self._destination(broker)
+
+    def _destination(self, broker: dramatiq.Broker) -> JobDestination:
+        found = self._destinations.get(broker)
+        if found is None:
+            is_global = broker is dramatiq.broker.global_broker
+            name = NAME if is_global else f"{NAME}:{getattr(broker, 'namespace', type(broker).__name__)}"
+            found = self._destinations[broker] = JobDestination(broker, name)
+        return found
+
+
+class JobDestination:
+    """One broker as the destination of jobs. No event pattern leads here."""
+
+    events: Sequence[str] = ()
+
+    def __init__(self, broker: dramatiq.Broker, name: str) -> None:
+        self.name = name
+        self.limits = Limits()
+        self._broker = broker
+
+    def __repr__(self) -> str:
+        return f"<JobDestination {self.name!r}>"
+
+    def deliver(self, events: Iterable[Event], lease: Lease) -> Iterator[tuple[Event, Outcome]]:
+        """Enqueue the message of each job; yield each job with its outcome."""
+        with_message, messages = [], []
+        for event in list(events):
+            try:
+                messages.append(message_of(event))
+            except Exception as error:  # an error in one job must not stop the others
+                yield event, Retry(describe(error))
+            else:
+                with_message.append(event)
+        yield from zip(with_message, enqueue_all(self._broker, messages, are_stored=True), strict=True)

@@ -1,0 +1,113 @@
+"""send: store a Dramatiq message in the caller's transaction. It is enqueued if and only if the transaction commits.
+
+The message is stored whole, as a job (`job.py`). After the commit an outbox worker enqueues it on the actor's broker
+(`job_destination.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any, ParamSpec, TypeVar
+from uuid import UUID
+
+import dramatiq
+import dramatiq.broker
+
+from outbox.core import Outbox
+from outbox.current_outbox import current
+from outbox.dramatiq.job import draft_of, message_of_row
+from outbox.dramatiq.known_brokers import is_known
+from outbox.errors import InvalidEvent, SettingsError
+from outbox.events.new_event import OnDuplicate
+from outbox.events.validate import due_time
+from outbox.storage.dialect import AT_ONCE
+from outbox.storage.ids import uuid7
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def send(actor: dramatiq.Actor[P, R], /, *args: P.args, **kwargs: P.kwargs) -> dramatiq.Message[R]:
+    """Send a message to an actor if, and only if, the caller's transaction commits; return the message.
+
+    - `actor`: the Dramatiq actor.
+    - `args`, `kwargs`: the arguments of the actor, as for `actor.send`.
+    """
+    return send_with_options(actor, args=args, kwargs=kwargs)
+
+
+def send_with_options(
+    actor: dramatiq.Actor[Any, R],
+    /,
+    *,
+    args: tuple[Any, ...] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    delay: timedelta | int | None = None,
+    idempotency_key: str | None = None,
+    on_duplicate: OnDuplicate = "raise",
+    **options: Any,
+) -> dramatiq.Message[R]:
+    """Send a message with options if, and only if, the caller's transaction commits; return the message.
+
+    - `actor`: the Dramatiq actor.
+    - `args`, `kwargs`: the arguments of the actor.
+    - `delay`: enqueue the message this much later: a timedelta, or milliseconds, as in Dramatiq.
+    - `idempotency_key`: a job of this actor with this key can be sent once, for as long as its row is kept.
+    - `on_duplicate`: what to do if a job with this actor and key exists. "raise" raises DuplicateEvent, and the
+      transaction can continue; "ignore" returns the existing message; "replace" gives the existing job the new content
+      and due time if it was never attempted, and otherwise stores a new job and frees the key of the old one.
+    - `options`: options for Dramatiq's middleware, such as `max_retries`.
+    """
+    actor = getattr(actor, "__actor__", actor)  # a class-based actor
+    if not isinstance(actor, dramatiq.Actor):
+        raise InvalidEvent(f"{actor!r} is not an actor: decorate the function with @dramatiq.actor.")
+    if not is_known(actor.broker):
+        raise SettingsError(
+            f"The broker of the actor {actor.actor_name} is not Dramatiq's global broker, so outbox workers could not "
+            "find it. Pass it to outbox.transactional(broker, databases=[db]), in a module that the workers import."
+        )
+    id = uuid7()
+    message = actor.message_with_options(args=tuple(args), kwargs=dict(kwargs or {}), **options)
+    return store_message(
+        current(),
+        actor.broker,
+        message.copy(message_id=str(id)),
+        id=id,
+        delay=delay,
+        idempotency_key=idempotency_key,
+        on_duplicate=on_duplicate,
+    )
+
+
+def store_message(
+    box: Outbox,
+    broker: dramatiq.Broker,
+    message: dramatiq.Message[R],
+    *,
+    id: UUID | None = None,
+    delay: timedelta | int | None = None,
+    idempotency_key: str | None = None,
+    on_duplicate: OnDuplicate = "raise",
+    caller: str = "outbox.send",
+) -> dramatiq.Message[R]:
+    """Store a message as a job; return it, or the message of the job that has the same key already.
+
+    The middleware's `before_enqueue` runs here, in the context of the caller: it may add the tenant or the trace to the
+    message's options.
+    """
+    message = message.copy()  # middleware may change the options, which belong to the caller
+    if isinstance(delay, int):
+        delay = timedelta(milliseconds=delay)
+    due = AT_ONCE if delay is None else due_time(delay, "delay")
+    broker.emit_before("enqueue", message, None if delay is None else int(delay.total_seconds() * 1000))
+    draft = draft_of(
+        message,
+        uuid7() if id is None else id,
+        box.settings,
+        is_global_broker=broker is dramatiq.broker.global_broker,
+        key=idempotency_key,
+        due=due,
+    )
+    stored = box.emitter.store(draft, on_duplicate, caller=caller)
+    return message_of_row(stored) if on_duplicate == "ignore" and stored.id is not draft.id else message
