@@ -159,7 +159,7 @@ class TestTheMessage:
                 pass
 
         with box.database.atomic():
-            outbox.send(Charge, 7)  # type: ignore[arg-type, misc]  # Dramatiq makes an actor of the class
+            outbox.send(Charge, 7)  # type: ignore[arg-type]  # Dramatiq makes an actor of the class
         box.process_pending_events()
         assert [(each.actor_name, each.args) for each in waiting(broker)] == [("charge_by_class", (7,))]
 
@@ -260,7 +260,7 @@ class TestMiddleware:
 
 class TestJobsAreAKindOfTheirOwn:
     def test_no_pattern_matches_a_job(self, box: Outbox, broker: StubBroker, charge: Any) -> None:
-        taken = []
+        taken: list[Any] = []
         outbox.handler("*", name="everything")(taken.append)
         outbox.handler("charge", name="of its name")(taken.append)
         with box.database.atomic():

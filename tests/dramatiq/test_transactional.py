@@ -82,7 +82,7 @@ def run(box: Outbox, broker: StubBroker) -> Iterator[Callable[[], None]]:
 
 
 def queued(broker: StubBroker, queue: str = "default") -> int:
-    return broker.queues[queue].qsize()
+    return int(broker.queues[queue].qsize())
 
 
 class TestEnqueue:
@@ -266,7 +266,7 @@ class TestStraightThrough:
     def test_what_an_actor_sends_is_rolled_back_with_its_attempt(
         self, box: Outbox, broker: StubBroker, work: Actor, run: Callable[[], None], ran: list[Any]
     ) -> None:
-        attempts = []
+        attempts: list[int] = []
 
         @dramatiq.actor(max_retries=3, min_backoff=1, max_backoff=1)
         def parent() -> None:
@@ -313,7 +313,7 @@ class TestDatabases:
             outbox.transactional(StubBroker(), databases=[database])
 
     def test_a_proxy_stands_for_its_database(self, box: Outbox) -> None:
-        proxy = peewee.DatabaseProxy()
+        proxy: Any = peewee.DatabaseProxy()
         proxy.initialize(box.database)
         broker = outbox.transactional(StubBroker(), databases=[proxy])
         broker.declare_queue("default")
@@ -349,7 +349,9 @@ class TestOnRedis:
         assert redis_broker.client.llen(f"{redis_broker.namespace}:default") == 0
         box.process_pending_events()
         key = f"{redis_broker.namespace}:default"
-        texts = [redis_broker.client.hget(f"{key}.msgs", id) for id in redis_broker.client.lrange(key, 0, -1)]
+        texts: list[Any] = [
+            redis_broker.client.hget(f"{key}.msgs", id) for id in redis_broker.client.lrange(key, 0, -1)
+        ]
         messages = [dramatiq.Message.decode(text) for text in texts]
         assert [message.message_id for message in messages] == [message.message_id for message in sent]
         assert all(list(message.options) == ["redis_message_id"] for message in messages)
