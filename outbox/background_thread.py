@@ -14,6 +14,7 @@ processes of the application, so five rules hold for all of them:
 
 from __future__ import annotations
 
+import logging  # noqa: F401  (registered for forks before this module is, see the end of the module)
 import os
 import threading
 import time
@@ -122,4 +123,6 @@ def _after_fork_in_child() -> None:
             each._after_fork()
 
 
+# Python calls what was registered last first. This comes before `logging`, which acquires its lock for the fork: a
+# background thread may need that lock to finish its work.
 os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

@@ -212,6 +212,35 @@ print(*done)
 """
 
 
+LOGGING = """
+from outbox import background_thread  # before logging
+import logging, os, threading, warnings
+
+warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)  # from Python 3.12 on
+background_thread.FORK_SECONDS = 3600
+at_work, go_on = threading.Event(), threading.Event()
+os.register_at_fork(before=go_on.set)
+
+def run(stopped):
+    with thread.fork_lock:
+        at_work.set()
+        go_on.wait()
+        logging.getLogger("test").warning("logged")  # the first call needs the lock of the module logging
+
+thread = background_thread.BackgroundThread("outbox-test", run)
+thread.start()
+at_work.wait()
+child = os.fork()
+if child == 0:
+    os._exit(0)
+os.waitpid(child, 0)
+"""
+
+
+def test_a_fork_and_a_thread_that_logs_do_not_wait_for_each_other() -> None:
+    assert run_python(LOGGING).split() == ["logged"]
+
+
 def test_a_fork_waits_until_the_thread_has_finished_its_work() -> None:
     assert run_python(AT_WORK + FORKING_DURING_WORK).split() == ["free", "free"]
 
