@@ -7,34 +7,20 @@ from the settings uses Redis. Without OUTBOX_REDIS_URL it is an in-process broke
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
 from functools import lru_cache
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import dramatiq
 import dramatiq.broker
-from dramatiq.brokers.stub import StubBroker
 
 from outbox.current_outbox import loaded_settings
 from outbox.dramatiq.broker_kind import is_redis
+from outbox.dramatiq.in_process_broker import InProcessBroker
 from outbox.dramatiq.middleware import BusyThreads, Connections, SkippedResults
 from outbox.dramatiq.rabbitmq import is_rabbitmq, looks_like_dramatiq_default
 from outbox.errors import SettingsError
 from outbox.settings import Settings
-
-DEAD_LETTERS_KEPT = 100
-
-
-class InProcessBroker(StubBroker):
-    """Dramatiq's stub broker with a limit on the dead letters that it keeps, so that a long-running process can use it.
-
-    `outbox up` runs everything in one process, without a server.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.dead_letters_by_queue: Any = defaultdict(lambda: deque(maxlen=DEAD_LETTERS_KEPT))
 
 
 def create_broker(settings: Settings) -> dramatiq.Broker:

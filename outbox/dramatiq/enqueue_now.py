@@ -51,6 +51,11 @@ def is_handling_signal() -> bool:
     return _state.signals > 0
 
 
+def is_enqueueing_stored() -> bool:
+    """Return whether this thread is enqueueing a message that was stored as a job."""
+    return _state.is_enqueueing_stored
+
+
 def install_hooks(broker: Any) -> None:
     """Wrap the two methods of the broker that call its middleware. A second call does nothing."""
     if "emit_before" not in vars(broker):

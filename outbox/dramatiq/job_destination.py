@@ -1,7 +1,8 @@
 """Deliver jobs: enqueue each stored message on the broker of its actor, many in one round trip.
 
 A job is delivered when the broker has its message. From then on Dramatiq's own retries apply to it. After a crash the
-message may be enqueued twice, with the same message id.
+message may be enqueued twice, with the same message id. An in-process broker keeps messages in memory: there a job is
+delivered when its actor has run (`job_completion.py`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from outbox.destinations.outcome import Outcome, Retry
 from outbox.destinations.protocol import Lease
 from outbox.dramatiq.broker import find_broker
 from outbox.dramatiq.enqueue import enqueue_all
+from outbox.dramatiq.in_process_broker import InProcessBroker
 from outbox.dramatiq.job import is_for_global_broker, message_of
 from outbox.dramatiq.known_brokers import broker_of_actor
 from outbox.errors import describe
@@ -58,6 +60,8 @@ class JobDestination:
     """One broker as the destination of jobs. No event pattern leads here."""
 
     events: Sequence[str] = ()
+    # How many jobs it may have under way: enough for the threads of a worker.
+    at_once = 100
 
     def __init__(self, broker: dramatiq.Broker, name: str) -> None:
         self.name = name
@@ -69,6 +73,12 @@ class JobDestination:
 
     def deliver(self, events: Iterable[Event], lease: Lease) -> Iterator[tuple[Event, Outcome]]:
         """Enqueue the message of each job; yield each job with its outcome."""
+        if isinstance(self._broker, InProcessBroker) and self._broker.completion.can_wait:
+            yield from self._broker.completion.deliver(self._broker, iter(events), lease)
+        else:
+            yield from self._enqueue_all(events)
+
+    def _enqueue_all(self, events: Iterable[Event]) -> Iterator[tuple[Event, Outcome]]:
         with_message, messages = [], []
         for event in list(events):
             try:

@@ -10,13 +10,8 @@ from dramatiq.brokers.redis import RedisBroker
 from dramatiq.brokers.stub import StubBroker
 from redis.sentinel import Sentinel
 
-from outbox.dramatiq.broker import (
-    DEAD_LETTERS_KEPT,
-    InProcessBroker,
-    check_matches_settings,
-    create_broker,
-    install_middleware,
-)
+from outbox.dramatiq.broker import check_matches_settings, create_broker, install_middleware
+from outbox.dramatiq.in_process_broker import DEAD_LETTERS_KEPT, InProcessBroker
 from outbox.dramatiq.middleware import BusyThreads, Connections, SkippedResults
 from outbox.dramatiq.rabbitmq import looks_like_dramatiq_default
 from outbox.dramatiq.redis_broker import OutboxRedisBroker

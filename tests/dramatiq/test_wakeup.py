@@ -18,7 +18,7 @@ import redis
 
 from outbox.dramatiq import wakeup
 from outbox.dramatiq.actor_names import DELIVER
-from outbox.dramatiq.broker import InProcessBroker
+from outbox.dramatiq.in_process_broker import InProcessBroker
 from outbox.dramatiq.redis_broker import OutboxRedisBroker
 from outbox.dramatiq.wakeup import clear_flag_then, flag_for, send_wakeup_once
 from outbox.dramatiq.wakeup_flag import (

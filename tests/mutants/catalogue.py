@@ -166,6 +166,27 @@ MUTANTS = [
         (f"{CLAIM}::TestEventsFromExpiredLeases", MODEL),
     ),
     Mutant(
+        "embedded-jobs-end-when-they-are-enqueued",
+        "outbox/dramatiq/job_destination.py",
+        "isinstance(self._broker, InProcessBroker) and self._broker.completion.can_wait",
+        "False",
+        ("tests/faults/test_embedded_jobs.py::test_jobs_that_wait_are_not_lost_with_the_process",),
+    ),
+    Mutant(
+        "embedded-retries-are-in-memory",
+        "outbox/dramatiq/in_process_broker.py",
+        "return self.completion.has_worker and current().is_worker",
+        "return False and current().is_worker",
+        ("tests/faults/test_embedded_jobs.py::test_a_retry_of_dramatiq_survives_the_process",),
+    ),
+    Mutant(
+        "a-job-that-went-back-runs",
+        "outbox/dramatiq/job_completion.py",
+        '                raise SkipMessage("its job was given back to the table")\n',
+        "",
+        ("tests/dramatiq/test_job_completion.py",),
+    ),
+    Mutant(
         "expired-leases-for-ever",
         "outbox/delivery/plan.py",
         "return event.from_expired_lease and event.claims > max(event.max_attempts, 2)",

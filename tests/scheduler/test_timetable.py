@@ -11,7 +11,7 @@ import pytest
 
 from outbox.dramatiq import wakeup
 from outbox.dramatiq.actor_names import CLEANUP, DELIVER
-from outbox.dramatiq.broker import InProcessBroker
+from outbox.dramatiq.in_process_broker import InProcessBroker
 from outbox.scheduler.timetable import Tick, make_scheduler, timetable
 from outbox.settings import Settings
 from tests.support.servers import wait_until
