@@ -35,7 +35,7 @@ from outbox.destinations.recorder import Recorder
 from outbox.destinations.registry import Registry
 from outbox.destinations.retirement import retire_absent
 from outbox.destinations.router import Router
-from outbox.errors import NothingRegistered, SettingsError
+from outbox.errors import NothingRegistered, SettingsError, as_sentence
 from outbox.events import cancel
 from outbox.events.cancel import HasActorName, HasMessageId
 from outbox.events.emit import Emitter
@@ -200,7 +200,7 @@ class Outbox:
             self.recorder.keep_current()
         except CONNECTION_ERRORS as error:
             logger.warning(
-                "Could not record the destinations: %s. They are recorded before the first claim.", str(error).strip()
+                "Could not record the destinations: %s They are recorded before the first claim.", as_sentence(error)
             )
 
     def check_registered(self, modules: Sequence[str] = (), *, has_actors: bool = False) -> None:

@@ -130,6 +130,15 @@ def as_text(error: object) -> str:
     return describe(error) if isinstance(error, BaseException) else str(error)
 
 
+def as_sentence(error: BaseException | str) -> str:
+    """Return the error's message as one line with a full stop, to be followed by a sentence of ours.
+
+    Messages of drivers have several lines, and end with a full stop, a question mark or nothing.
+    """
+    line = " ".join(str(error).split()) or type(error).__name__
+    return line if line.endswith((".", "?", "!")) else f"{line}."
+
+
 class Signal(OutboxError):
     """Raised by a handler to decide what happens to its event."""
 

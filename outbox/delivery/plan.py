@@ -156,7 +156,8 @@ def _leave_to_other_workers(context: DeliveryContext, delivery: Delivery, audien
             delivery.deferred = True
             context.warn_once(
                 f"Events wait for the destination {name}, which other workers have recorded and this process does not "
-                "have: a worker that has it delivers them. If the destination was removed, run `outbox retire NAME`."
+                f"have: a worker that has it delivers them. If {name} was renamed, register its successor with "
+                f"replaces={name!r}; if it was removed, run `outbox retire {name}`."
             )
 
 

@@ -89,7 +89,8 @@ class Recorder:
         if absent and not is_recorded:
             logger.warning(
                 "No running worker has the recorded destinations %s: events that they want wait for a worker that has "
-                "them. Start such a worker, or retire the destinations that no longer exist: `outbox retire NAME`.",
+                "them. Start such a worker. If one was renamed, register its successor with replaces=; if one was "
+                "removed, run `outbox retire NAME`.",
                 ", ".join(absent),
             )
 

@@ -21,6 +21,7 @@ from outbox.current_outbox import current
 from outbox.delivery.deliver import DRAIN_SECONDS
 from outbox.dramatiq import wakeup
 from outbox.dramatiq.actor_names import CLEANUP, DELIVER
+from outbox.errors import as_sentence
 from outbox.settings import Settings
 from outbox.storage.connection_errors import CONNECTION_ERRORS
 
@@ -110,4 +111,4 @@ def _log_connection_errors() -> Iterator[None]:
         yield
     except CONNECTION_ERRORS as error:
         current().dialect.discard_connection()
-        logger.warning("Could not use the database: %s. The next sweep tries again.", str(error).strip())
+        logger.warning("Could not use the database: %s The next sweep tries again.", as_sentence(error))

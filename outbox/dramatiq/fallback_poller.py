@@ -30,6 +30,7 @@ from outbox.core import Outbox
 from outbox.delivery.deliver import DRAIN_SECONDS
 from outbox.destinations.recorded_destinations import REFRESH_SECONDS
 from outbox.dramatiq.broker_probe import BrokerProbe
+from outbox.errors import as_sentence
 from outbox.telemetry.process_reports import MISSED_REPORTS
 
 logger = logging.getLogger(__name__)
@@ -161,8 +162,8 @@ class FallbackPoller:
         every = self._box.settings.sweep_seconds
         if error is not None and reporter.broker_error is None:
             logger.warning(
-                "The broker can't be reached: %s. This worker claims due events every %g s until it can.",
-                error,
+                "The broker can't be reached: %s This worker claims due events every %g s until it can.",
+                as_sentence(error),
                 every,
             )
         elif error is None and reporter.broker_error is not None:
@@ -172,8 +173,8 @@ class FallbackPoller:
     def _log_failure(self, error: Exception) -> None:
         if not self._failing:
             logger.warning(
-                "Could not claim due events: %s. The next try is in %g s; further failures are not logged.",
-                str(error).strip(),
+                "Could not claim due events: %s The next try is in %g s; further failures are not logged.",
+                as_sentence(error),
                 self._box.settings.sweep_seconds,
             )
         self._failing = True

@@ -12,7 +12,7 @@ from dramatiq.brokers.stub import StubBroker
 from outbox.core import Outbox
 from outbox.dramatiq.broker import check_matches_settings
 from outbox.dramatiq.dramatiq_program import under_dramatiq_cli
-from outbox.errors import SettingsError
+from outbox.errors import SettingsError, as_sentence
 
 logger = logging.getLogger(__name__)
 
@@ -36,4 +36,4 @@ def check_ready(box: Outbox, broker: dramatiq.Broker) -> None:
         box.check_schema()
     except peewee.PeeweeException as error:
         # The database may still be starting. Until it is available, each claim fails, and the next sweep tries again.
-        logger.warning("Could not check the tables: %s. The next sweep tries the database again.", str(error).strip())
+        logger.warning("Could not check the tables: %s The next sweep tries the database again.", as_sentence(error))

@@ -16,7 +16,7 @@ from outbox.dramatiq import wakeup
 from outbox.dramatiq.actor_names import DELIVER
 from outbox.dramatiq.broker import find_broker
 from outbox.dramatiq.broker_kind import is_in_process
-from outbox.errors import SettingsError, describe
+from outbox.errors import SettingsError, as_sentence, describe
 from outbox.settings import INLINE
 
 POLL_SECONDS = 0.02
@@ -38,8 +38,8 @@ def look(context: Context) -> Iterator[Finding]:
         taken = worker_takes_sweep(broker, settings.queue, seconds)
     except Exception as error:  # each broker has errors of its own
         yield problem(
-            f"Could not send a sweep: {describe(error)}. Wake-ups of emitters and sweeps of the scheduler would not "
-            "arrive either.",
+            f"Could not send a sweep: {as_sentence(describe(error))} Wake-ups of emitters and sweeps of the "
+            "scheduler would not arrive either.",
             "Make sure that the broker can be reached from this machine.",
         )
         return

@@ -27,13 +27,13 @@ from dramatiq.brokers.stub import StubBroker
 from outbox.core import Outbox
 from outbox.current_outbox import loaded_settings
 from outbox.dramatiq.actor_names import CLEANUP, DELIVER
-from outbox.dramatiq.broker import find_broker
+from outbox.dramatiq.broker import InProcessBroker, find_broker
 from outbox.dramatiq.broker_kind import is_redis
 from outbox.dramatiq.enqueue_now import enqueue_now
 from outbox.dramatiq.middleware import has_worker
 from outbox.dramatiq.rabbitmq import is_rabbitmq, sender_for
 from outbox.dramatiq.wakeup_flag import Flag, LocalFlag, MinimumInterval, RedisFlag
-from outbox.errors import OutboxError
+from outbox.errors import OutboxError, as_sentence
 
 logger = logging.getLogger(__name__)
 
@@ -41,11 +41,15 @@ logger = logging.getLogger(__name__)
 class NoWorkerReachable(OutboxError):
     """No broker connects this process to others, and no outbox worker runs in this process."""
 
-    def __init__(self) -> None:
-        super().__init__(
-            "OUTBOX_REDIS_URL is not set, no broker is set, and no outbox worker runs in this process "
-            "(if sweeps are enough, set OUTBOX_DISPATCH=off)"
-        )
+    def __init__(self, broker: StubBroker) -> None:
+        if isinstance(broker, InProcessBroker):
+            reason = "OUTBOX_REDIS_URL is not set, no broker is set, and no outbox worker runs in this process"
+        else:
+            reason = (
+                f"the broker that is set is a {type(broker).__name__}, which reaches only this process, and no outbox "
+                "worker runs in it"
+            )
+        super().__init__(f"{reason} (if sweeps are enough, or in tests, set OUTBOX_DISPATCH=off)")
 
 
 def send_wakeup_once(flag: Flag, send: Callable[[], None]) -> None:
@@ -68,7 +72,7 @@ def clear_flag_then(flag: Flag, drain: Callable[[], object]) -> None:
     try:
         flag.clear()
     except Exception as error:
-        logger.warning("Could not clear the wake-up flag: %s. It expires after a second.", error)
+        logger.warning("Could not clear the wake-up flag: %s It expires after a second.", as_sentence(error))
     drain()
 
 
@@ -82,7 +86,7 @@ class NotifyWorker:
         """Send a wake-up, unless one is on its way. Raise NoWorkerReachable if no worker could receive it."""
         broker = find_broker(box.settings)
         if isinstance(broker, StubBroker) and not has_worker(broker):
-            raise NoWorkerReachable
+            raise NoWorkerReachable(broker)
         send_wakeup(broker, box.settings.queue)
 
     def prepare(self, box: Outbox) -> None:

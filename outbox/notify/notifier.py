@@ -19,6 +19,7 @@ import weakref
 from collections.abc import Callable
 
 from outbox.background_thread import BackgroundThread
+from outbox.errors import as_sentence
 from outbox.notify.after_commit import AfterCommit
 from outbox.notify.timer import Timer
 from outbox.storage.dialect import Dialect
@@ -160,9 +161,9 @@ class Notifier:
     def _failed(self, error: Exception) -> None:
         if not self._failing:
             logger.warning(
-                "Could not notify a worker: %s. Workers also look for due events every OUTBOX_SWEEP_SECONDS; "
+                "Could not notify a worker: %s Workers also look for due events every OUTBOX_SWEEP_SECONDS; "
                 "further failures are not logged.",
-                error,
+                as_sentence(error),
             )
         self._failing = True
 

@@ -27,6 +27,7 @@ from typing import Any
 from uuid import uuid4
 
 from outbox.background_thread import BackgroundThread
+from outbox.errors import as_sentence
 from outbox.storage.connection_errors import CONNECTION_ERRORS
 from outbox.storage.dialect import Dialect
 from outbox.storage.private_connection import can_be_private, private_connection
@@ -211,8 +212,8 @@ class ProcessReporter:
         level = logging.DEBUG if self._failing else logging.INFO
         logger.log(
             level,
-            "Could not write this process's report: %s. Its counts are kept for the next report.",
-            str(error).strip(),
+            "Could not write this process's report: %s Its counts are kept for the next report.",
+            as_sentence(error),
         )
         self._failing = True
 

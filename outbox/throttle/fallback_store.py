@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
+from outbox.errors import as_sentence
 from outbox.throttle.shared_state import Decide, LocalStore, StateStore, T
 
 logger = logging.getLogger(__name__)
@@ -76,9 +77,9 @@ class FallbackStore:
     def _record_failure(self, error: Exception) -> None:
         if self._failed_at is None:
             logger.warning(
-                "Redis can't be used: %s. Until it can, this process applies circuit breakers and limits to its own "
+                "Redis can't be used: %s Until it can, this process applies circuit breakers and limits to its own "
                 "calls only.",
-                error,
+                as_sentence(error),
             )
         self._failed_at = self._clock()
 

@@ -126,6 +126,7 @@ class TestAnAbsentName:
         let_records_age(box, minutes=4)
         other_worker(box, mailer="*")
         assert "No running worker has the recorded destinations crm" in caplog.text
+        assert "replaces=" in caplog.text
 
     def test_is_not_logged_for_what_a_running_worker_has(self, box: Outbox, caplog: pytest.LogCaptureFixture) -> None:
         other_worker(box, crm="*")

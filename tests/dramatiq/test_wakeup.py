@@ -13,9 +13,12 @@ from typing import Any
 from uuid import uuid4
 
 import dramatiq
+import dramatiq.broker
 import pytest
 import redis
+from dramatiq.brokers.stub import StubBroker
 
+from outbox.core import Outbox
 from outbox.dramatiq import wakeup
 from outbox.dramatiq.actor_names import DELIVER
 from outbox.dramatiq.in_process_broker import InProcessBroker
@@ -219,6 +222,21 @@ def test_a_flag_that_can_not_be_cleared_does_not_keep_the_worker_from_draining(
     clear_flag_then(Broken(), lambda: looks.append("looked"))
     assert looks == ["looked"]
     assert "Could not clear the wake-up flag: gone." in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("broker", "reason"),
+    [
+        (InProcessBroker(), "OUTBOX_REDIS_URL is not set, no broker is set"),
+        (StubBroker(), "the broker that is set is a StubBroker"),
+    ],
+)
+def test_an_emitter_whose_broker_reaches_no_other_process_is_told_which_broker_that_is(
+    box: Outbox, broker: dramatiq.Broker, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dramatiq.broker, "global_broker", broker)
+    with pytest.raises(wakeup.NoWorkerReachable, match=reason):
+        wakeup.notify_worker(box)
 
 
 class TestTheFlagInRedis:

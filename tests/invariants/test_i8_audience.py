@@ -62,6 +62,19 @@ class TestAWorkerThatLacksADestination:
         assert row.error_message == "crm: waits for a worker that has this destination"
         assert row.progress["crm"].keys() == {"state", "absences", "not_before", "error"}
 
+    def test_logs_what_to_do_if_the_destination_was_renamed_or_removed(
+        self, box: Outbox, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        worker(box, "crm").drain()
+        poor = worker(box, "mailer")
+        poor.drain()
+        emit_one()
+        poor.drain()
+        assert (
+            "If crm was renamed, register its successor with replaces='crm'; if it was removed, "
+            "run `outbox retire crm`." in caplog.text
+        )
+
     def waits(self, box: Outbox, poor: Outbox) -> list[float]:
         """Return for how long an event is put off each time that a worker claims it that lacks a destination."""
         event = emit_one()

@@ -244,14 +244,14 @@ MUTANTS = [
         """    try:
         flag.clear()
     except Exception as error:
-        logger.warning("Could not clear the wake-up flag: %s. It expires after a second.", error)
+        logger.warning("Could not clear the wake-up flag: %s It expires after a second.", as_sentence(error))
     drain()
 """,
         """    drain()
     try:
         flag.clear()
     except Exception as error:
-        logger.warning("Could not clear the wake-up flag: %s. It expires after a second.", error)
+        logger.warning("Could not clear the wake-up flag: %s It expires after a second.", as_sentence(error))
 """,
         ("tests/dramatiq/test_wakeup.py::TestInEveryOrder",),
     ),

@@ -200,6 +200,7 @@ def test_a_redis_that_refuses_connections_is_logged_once_and_fails_no_commit(
     for number in range(5):
         notifying.emit_and_flush(number)
     assert (stored(), notifying.logged(FAILED), notifying.logged(WORKS)) == (5, 1, 0)
+    assert notifying.logged("refused. Workers also look") == 1
     own_redis.start()
     for number in range(5, 8):
         notifying.emit_and_flush(number)

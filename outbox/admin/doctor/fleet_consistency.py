@@ -53,7 +53,8 @@ def recorded_destinations(context: Context) -> Iterator[Finding]:
     for name in absent[:MOST_REPORTED]:
         yield problem(
             f"No running worker has the destination {name}, which a worker recorded earlier: events for it wait.",
-            f"Start a worker with the module that registers {name}; if {name} was removed, run `outbox retire {name}`.",
+            f"Start a worker with the module that registers {name}. If it was renamed, register its successor with "
+            f"replaces={name!r}; if it was removed, run `outbox retire {name}`.",
         )
     if len(absent) > MOST_REPORTED:
         more = len(absent) - MOST_REPORTED

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from outbox.admin.doctor.check import Context, Finding, note, ok, problem, warning
-from outbox.errors import OutboxError
+from outbox.errors import OutboxError, as_sentence
 
 # Kinds of destinations whose delivered events are in Redis only.
 STORED_IN_REDIS = ("RedisStream", "ActorDestination")
@@ -30,8 +30,8 @@ def reachable(context: Context) -> Iterator[Finding]:
         info = _info(context)
     except OutboxError as error:
         yield problem(
-            f"Redis can't be used: {error}. While it can't, no wake-up and no sweep reaches a worker, and workers poll "
-            f"for due events every {settings.sweep_seconds:g} s.",
+            f"Redis can't be used: {as_sentence(error)} While it can't, no wake-up and no sweep reaches a worker, and "
+            f"workers poll for due events every {settings.sweep_seconds:g} s.",
             "Start Redis, or set OUTBOX_REDIS_URL to its address.",
         )
         return
