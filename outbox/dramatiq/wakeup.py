@@ -27,9 +27,10 @@ from dramatiq.brokers.stub import StubBroker
 from outbox.core import Outbox
 from outbox.current_outbox import loaded_settings
 from outbox.dramatiq.actor_names import CLEANUP, DELIVER
-from outbox.dramatiq.broker import InProcessBroker, find_broker
+from outbox.dramatiq.broker import find_broker
 from outbox.dramatiq.broker_kind import is_redis
 from outbox.dramatiq.enqueue_now import enqueue_now
+from outbox.dramatiq.in_process_broker import InProcessBroker
 from outbox.dramatiq.middleware import has_worker
 from outbox.dramatiq.rabbitmq import is_rabbitmq, sender_for
 from outbox.dramatiq.wakeup_flag import Flag, LocalFlag, MinimumInterval, RedisFlag

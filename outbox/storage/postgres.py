@@ -10,7 +10,7 @@ from uuid import UUID
 
 import peewee
 
-from outbox.errors import NotPermitted, SchemaError
+from outbox.errors import NotPermitted, SchemaError, as_sentence
 from outbox.storage import statements, timestamp
 from outbox.storage.array_literal import array_of_ids, array_of_numbers, array_of_texts, array_of_timestamps
 from outbox.storage.cached_cursor import CachedCursor, can_bypass_peewee
@@ -70,7 +70,7 @@ class Postgres(Dialect):
         except peewee.ProgrammingError as error:
             raise SchemaError(
                 f"The schema {schema} (OUTBOX_SCHEMA) does not exist in {place_of(self.database)}, and could not be "
-                f'created: {error}. Run `CREATE SCHEMA "{schema}" AUTHORIZATION …` with the role that runs '
+                f'created: {as_sentence(error)} Run `CREATE SCHEMA "{schema}" AUTHORIZATION …` with the role that runs '
                 "`outbox init`, as a role that may create schemas."
             ) from error
 
