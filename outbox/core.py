@@ -50,7 +50,7 @@ from outbox.storage.connection_errors import CONNECTION_ERRORS
 from outbox.storage.dialect import Dialect
 from outbox.storage.dialects import dialect_of
 from outbox.storage.models import OutboxEvent
-from outbox.storage.peewee_database import behind_proxy
+from outbox.storage.peewee_database import behind_proxy, is_private_to_a_thread
 from outbox.telemetry.counters import Counters
 from outbox.telemetry.process_reports import ProcessReporter
 from outbox.throttle.throttles import Throttles
@@ -245,6 +245,7 @@ class Outbox:
             is_worker=lambda: self.is_worker,
             warn_once=self.warn_once,
             start_reporting=self.reporter.start,
+            uses_threads=settings.dispatch != INLINE and not is_private_to_a_thread(self.database),
         )
 
     # Maintenance of the tables

@@ -20,9 +20,8 @@ from outbox.destinations.recorder import Recorder
 from outbox.destinations.registry import Registry
 from outbox.destinations.router import Router
 from outbox.notify.notifier import Notifier
-from outbox.settings import INLINE, Settings
+from outbox.settings import Settings
 from outbox.storage.dialect import Dialect
-from outbox.storage.peewee_database import is_private_to_a_thread
 from outbox.telemetry.counters import Counters
 from outbox.throttle.throttles import Throttles
 
@@ -69,13 +68,8 @@ class DeliveryContext:
     warn_once: Callable[[str], None]
     # Starts the thread that reports on this process, unless it is running.
     start_reporting: Callable[[], None]
+    # Whether destinations get a thread each. With inline delivery they don't: everything runs in the emitter's thread,
+    # where a debugger can follow it. With SQLite in memory they don't either, because each thread would see a database
+    # of its own.
+    uses_threads: bool
     waits: WaitTimes = WaitTimes()
-
-    @property
-    def uses_threads(self) -> bool:
-        """Return whether destinations get a thread each.
-
-        With inline delivery they don't: everything runs in the emitter's thread, where a debugger can follow it. With
-        SQLite in memory they don't either, because each thread would see a database of its own.
-        """
-        return self.settings.dispatch != INLINE and not is_private_to_a_thread(self.dialect.database)

@@ -82,6 +82,11 @@ def _complete(context: DeliveryContext, batch: Batch) -> None:
     close(context, batch)
     if context.notifier.runs_in_background:
         context.start_reporting()
+    if logger.isEnabledFor(logging.INFO):
+        _log_batch(batch)
+
+
+def _log_batch(batch: Batch) -> None:
     counts = dict.fromkeys(("delivered", "retried", "failed", "released", "fenced"), 0) | batch.counts()
     seconds = time.monotonic() - batch.started_at
     logger.info(

@@ -7,12 +7,12 @@ for its batch anyway, the shares run one after another in the calling thread.
 
 from __future__ import annotations
 
-from outbox.delivery.batch import Batch
+from outbox.delivery.batch import Batch, Completion
 from outbox.delivery.context import DeliveryContext
 from outbox.delivery.plan import plan, plan_after_error, plan_routed
 from outbox.delivery.settle import settle
 from outbox.delivery.share import Share
-from outbox.delivery.share_threads import Completion, run_in_threads
+from outbox.delivery.share_threads import run_in_threads
 from outbox.errors import describe
 from outbox.storage.models import EVENT
 from outbox.throttle.delivery_mode import DeliveryMode

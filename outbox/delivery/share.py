@@ -39,6 +39,9 @@ SETTLE_SECONDS = 0.1
 # How often a thread tries to get a connection if the pool has none left.
 CONNECT_AGAIN_SECONDS = 0.05
 
+# The outcome of an event that a destination has taken, and for which it returned none.
+NO_OUTCOME = Retry("the destination returned no outcome")
+
 
 class Share:
     """Delivers one destination's events of a batch."""
@@ -87,7 +90,7 @@ class Share:
     def _deliver(self, admission: Admission) -> None:
         """Call the destination, and record an outcome for every event that it has taken, whatever the call raises."""
         events = self._events(admission)
-        missing_outcome: Outcome = Retry("the destination returned no outcome")
+        missing_outcome: Outcome = NO_OUTCOME
         recorded_by: Admission | None = admission
         try:
             for event, outcome in self._destination.deliver(events, self._lease(admission)):

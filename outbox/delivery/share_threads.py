@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from outbox.delivery.batch import Batch
+from outbox.delivery.batch import Batch, Completion
 from outbox.delivery.context import DeliveryContext
 from outbox.delivery.settle import settle
 from outbox.delivery.share import Share, connect
@@ -39,44 +39,6 @@ class Overdue(BaseException):
 
     def __str__(self) -> str:
         return "the call took longer than OUTBOX_MAX_RUN_SECONDS"
-
-
-class Completion:
-    """Counts the shares of a batch that are running, and calls back once when none is left.
-
-    The callback runs in the thread that ended last.
-    """
-
-    def __init__(self, shares: int) -> None:
-        self._lock = threading.Lock()
-        self._running = shares
-        self._callback: Callable[[], object] | None = None
-
-    def share_ended(self) -> None:
-        """Count one share less."""
-        with self._lock:
-            self._running -= 1
-        self._call_back_if_complete()
-
-    def abandon(self) -> None:
-        """Stop waiting for the shares that are still running."""
-        with self._lock:
-            self._running = 0
-        self._call_back_if_complete()
-
-    def then(self, callback: Callable[[], object]) -> None:
-        """Call `callback` when all shares have ended, or at once if they have ended already."""
-        with self._lock:
-            self._callback = callback
-        self._call_back_if_complete()
-
-    def _call_back_if_complete(self) -> None:
-        with self._lock:
-            if self._running > 0:
-                return
-            callback, self._callback = self._callback, None
-        if callback is not None:
-            callback()
 
 
 class ShareThread:

@@ -175,9 +175,11 @@ class Event:
         row, which have the same zone. Subtracting times of different zones takes four times as long.
         """
         since, claimed_at = self.due_at, self._claimed_at
-        if self._progress_text is not None or isinstance(since, str):
+        if self._progress_text is not None:
             scheduled_at = self.scheduled_at
             since, claimed_at = self.created_at if scheduled_at is None else scheduled_at, self.claimed_at
+        elif isinstance(since, str):
+            since, claimed_at = timestamp.from_database(since), self.claimed_at
         seconds: float = (claimed_at - since).total_seconds() + since_claim
         return seconds if seconds > 0 else 0.0
 

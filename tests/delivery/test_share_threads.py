@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from outbox.delivery.share_threads import Completion
+from outbox.delivery.batch import Completion
 
 
 def test_the_callback_runs_when_the_last_share_has_ended_in_its_thread() -> None:
