@@ -6,7 +6,7 @@
 | `event_type` | the name of the actor |
 | `aggregate_type`, `aggregate_id` | the queue, and the id of the message |
 | `payload` | the message, whole, as Dramatiq's encoder wrote it; if that is not JSON, `{"outbox_base64": "…"}` |
-| `headers` | the trace context, and `broker` if the message is not for Dramatiq's global broker |
+| `headers` | the trace context, and `broker`: what the broker is (`broker_kind.describe_broker`) |
 | `idempotency_key` | the key with a prefix (`events/job_key.py`); by default the id of the row |
 """
 
@@ -32,8 +32,8 @@ from outbox.storage.models import CONTEXT_LENGTH, JOB, NAME_LENGTH, OutboxEvent
 from outbox.telemetry import tracing
 from outbox.text import check_text
 
-# The headers of a message that only a worker with this actor may enqueue, since it is not for the global broker.
-OTHER_BROKER = {"broker": "other"}
+# What the broker is if the headers don't say it: Redis, with Dramatiq's default namespace.
+USUAL_BROKER = "redis:dramatiq"
 # How a payload begins that is not JSON.
 _OPAQUE_KEY = "outbox_base64"
 _OPAQUE_START = f'{{"{_OPAQUE_KEY}":'
@@ -46,14 +46,17 @@ def draft_of(
     id: UUID,
     settings: Settings,
     *,
-    is_global_broker: bool,
+    broker: str,
     key: str | None = None,
     due: tuple[str | None, float],
 ) -> Draft:
-    """Return the row to insert for this message; raise InvalidEvent if it can't be stored."""
+    """Return the row to insert for this message; raise InvalidEvent if it can't be stored.
+
+    `broker` says what its broker is, `due` when the job is due (`validate.due_time`).
+    """
     correlation_id, tenant_id = inherited_context()
     message_id = check_text(message.message_id, "the message's id", NAME_LENGTH)
-    headers = tracing.with_context(None if is_global_broker else OTHER_BROKER)
+    headers = tracing.with_context(None if broker == USUAL_BROKER else {"broker": broker})
     return Draft(
         id,
         check_text(message.queue_name, "the name of the queue", NAME_LENGTH),
@@ -80,9 +83,9 @@ def message_of_row(row: OutboxEvent) -> Message:
     return _decode(json.dumps(row.payload, separators=(",", ":")))
 
 
-def is_for_global_broker(event: Event) -> bool:
-    """Return whether the job was sent through the global broker of the process that sent it."""
-    return not event.has_headers or event.headers.get("broker") != OTHER_BROKER["broker"]
+def broker_of(event: Event) -> str:
+    """Return what the broker is that the job was sent through."""
+    return str(event.headers.get("broker", USUAL_BROKER)) if event.has_headers else USUAL_BROKER
 
 
 def is_opaque(payload: object) -> bool:

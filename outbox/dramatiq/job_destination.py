@@ -18,9 +18,10 @@ from outbox.destinations.limits import Limits
 from outbox.destinations.outcome import Outcome, Retry
 from outbox.destinations.protocol import Lease
 from outbox.dramatiq.broker import find_broker
+from outbox.dramatiq.broker_kind import describe_broker
 from outbox.dramatiq.enqueue import enqueue_all
 from outbox.dramatiq.in_process_broker import InProcessBroker
-from outbox.dramatiq.job import is_for_global_broker, message_of
+from outbox.dramatiq.job import broker_of, message_of
 from outbox.dramatiq.known_brokers import broker_of_actor
 from outbox.errors import describe
 from outbox.events.event import Event
@@ -32,9 +33,9 @@ NAME = "dramatiq"
 class JobRouter:
     """Finds the broker for a job.
 
-    If the actor is declared in this process, its broker is known. Otherwise a message that was sent through a global
-    broker goes to the global broker of this process: enqueueing needs no actor. (An outbox worker may run beside
-    Dramatiq workers of the application, without the modules of their actors.)
+    If the actor is declared in this process, its broker is known. Otherwise the message goes to the global broker of
+    this process if the sender's global broker was of the same kind, with the same namespace: enqueueing needs no actor.
+    (An outbox worker may run beside Dramatiq workers of the application, without the modules of their actors.)
     """
 
     def __init__(self) -> None:
@@ -43,9 +44,11 @@ class JobRouter:
     def destination_for(self, event: Event) -> JobDestination | None:
         """Return the destination for the job's broker, or None if this process does not know that broker."""
         broker = broker_of_actor(event.event_type)
-        if broker is None and is_for_global_broker(event):
+        if broker is None:
             broker = find_broker(loaded_settings())
-        return None if broker is None else self._destination(broker)
+            if describe_broker(broker) != broker_of(event):
+                return None
+        return self._destination(broker)
 
     def _destination(self, broker: dramatiq.Broker) -> JobDestination:
         found = self._destinations.get(broker)

@@ -16,6 +16,7 @@ import dramatiq.broker
 
 from outbox.core import Outbox
 from outbox.current_outbox import current
+from outbox.dramatiq.broker_kind import describe_broker
 from outbox.dramatiq.job import draft_of, message_of_row
 from outbox.dramatiq.known_brokers import is_known
 from outbox.errors import InvalidEvent, SettingsError
@@ -23,6 +24,9 @@ from outbox.events.new_event import OnDuplicate
 from outbox.events.validate import due_time
 from outbox.storage.dialect import AT_ONCE
 from outbox.storage.ids import uuid7
+
+# A job for a broker that is not the global one: only a worker with the actor knows the broker.
+NOT_GLOBAL = "not global"
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -105,7 +109,7 @@ def store_message(
         message,
         uuid7() if id is None else id,
         box.settings,
-        is_global_broker=broker is dramatiq.broker.global_broker,
+        broker=describe_broker(broker) if broker is dramatiq.broker.global_broker else NOT_GLOBAL,
         key=idempotency_key,
         due=due,
     )

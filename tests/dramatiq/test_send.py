@@ -10,6 +10,7 @@ from uuid import UUID, uuid4
 import dramatiq
 import peewee
 import pytest
+from dramatiq.brokers.redis import RedisBroker
 from dramatiq.brokers.stub import StubBroker
 from dramatiq.encoder import JSONEncoder, PickleEncoder
 from dramatiq.middleware import Middleware, MiddlewareError
@@ -310,8 +311,6 @@ class TestJobsAreAKindOfTheirOwn:
 
 class TestABrokerThatIsNotThere:
     def test_costs_no_attempt_and_is_tried_again(self, box: Outbox) -> None:
-        from dramatiq.brokers.redis import RedisBroker
-
         broker = RedisBroker(url="redis://127.0.0.1:1/0")
         dramatiq.set_broker(broker)
         try:
@@ -335,6 +334,17 @@ class TestABrokerThatIsNotThere:
         del broker.actors["charge"]
         box.process_pending_events()
         assert [message.args for message in waiting(broker)] == [(1,)]
+
+    def test_a_worker_with_another_broker_and_without_the_actor_leaves_the_job_to_others(
+        self, box: Outbox, broker: StubBroker, charge: Any
+    ) -> None:
+        with box.database.atomic():
+            outbox.send(charge, 1)
+        dramatiq.set_broker(RedisBroker(url="redis://127.0.0.1:1/0"))
+        box.process_pending_events()
+        (job,) = jobs()
+        assert (job.status, job.attempts) == ("pending", 0)
+        assert "waits for a worker that has 'charge'" in str(job.error_message)
 
     def test_a_queue_that_no_module_has_declared_costs_no_attempt(
         self, box: Outbox, broker: StubBroker, charge: Any
