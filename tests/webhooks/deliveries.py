@@ -45,6 +45,7 @@ def make_event(payload: Any = None, *, id: UUID | None = None, **fields: Any) ->
         "due_at": NOW,
         "created_at": NOW,
         "claimed_at": NOW,
+        "kind": "event",
         "destinations_version": None,
         "from_expired_lease": False,
     }
