@@ -20,7 +20,9 @@ NAME_LENGTH = 63
 PREFIX_LENGTH = NAME_LENGTH - len("unique_event_type_idempotency_key")
 
 # The tables. The templates of statements call them `{event_table}`, `{history_table}` and so on.
-KINDS = ("event", "inbox", "process", "total", "minute", "audit", "history", "destination", "control", "audience")
+KINDS = (
+    "event", "inbox", "process", "total", "minute", "audit", "history", "destination", "control", "audience", "periodic",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,10 @@ class Tables:
     @property
     def audience(self) -> str:
         return self.qualified("audience")
+
+    @property
+    def periodic(self) -> str:
+        return self.qualified("periodic")
 
     def name(self, kind: str) -> str:
         """Return the table's name without the schema."""

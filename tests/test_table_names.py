@@ -322,6 +322,7 @@ def test_the_default_names_are_those_that_databases_have() -> None:
         "destination": "outbox_destination",
         "control": "outbox_control",
         "audience": "outbox_audience",
+        "periodic": "outbox_periodic",
     }
     assert all(getattr(tables, kind) == tables.qualified(kind) for kind in KINDS)
     assert Tables(prefix="b_").inbox == "b_inbox"

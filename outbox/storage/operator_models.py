@@ -1,4 +1,4 @@
-"""The tables with records for operators, as Peewee models: processes, counts, and the audit log."""
+"""The tables with records for operators, as Peewee models: processes, counts, the audit log, and periodic jobs."""
 
 from __future__ import annotations
 
@@ -68,3 +68,42 @@ class Audit(peewee.Model):
         table_name = "outbox_audit"
         model_metadata_class = NamedBySettings
         kind = "audit"
+
+
+class Periodic(peewee.Model):
+    """A periodic job that a scheduler has declared: its schedule, and its last and next runs."""
+
+    name = peewee.CharField(100, primary_key=True)
+    # "actor" or "function".
+    kind = peewee.CharField(10)
+    # As declared: `0 3 * * *` or `minutes=5`; and in words: "at 03:00 every day".
+    schedule = peewee.TextField()
+    words = peewee.TextField()
+    timezone = peewee.CharField(100)
+    paused = peewee.BooleanField()
+    # When a scheduler has first declared it, and when a scheduler had it last.
+    declared_at = UtcDateTimeField()
+    seen_at = UtcDateTimeField()
+    # Only times after this one are run: when it was declared, when its schedule was changed, or when it was resumed.
+    scheduled_from = UtcDateTimeField()
+    # The last scheduled time that was dealt with: its run was stored or skipped.
+    last_scheduled_at = UtcDateTimeField(null=True)
+    next_run_at = UtcDateTimeField(null=True)
+    # When an operator asked for a run that no scheduler has stored yet.
+    requested_at = UtcDateTimeField(null=True)
+    # The last run that was stored: the time that it is for, and the id of its row in the table of events.
+    last_run_at = UtcDateTimeField(null=True)
+    last_run_id = peewee.UUIDField(null=True)
+    # The last scheduled time that was skipped, and why.
+    skipped_at = UtcDateTimeField(null=True)
+    skipped_why = peewee.TextField(null=True)
+    # The last call of a function: when it ended, for which run, how long it took, and its error if it failed.
+    ended_at = UtcDateTimeField(null=True)
+    ended_id = peewee.UUIDField(null=True)
+    ended_seconds = peewee.DoubleField(null=True)
+    ended_error = peewee.TextField(null=True)
+
+    class Meta:
+        table_name = "outbox_periodic"
+        model_metadata_class = NamedBySettings
+        kind = "periodic"

@@ -24,6 +24,8 @@ PAUSE_SECONDS = 0.01
 CLOCK_LEEWAY = timedelta(days=1)
 # How long the records for operators are kept.
 PROCESS_DAYS, MINUTE_DAYS, AUDIT_DAYS = 1, 2, 90
+# How long a periodic job is kept that no scheduler has. If it is declared again later, it is a new job.
+PERIODIC_DAYS = 90
 
 _FIRST = UUID(int=0)
 
@@ -95,13 +97,17 @@ def count_ended(dialect: Dialect, hours: float) -> int:
 
 
 def delete_old_records(dialect: Dialect) -> None:
-    """Delete old records for operators: processes that no longer report, counts by the minute, audit entries."""
+    """Delete old records for operators: processes that no longer report, counts by the minute, audit entries.
+
+    Also delete the periodic jobs that no scheduler has had for long.
+    """
     statements = dialect.statements
     with dialect.connection():
         for statement, days in (
             (statements.forget_processes, PROCESS_DAYS),
             (statements.forget_minutes, MINUTE_DAYS),
             (statements.forget_audit, AUDIT_DAYS),
+            (statements.periodic_forget_old, PERIODIC_DAYS),
         ):
             dialect.run(statement, (dialect.seconds(days * 86_400),))
 

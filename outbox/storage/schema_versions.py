@@ -297,6 +297,60 @@ DESTINATIONS = Version(
     sqlite=(*_SQLITE_DESTINATIONS, *_SQLITE_EVENT_COLUMNS),
 )
 
+# The periodic jobs that schedulers have declared (see `scheduler/store_runs.py`). A scheduler stores a run only in the
+# transaction in which it advances `last_scheduled_at` from the value that it has read, so each time is stored once.
+# The command line and the dashboard read the rest, without importing the application's modules.
+_POSTGRES_PERIODIC = """
+CREATE TABLE {periodic_table} (
+    name               varchar(100) PRIMARY KEY,
+    kind               varchar(10) NOT NULL,
+    schedule           text NOT NULL,
+    words              text NOT NULL,
+    timezone           varchar(100) NOT NULL,
+    paused             boolean NOT NULL DEFAULT false,
+    declared_at        timestamptz NOT NULL,
+    seen_at            timestamptz NOT NULL,
+    scheduled_from     timestamptz NOT NULL,
+    last_scheduled_at  timestamptz,
+    next_run_at        timestamptz,
+    requested_at       timestamptz,
+    last_run_at        timestamptz,
+    last_run_id        uuid,
+    skipped_at         timestamptz,
+    skipped_why        text,
+    ended_at           timestamptz,
+    ended_id           uuid,
+    ended_seconds      double precision,
+    ended_error        text
+)
+"""
+_SQLITE_PERIODIC = """
+CREATE TABLE {periodic_table} (
+    name               TEXT PRIMARY KEY,
+    kind               TEXT NOT NULL,
+    schedule           TEXT NOT NULL,
+    words              TEXT NOT NULL,
+    timezone           TEXT NOT NULL,
+    paused             INTEGER NOT NULL DEFAULT 0,
+    declared_at        TEXT NOT NULL,
+    seen_at            TEXT NOT NULL,
+    scheduled_from     TEXT NOT NULL,
+    last_scheduled_at  TEXT,
+    next_run_at        TEXT,
+    requested_at       TEXT,
+    last_run_at        TEXT,
+    last_run_id        TEXT,
+    skipped_at         TEXT,
+    skipped_why        TEXT,
+    ended_at           TEXT,
+    ended_id           TEXT,
+    ended_seconds      REAL,
+    ended_error        TEXT
+)
+"""
+
+PERIODIC = Version(5, "the periodic jobs", postgres=(_POSTGRES_PERIODIC,), sqlite=(_SQLITE_PERIODIC,))
+
 VERSIONS = (
     Version(
         1,
@@ -307,6 +361,7 @@ VERSIONS = (
     INBOX,
     OPERATIONS,
     DESTINATIONS,
+    PERIODIC,
 )
 
 # The table in which the applied versions are recorded.

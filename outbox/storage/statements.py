@@ -10,10 +10,10 @@ from dataclasses import dataclass, fields
 from functools import cache
 
 from outbox.storage import status, timestamp
-from outbox.storage.sql import delivery, destinations, emit, inbox, operations, telemetry
+from outbox.storage.sql import delivery, destinations, emit, inbox, operations, periodic, telemetry
 from outbox.table_names import Tables
 
-SUBJECTS = (emit, delivery, operations, destinations, inbox, telemetry)
+SUBJECTS = (emit, delivery, operations, destinations, inbox, telemetry, periodic)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +73,21 @@ class Statements:
     forget_processes: str
     forget_minutes: str
     forget_audit: str
+    periodic_declare: str
+    periodic_seen: str
+    periodic_jobs: str
+    periodic_plan: str
+    periodic_advance: str
+    periodic_stored: str
+    periodic_skipped: str
+    periodic_unfinished: str
+    periodic_request: str
+    periodic_take_request: str
+    periodic_pause: str
+    periodic_resume: str
+    periodic_forget: str
+    periodic_forget_old: str
+    periodic_ended: str
 
 
 _EARLIEST, _LATEST = (f"timestamptz '{timestamp.to_text(moment)}'" for moment in (timestamp.EARLIEST, timestamp.LATEST))
@@ -83,6 +98,8 @@ _POSTGRES = {
     "after": "(statement_timestamp() + ? * interval '1 second')",
     "before": "(statement_timestamp() - ? * interval '1 second')",
     "moment": "?::timestamptz",
+    # Equal, or both null.
+    "is_same": "IS NOT DISTINCT FROM",
     "id": "id::text",
     "ids": "id = ANY (?::uuid[])",
     "leases": "lease_id = ANY (?::uuid[])",
@@ -119,6 +136,7 @@ _SQLITE = {
     "after": _SQLITE_TIME.format(shift=", ? || ' seconds'"),
     "before": _SQLITE_TIME.format(shift=", '-' || ? || ' seconds'"),
     "moment": "?",
+    "is_same": "IS",
     "id": "id",
     "ids": "id IN (SELECT value FROM json_each(?))",
     "leases": "lease_id IN (SELECT value FROM json_each(?))",

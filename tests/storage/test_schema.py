@@ -25,17 +25,17 @@ from tests.support.program import BIN, run
 from tests.support.servers import wait_until
 from tests.support.table import on_postgres
 
-HISTORY = [(1, "the events"), (2, "the inbox"), (3, "for operators"), (4, "the destinations")]
+HISTORY = [(1, "the events"), (2, "the inbox"), (3, "for operators"), (4, "the destinations"), (5, "the periodic jobs")]
 
 MUTABLE = ("status", "attempts", "lease_id", "lease_until", "updated_at")
 
 NEXT = Version(
-    5,
+    6,
     "a colour",
     postgres=("ALTER TABLE outbox_event ADD COLUMN colour text",),
     sqlite=("ALTER TABLE outbox_event ADD COLUMN colour TEXT",),
 )
-BROKEN = Version(5, "a mistake", postgres=("CREATE TABLE oops (id int)", "NONSENSE"), sqlite=("NONSENSE",))
+BROKEN = Version(6, "a mistake", postgres=("CREATE TABLE oops (id int)", "NONSENSE"), sqlite=("NONSENSE",))
 
 
 @pytest.fixture
@@ -124,11 +124,11 @@ def test_an_upgrade_adds_what_is_missing_and_keeps_what_is_there(empty: Outbox) 
     empty.create_tables()
     event = empty.emit("Note", 1, "note.written")
     newer = (*VERSIONS, NEXT)
-    with pytest.raises(outbox.SchemaError, match=r"are at version 4, and this library needs 5: run `outbox init`"):
+    with pytest.raises(outbox.SchemaError, match=r"are at version 5, and this library needs 6: run `outbox init`"):
         schema.check(empty.dialect, newer)
     schema.upgrade(empty.dialect, versions=newer)
     schema.check(empty.dialect, newer)
-    assert history(empty) == [*HISTORY, (5, "a colour")]
+    assert history(empty) == [*HISTORY, (6, "a colour")]
     assert "colour" in columns(empty)
     assert empty.emit("Note", 1, "note.written", on_duplicate="ignore").id == event.id
 
@@ -138,7 +138,7 @@ def test_an_older_library_works_on_newer_tables(empty: Outbox) -> None:
     empty.create_tables()
     empty.check_schema()
     empty.emit("Note", 1, "note.written")
-    assert history(empty) == [*HISTORY, (5, "a colour")]
+    assert history(empty) == [*HISTORY, (6, "a colour")]
 
 
 def create_version_1(box: Outbox) -> None:
@@ -149,7 +149,7 @@ def create_version_1(box: Outbox) -> None:
 def test_version_1_is_upgraded_with_its_events_in_it(empty: Outbox) -> None:
     create_version_1(empty)
     event = empty.emit("Note", 1, "note.written", {"text": "Grüße"})
-    with pytest.raises(outbox.SchemaError, match=r"are at version 1, and this library needs 4: run `outbox init`"):
+    with pytest.raises(outbox.SchemaError, match=r"are at version 1, and this library needs 5: run `outbox init`"):
         empty.check_schema()
     empty.create_tables()
     empty.check_schema()
@@ -196,7 +196,7 @@ def test_outbox_init_upgrades_version_1(empty: Outbox, url: str) -> None:
     empty.check_schema()
 
 
-@pytest.mark.parametrize("start", [0, 1, 4], ids=["from nothing", "from version 1", "from version 4"])
+@pytest.mark.parametrize("start", [0, 1, 5], ids=["from nothing", "from version 1", "from version 5"])
 def test_threads_that_upgrade_at_once_apply_each_version_once(empty: Outbox, start: int) -> None:
     if start:
         create_version_1(empty)
@@ -205,13 +205,13 @@ def test_threads_that_upgrade_at_once_apply_each_version_once(empty: Outbox, sta
     versions = (*VERSIONS, NEXT)
     results = at_once(empty.database, [lambda: schema.upgrade(empty.dialect, versions=versions)] * 8)
     assert [result for result in results if result != []] == [list(versions[start:])]
-    assert history(empty) == [*HISTORY, (5, "a colour")]
+    assert history(empty) == [*HISTORY, (6, "a colour")]
 
 
 def test_an_upgrade_that_fails_says_which_and_leaves_nothing_half_done(empty: Outbox) -> None:
     empty.create_tables()
     with pytest.raises(
-        outbox.SchemaError, match=r"Version 5 of the outbox's tables \(a mistake\) could not be applied"
+        outbox.SchemaError, match=r"Version 6 of the outbox's tables \(a mistake\) could not be applied"
     ):
         schema.upgrade(empty.dialect, versions=(*VERSIONS, BROKEN))
     assert history(empty) == HISTORY

@@ -8,6 +8,7 @@ on PostgreSQL and SQLite; a template whose name ends with _POSTGRES or _SQLITE i
     {after}           {now} plus a parameter in seconds
     {before}          {now} minus a parameter in seconds
     {moment}          a parameter that is a timestamp or null
+    {is_same}         "equals, or both are null"
     {ids}             "id is in this list", the list being one parameter
     {async_commit}    true; and PostgreSQL does not wait for the disk when the transaction commits
     {in_list}(…){end} "is in the list that this subquery returns"

@@ -27,7 +27,7 @@ def test_complete_tables_are_fine(box: Outbox) -> None:
 
 def test_the_expected_tables_and_indexes_are_those_of_the_schema(box: Outbox) -> None:
     made = ["outbox_event", "outbox_process", "outbox_total", "outbox_minute", "outbox_audit"]
-    made += ["outbox_destination", "outbox_control", "outbox_audience"]
+    made += ["outbox_destination", "outbox_control", "outbox_audience", "outbox_periodic"]
     assert _needed_tables(box.dialect) == made
     indexes = {"idx_outbox_pending_next", "idx_outbox_failed", "idx_outbox_aggregate_id"}
     constraints = {"unique_event_type_idempotency_key"} if box.dialect.name == "postgres" else set()
