@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     )
     from outbox.destinations.limits import Limits
     from outbox.destinations.outcome import Delivered, Failed, Outcome, Retry
+    from outbox.destinations.periodic_job import Run
     from outbox.destinations.protocol import Destination, Lease
     from outbox.destinations.registry import Registry
     from outbox.destinations.stream import RedisStream
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
     from outbox.events.context import context
     from outbox.events.event import Event
     from outbox.events.new_event import UNIQUE, NewEvent
+    from outbox.scheduler.periodic import periodic
     from outbox.settings import Settings
     from outbox.storage.models import InboxMessage, OutboxEvent
     from outbox.webhooks.webhook import Webhook
@@ -96,6 +98,7 @@ __all__ = [
     "Reject",
     "Retry",
     "RetryLater",
+    "Run",
     "SchemaError",
     "Settings",
     "SettingsError",
@@ -116,6 +119,7 @@ __all__ = [
     "ignore",
     "inbox",
     "loaded_settings",
+    "periodic",
     "process_pending_events",
     "retire",
     "retry_failed_events",
@@ -135,6 +139,7 @@ _HOMES = {
     ),
     "outbox.destinations.limits": "Limits",
     "outbox.destinations.outcome": "Delivered Failed Outcome Retry",
+    "outbox.destinations.periodic_job": "Run",
     "outbox.destinations.protocol": "Destination Lease",
     "outbox.destinations.registry": "Registry",
     "outbox.destinations.stream": "RedisStream",
@@ -147,6 +152,7 @@ _HOMES = {
     "outbox.events.context": "context",
     "outbox.events.new_event": "UNIQUE NewEvent",
     "outbox.events.event": "Event",
+    "outbox.scheduler.periodic": "periodic",
     "outbox.settings": "Settings",
     "outbox.storage.models": "InboxMessage OutboxEvent",
     "outbox.webhooks.webhook": "Webhook",

@@ -53,7 +53,7 @@ def workers_and_scheduler(threads: int) -> Iterator[None]:
     import dramatiq
 
     from outbox.dramatiq.worker import prepare_worker, start_worker
-    from outbox.scheduler.timetable import make_scheduler
+    from outbox.scheduler.timetable import add_periodic_jobs, make_scheduler
 
     broker = prepare_worker()
     start_worker(broker)
@@ -61,6 +61,7 @@ def workers_and_scheduler(threads: int) -> Iterator[None]:
     worker = dramatiq.Worker(broker, worker_threads=threads)
     worker.start()
     scheduler = make_scheduler(loaded_settings())
+    add_periodic_jobs(scheduler, current())
     scheduler.start()
     try:
         yield

@@ -14,10 +14,11 @@ from typing import TypeVar
 from outbox.destinations.event_filter import Pattern, check_event_filter, is_wanted
 from outbox.destinations.handler import Function, Handler
 from outbox.destinations.limits import Limits
+from outbox.destinations.periodic_job import PeriodicJob, PeriodicRouter
 from outbox.destinations.protocol import Destination
 from outbox.destinations.router import Router
 from outbox.errors import RegistrationError
-from outbox.storage.models import KEY_LENGTH
+from outbox.storage.models import KEY_LENGTH, RUN
 from outbox.text import is_storable
 
 F = TypeVar("F", bound=Function)
@@ -39,6 +40,7 @@ class Registry:
         self._lookups: dict[str, tuple[Destination, ...]] = {}
         # What finds the destination of rows that are not events, by kind (`storage/models.py`).
         self.routers: dict[str, Router] = {}
+        self._periodic: dict[str, PeriodicJob] = {}
         self._lock = threading.Lock()
 
     def add(self, destination: Destination) -> None:
@@ -89,6 +91,17 @@ class Registry:
 
         return register
 
+    def add_periodic(self, job: PeriodicJob) -> None:
+        """Register a periodic job."""
+        with self._lock:
+            if job.name in self._periodic:
+                raise RegistrationError(
+                    f"Two periodic jobs are called {job.name!r}. Their last scheduled times are kept by name, so each "
+                    "needs its own: pass name=…"
+                )
+            self._periodic = self._periodic | {job.name: job}
+            self.routers[RUN] = PeriodicRouter(lambda: self._periodic)
+
     def ignore(self, *patterns: str) -> None:
         """Declare that no destination needs these event types: their events are marked delivered."""
         with self._lock:
@@ -108,6 +121,7 @@ class Registry:
         """Forget everything; for tests."""
         with self._lock:
             self._ignored, self._configured, self._retired = [], frozenset(), ()
+            self._periodic = {}
             self._replace({})
 
     @property
@@ -121,9 +135,15 @@ class Registry:
         return self._retired
 
     @property
+    def periodic(self) -> Mapping[str, PeriodicJob]:
+        """Return the periodic jobs by name. Whenever they change, this is a new mapping."""
+        return self._periodic
+
+    @property
     def is_empty(self) -> bool:
-        """Return whether there is no destination, and no event type is ignored."""
-        return not self._destinations and not self._ignored
+        """Return whether there is no destination and no periodic function, and no event type is ignored."""
+        has_function = any(job.function is not None for job in self._periodic.values())
+        return not self._destinations and not self._ignored and not has_function
 
     def ignores(self, event_type: str) -> bool:
         """Return whether the application has declared that no destination needs this event type."""

@@ -1,4 +1,6 @@
-"""Run the scheduler process, which sends messages to the workers at regular times, until a signal stops it.
+"""Run the scheduler process until a signal stops it.
+
+It sends messages to the workers at regular times, and stores the runs of periodic jobs.
 
 `outbox scheduler` and `python -m scheduler` call `main`.
 """
@@ -8,15 +10,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from outbox.current_outbox import current, is_configured, loaded_settings
+from outbox.current_outbox import current, is_configured, loaded_settings, registry
 from outbox.dramatiq.broker_kind import is_in_process
 from outbox.dramatiq.worker import load_application
 from outbox.errors import SettingsError
-from outbox.scheduler.timetable import make_scheduler
+from outbox.scheduler.timetable import add_periodic_jobs, make_scheduler
 from outbox.settings import Settings
 from outbox.stop_signal import stop_on_signal
+from outbox.storage.connection_errors import CONNECTION_ERRORS
 from outbox.telemetry import logs
 from outbox.telemetry.process_reports import SCHEDULER
+from outbox.text import one_line
 
 logger = logging.getLogger(__name__)
 
@@ -39,10 +43,14 @@ def main(modules: Sequence[str]) -> None:
 
 def run(settings: Settings) -> None:
     """Run the timetable until SIGTERM or SIGINT. A message that is being sent at that time is still sent."""
+    knows_database = settings.names_database or is_configured()  # a module may have called outbox.configure
+    if registry.periodic:
+        _check_database(knows_database=knows_database)
     stopped = stop_on_signal()
     scheduler = make_scheduler(settings)
+    if knows_database:
+        add_periodic_jobs(scheduler, current())
     scheduler.start()
-    knows_database = settings.names_database or is_configured()  # a module may have called outbox.configure
     if knows_database:
         current().reporter.start(SCHEDULER)
     else:
@@ -52,12 +60,31 @@ def run(settings: Settings) -> None:
             "`outbox scheduler your.broker your.models`."
         )
     logger.info(
-        "scheduler started: a sweep every %g s, a clean-up every %g min",
+        "scheduler started: a sweep every %g s, a clean-up every %g min%s",
         settings.sweep_seconds,
         settings.cleanup_minutes,
+        f", periodic jobs: {', '.join(sorted(registry.periodic))}" if registry.periodic else "",
     )
     stopped.wait()
     scheduler.shutdown(wait=True)
     if knows_database:
+        current().notifier.flush()
         current().reporter.stop()
     logger.info("scheduler stopped")
+
+
+def _check_database(*, knows_database: bool) -> None:
+    """Raise an error if the database is not known, or its tables are missing. One that is down may return later."""
+    if not knows_database:
+        raise SettingsError(
+            "This scheduler has periodic jobs, which need the outbox's database, and does not know it: set "
+            "OUTBOX_DATABASE_URL, or also name the module that calls outbox.configure (`outbox scheduler your.jobs "
+            "your.models`)."
+        )
+    try:
+        current().check_schema()
+    except CONNECTION_ERRORS as error:
+        logger.warning(
+            "The database is unavailable: %s. Runs of periodic jobs are stored once it is available; sweeps go on.",
+            one_line(str(error)),
+        )

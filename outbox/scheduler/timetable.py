@@ -1,4 +1,4 @@
-"""The timetable: which messages the scheduler sends to the workers, and how often."""
+"""The timetable: which messages the scheduler sends to the workers, and how often it looks for due periodic jobs."""
 
 from __future__ import annotations
 
@@ -9,10 +9,15 @@ from datetime import UTC, datetime, timedelta
 
 from apscheduler.schedulers.background import BackgroundScheduler
 
+from outbox.core import Outbox
 from outbox.dramatiq import wakeup
+from outbox.scheduler.store_runs import StoreRuns
 from outbox.settings import Settings
 
 logger = logging.getLogger(__name__)
+
+# How often the scheduler looks for periodic jobs that are due.
+PERIODIC_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,3 +63,16 @@ def make_scheduler(settings: Settings) -> BackgroundScheduler:
             tick, "interval", seconds=tick.every.total_seconds(), id=tick.name, next_run_time=datetime.now(UTC)
         )
     return scheduler
+
+
+def add_periodic_jobs(scheduler: BackgroundScheduler, box: Outbox) -> None:
+    """Make the scheduler store the runs of the periodic jobs that are registered in this process, if there are any."""
+    jobs = box.registry.periodic
+    if jobs:
+        scheduler.add_job(
+            StoreRuns(box, jobs),
+            "interval",
+            seconds=PERIODIC_SECONDS,
+            id="periodic jobs",
+            next_run_time=datetime.now(UTC),
+        )

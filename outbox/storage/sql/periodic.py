@@ -17,7 +17,7 @@ SET kind = EXCLUDED.kind, schedule = EXCLUDED.schedule, words = EXCLUDED.words, 
 PERIODIC_SEEN = "UPDATE {periodic_table} SET seen_at = {now} WHERE name = ? AND schedule = ? AND timezone = ?"
 PERIODIC_JOBS = """
 SELECT name, schedule, timezone, paused, seen_at, scheduled_from, last_scheduled_at, next_run_at, requested_at,
-    last_run_id, {now}
+    {now}
 FROM {periodic_table}
 """
 PERIODIC_PLAN = "UPDATE {periodic_table} SET next_run_at = {moment} WHERE name = ? AND next_run_at {is_same} {moment}"
@@ -32,7 +32,10 @@ WHERE name = ? AND last_scheduled_at {is_same} {moment} AND schedule = ? AND tim
 """
 PERIODIC_STORED = "UPDATE {periodic_table} SET last_run_at = {moment}, last_run_id = ? WHERE name = ?"
 PERIODIC_SKIPPED = "UPDATE {periodic_table} SET skipped_at = {moment}, skipped_why = ? WHERE name = ?"
-PERIODIC_UNFINISHED = "SELECT 1 FROM {event_table} WHERE id = ? AND {is_unfinished}"
+PERIODIC_UNFINISHED = """
+SELECT 1 FROM {event_table}
+WHERE id = (SELECT last_run_id FROM {periodic_table} WHERE name = ?) AND {is_unfinished}
+"""
 
 # What operators decide. A request is taken by compare-and-set as well, so it is one run.
 PERIODIC_REQUEST = "UPDATE {periodic_table} SET requested_at = {now} WHERE name = ? AND requested_at IS NULL"
