@@ -21,7 +21,8 @@ PREFIX_LENGTH = NAME_LENGTH - len("unique_event_type_idempotency_key")
 
 # The tables. The templates of statements call them `{event_table}`, `{history_table}` and so on.
 KINDS = (
-    "event", "inbox", "process", "total", "minute", "audit", "history", "destination", "control", "audience", "periodic",
+    "event", "inbox", "process", "total", "minute", "audit", "history", "destination", "control", "audience",
+    "periodic",
 )  # fmt: skip
 
 

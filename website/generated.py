@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ def settings_table() -> str:
 
 def command_sections() -> str:
     """Return a section for each command of `outbox`: its usage, its help text, and its options."""
-    return "\n\n".join(_section(name, command) for name, command in sorted(cli.commands.items()))
+    return "\n\n".join(_sections("", cli.commands))
 
 
 PARTS: dict[str, Callable[[], str]] = {"settings": settings_table, "commands": command_sections}
@@ -59,6 +59,14 @@ def _shown(value: object) -> str:
             return f"`{value:g}`"
         case _:
             return f"`{value}`"
+
+
+def _sections(prefix: str, commands: Mapping[str, click.Command]) -> Iterator[str]:
+    """Yield the sections of commands, each followed by those of its subcommands."""
+    for name, command in sorted(commands.items()):
+        yield _section(prefix + name, command)
+        if isinstance(command, click.Group):
+            yield from _sections(f"{prefix}{name} ", command.commands)
 
 
 def _section(name: str, command: click.Command) -> str:

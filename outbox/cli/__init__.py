@@ -22,6 +22,7 @@ from outbox.cli.emit import emit
 from outbox.cli.init import init
 from outbox.cli.list import list_
 from outbox.cli.metrics import metrics
+from outbox.cli.periodic import periodic
 from outbox.cli.scheduler import scheduler
 from outbox.cli.show import show
 from outbox.cli.status import status
@@ -52,6 +53,7 @@ cli.add_command(fail)
 cli.add_command(init)
 cli.add_command(list_)
 cli.add_command(metrics)
+cli.add_command(periodic)
 cli.add_command(replay)
 cli.add_command(retire)
 cli.add_command(retry)

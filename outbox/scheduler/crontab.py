@@ -86,7 +86,9 @@ def parse(expression: object) -> Crontab:
                 f"cron={expression!r}: the field {FIELDS[field]} is {text!r}, which is invalid: {error}."
             ) from None
     crontab = Crontab(**given)
-    if all(trigger.get_next_fire_time(None, datetime.now(UTC)) is None for trigger in crontab.triggers(ZoneInfo("UTC"))):
+    if all(
+        trigger.get_next_fire_time(None, datetime.now(UTC)) is None for trigger in crontab.triggers(ZoneInfo("UTC"))
+    ):
         raise RegistrationError(
             f"cron={expression!r} never comes: no month {given['month']!r} has the day {given['day']!r}."
         )

@@ -10,6 +10,7 @@ import functools
 import inspect
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
 
 import dramatiq
@@ -84,34 +85,43 @@ def periodic(
       new name is a new job.
     - `catch_up`: what to do about times that passed while no scheduler ran. "latest" runs the latest of them, "all" all
       of them, at most 100, and "none" none that are more than a minute late.
-    - `overlap`: what to do if the function's last run has not ended. "allow" stores a run all the same, "skip" skips it.
+    - `overlap`: what to do if the function's last run has not ended. "allow" stores a run, "skip" skips it.
     - `max_attempts`: how often a run of the function is attempted; by default OUTBOX_MAX_ATTEMPTS.
     """
     units = {"weeks": weeks, "days": days, "hours": hours, "minutes": minutes, "seconds": seconds}
-    schedule = make_schedule(cron, units, timezone)
+    options = _Options(name, make_schedule(cron, units, timezone), catch_up, overlap, max_attempts)
     _check_choice("catch_up", catch_up, CATCH_UP)
     _check_choice("overlap", overlap, OVERLAP)
 
     def declare(target: F) -> F:
         actor = getattr(target, "__actor__", target)  # a class-based actor
         make = _actor_job if isinstance(actor, dramatiq.Actor) else _function_job
-        registry.add_periodic(make(actor, name, schedule, catch_up, overlap, max_attempts))
+        registry.add_periodic(make(actor, options))
         return target
 
     return declare
 
 
-def _actor_job(
-    actor: Any, name: str | None, schedule: Schedule, catch_up: str, overlap: str, max_attempts: int | None
-) -> PeriodicJob:
-    name = _check_name(actor.actor_name if name is None else name)
-    if overlap != ALLOW:
+@dataclass(frozen=True, slots=True)
+class _Options:
+    """What was declared, beside the actor or function."""
+
+    name: str | None
+    schedule: Schedule
+    catch_up: str
+    overlap: str
+    max_attempts: int | None
+
+
+def _actor_job(actor: Any, options: _Options) -> PeriodicJob:
+    name = _check_name(actor.actor_name if options.name is None else options.name)
+    if options.overlap != ALLOW:
         raise RegistrationError(
-            f'The periodic job {name!r} is an actor, for which overlap="{overlap}" is not possible: its run ends for '
+            f'The periodic job {name!r} is an actor, for which overlap="{options.overlap}" is not possible: its run ends for '
             "the outbox when the message is enqueued, so the outbox does not know whether the actor still runs. "
             "Declare a plain function instead, or use a lock in the actor."
         )
-    if max_attempts is not None:
+    if options.max_attempts is not None:
         raise RegistrationError(
             f"The periodic job {name!r} is an actor, which Dramatiq retries: pass max_retries to @dramatiq.actor "
             "instead of max_attempts."
@@ -122,12 +132,10 @@ def _actor_job(
         raise RegistrationError(
             f"The actor {actor.actor_name} can't be called without arguments, and a periodic job has none."
         ) from None
-    return PeriodicJob(name, schedule, catch_up, overlap, actor=actor)
+    return PeriodicJob(name, options.schedule, options.catch_up, options.overlap, actor=actor)
 
 
-def _function_job(
-    function: Any, name: str | None, schedule: Schedule, catch_up: str, overlap: str, max_attempts: int | None
-) -> PeriodicJob:
+def _function_job(function: Any, options: _Options) -> PeriodicJob:
     if not callable(function):
         raise RegistrationError(f"@outbox.periodic takes a function or an actor, not {function!r}.")
     path = f"{getattr(function, '__module__', '?')}.{getattr(function, '__qualname__', repr(function))}"
@@ -138,11 +146,14 @@ def _function_job(
             f"{path} can't be called with one argument, and a periodic function gets the run alone: def job(run). "
             "If it is an actor, put @outbox.periodic above @dramatiq.actor."
         ) from None
-    if max_attempts is not None and (type(max_attempts) is not int or not 1 <= max_attempts <= MOST_ATTEMPTS):
-        raise RegistrationError(f"max_attempts must be a whole number from 1 to {MOST_ATTEMPTS}, not {max_attempts!r}.")
-    name = _check_name(path if name is None else name)
+    most = options.max_attempts
+    if most is not None and (type(most) is not int or not 1 <= most <= MOST_ATTEMPTS):
+        raise RegistrationError(f"max_attempts must be a whole number from 1 to {MOST_ATTEMPTS}, not {most!r}.")
+    name = _check_name(path if options.name is None else options.name)
     destination = PeriodicFunction(function, name, _report)
-    return PeriodicJob(name, schedule, catch_up, overlap, function=destination, max_attempts=max_attempts)
+    return PeriodicJob(
+        name, options.schedule, options.catch_up, options.overlap, function=destination, max_attempts=most
+    )
 
 
 def _check_name(name: str) -> str:

@@ -73,7 +73,7 @@ def make_schedule(cron: str | None, units: Mapping[str, float | None], timezone:
     return Schedule(" ".join(cron.split()), cron_in_words(fields), timezone, triggers)
 
 
-def _interval(given: Mapping[str, float], timezone: str) -> Schedule:
+def _interval(given: Mapping[str, Any], timezone: str) -> Schedule:
     for unit, value in given.items():
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
             raise RegistrationError(f"{unit} must be a number, not {value!r}.")
@@ -109,10 +109,8 @@ def _split(interval: timedelta) -> dict[str, int]:
 
 def _zone(name: object) -> ZoneInfo:
     try:
-        if not isinstance(name, str):
-            raise ValueError
-        return ZoneInfo(name)
-    except (ValueError, OSError, KeyError):
+        return ZoneInfo(name)  # type: ignore[arg-type]  # whatever it is, the error says so
+    except (ValueError, OSError, KeyError, TypeError, AttributeError):
         raise RegistrationError(
             f'There is no timezone {name!r}. Use a name such as "Europe/Berlin" or "UTC"; if this system has no '
             "timezone database, `pip install tzdata`."

@@ -22,7 +22,9 @@ def interval_in_words(parts: Mapping[str, int]) -> str:
     """Return `every 5 minutes`; `parts` are the units and their numbers."""
     if list(parts.values()) == [1]:
         return f"every {next(iter(parts)).removesuffix('s')}"
-    return "every " + join([f"{value} {unit if value > 1 else unit.removesuffix('s')}" for unit, value in parts.items()])
+    return "every " + join(
+        [f"{value} {unit if value > 1 else unit.removesuffix('s')}" for unit, value in parts.items()]
+    )
 
 
 def cron_in_words(fields: Crontab) -> str:

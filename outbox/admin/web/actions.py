@@ -26,7 +26,7 @@ SAMPLE_SIZE = 5
 
 async def confirm(request: Request) -> Response:
     """Show how many events the action would change, and how. This page changes nothing."""
-    _check_writable(request)
+    check_writable(request)
     requested = parse_action_request(request.query_params)
     dashboard = dashboard_of(request)
     box = dashboard.box
@@ -51,7 +51,7 @@ async def act(request: Request) -> Response:
 
     If the action takes long, it continues in the background, and the redirect leads to the audit log.
     """
-    _check_writable(request)
+    check_writable(request)
     form = await read_form(request)
     csrf.check(request, form)
     requested = parse_action_request(form)
@@ -67,7 +67,8 @@ async def act(request: Request) -> Response:
     return RedirectResponse(f"{back}{'&' if '?' in back else '?'}did={action.name}&number={changed}", 303)
 
 
-def _check_writable(request: Request) -> None:
+def check_writable(request: Request) -> None:
+    """Raise HTTPError (403) if the dashboard is read-only."""
     if dashboard_of(request).read_only:
         raise HTTPError(403, "This dashboard is read-only", "Use the command line, or a dashboard that allows changes.")
 

@@ -20,6 +20,7 @@ from outbox.admin.web.dashboard import Dashboard
 from outbox.admin.web.http_errors import HTTPError
 from outbox.admin.web.login_link import LoginLinkAuthentication, LoginMiddleware
 from outbox.admin.web.metrics import metrics
+from outbox.admin.web.periodic import act_on_periodic, periodic
 from outbox.admin.web.render import STATIC, render
 from outbox.admin.web.security_headers import HEADERS, SecurityHeaders
 from outbox.core import Outbox
@@ -52,6 +53,8 @@ def make_app(
             Route("/events", pages.events, name="events"),
             Route("/events/{id}", pages.event, name="event"),
             Route("/audit", pages.audit, name="audit"),
+            Route("/periodic", periodic, name="periodic"),
+            Route("/periodic/act", act_on_periodic, name="act_on_periodic", methods=["POST"]),
             Route("/confirm", confirm, name="confirm"),
             Route("/act", act, name="act", methods=["POST"]),
             Route("/metrics", metrics, name="metrics"),
