@@ -117,8 +117,8 @@ def _actor_job(actor: Any, options: _Options) -> PeriodicJob:
     name = _check_name(actor.actor_name if options.name is None else options.name)
     if options.overlap != ALLOW:
         raise RegistrationError(
-            f'The periodic job {name!r} is an actor, for which overlap="{options.overlap}" is not possible: its run ends for '
-            "the outbox when the message is enqueued, so the outbox does not know whether the actor still runs. "
+            f'The periodic job {name!r} is an actor, for which overlap="{options.overlap}" is not possible: its run ends '
+            "for the outbox when the message is enqueued, so it does not know whether the actor still runs. "
             "Declare a plain function instead, or use a lock in the actor."
         )
     if options.max_attempts is not None:
