@@ -18,6 +18,7 @@ SECTIONS = {
         "how-to/existing-application.md",
         "how-to/emitting.md",
         "how-to/handlers.md",
+        "how-to/periodic-jobs.md",
         "how-to/destinations.md",
         "how-to/webhooks.md",
         "how-to/testing.md",

@@ -57,10 +57,10 @@ class Run:
     # The time of the schedule that the run is for, in UTC, however late it is; or when an operator asked for the run.
     scheduled_at: datetime
     # The number of this attempt, from 1, and how many there are at most.
-    attempt: int
-    max_attempts: int
+    attempt: int = 1
+    max_attempts: int = 1
     # Whether an operator asked for the run.
-    by_hand: bool
+    by_hand: bool = False
 
     @classmethod
     def of(cls, event: Event) -> Run:

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
 
-import dramatiq
 import peewee
 
 from outbox.current_outbox import current, registry
@@ -28,6 +27,7 @@ from outbox.destinations.periodic_job import (
     Run,
     error_of,
 )
+from outbox.dramatiq.periodic_actor import actor_of, check_takes_no_arguments
 from outbox.errors import InvalidEvent, OutboxError, RegistrationError
 from outbox.scheduler.schedule import DEFAULT_TIMEZONE, Schedule, make_schedule
 from outbox.storage.models import NAME_LENGTH
@@ -94,9 +94,8 @@ def periodic(
     _check_choice("overlap", overlap, OVERLAP)
 
     def declare(target: F) -> F:
-        actor = getattr(target, "__actor__", target)  # a class-based actor
-        make = _actor_job if isinstance(actor, dramatiq.Actor) else _function_job
-        registry.add_periodic(make(actor, options))
+        actor = actor_of(target)
+        registry.add_periodic(_function_job(target, options) if actor is None else _actor_job(actor, options))
         return target
 
     return declare
@@ -117,8 +116,8 @@ def _actor_job(actor: Any, options: _Options) -> PeriodicJob:
     name = _check_name(actor.actor_name if options.name is None else options.name)
     if options.overlap != ALLOW:
         raise RegistrationError(
-            f'The periodic job {name!r} is an actor, for which overlap="{options.overlap}" is not possible: its run ends '
-            "for the outbox when the message is enqueued, so it does not know whether the actor still runs. "
+            f'The periodic job {name!r} is an actor, for which overlap="{options.overlap}" is not possible: its run '
+            "ends for the outbox when the message is enqueued, so it does not know whether the actor still runs. "
             "Declare a plain function instead, or use a lock in the actor."
         )
     if options.max_attempts is not None:
@@ -126,12 +125,7 @@ def _actor_job(actor: Any, options: _Options) -> PeriodicJob:
             f"The periodic job {name!r} is an actor, which Dramatiq retries: pass max_retries to @dramatiq.actor "
             "instead of max_attempts."
         )
-    try:
-        inspect.signature(actor.fn).bind()
-    except TypeError:
-        raise RegistrationError(
-            f"The actor {actor.actor_name} can't be called without arguments, and a periodic job has none."
-        ) from None
+    check_takes_no_arguments(actor)
     return PeriodicJob(name, options.schedule, options.catch_up, options.overlap, actor=actor)
 
 

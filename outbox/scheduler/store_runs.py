@@ -11,11 +11,10 @@ import logging
 import time
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from uuid import UUID
 
 from outbox.core import Outbox
 from outbox.destinations.periodic_job import BY_HAND, SCHEDULED_AT, SKIP, PeriodicJob
-from outbox.dramatiq.send import send_with_options
+from outbox.dramatiq.periodic_actor import store_run
 from outbox.errors import describe
 from outbox.events.encoding import encode_object
 from outbox.events.validate import Draft
@@ -141,8 +140,7 @@ class StoreRuns:
             return
         key = f"{'by hand' if by_hand else 'scheduled'} {timestamp.to_text(scheduled_at)}"
         if job.function is None:
-            message = send_with_options(job.actor, idempotency_key=f"{job.name} {key}", on_duplicate="ignore")
-            id = UUID(message.message_id)
+            id = store_run(job.actor, f"{job.name} {key}")
         else:
             id = self._box.emitter.store(self._draft(job, scheduled_at, key, by_hand=by_hand), "ignore").id
         self._recorded.stored(job.name, scheduled_at, id)

@@ -41,8 +41,8 @@ def operate(box: Outbox, action: periodic_jobs.PeriodicAction) -> str:
 
 def delete_ended(box: Outbox) -> None:
     """The clean-up comes, and deletes whatever has ended."""
-    let_pass(days=30)
-    box.cleanup_delivered_events()
+    let_pass(seconds=1)
+    box.cleanup_delivered_events(0)
 
 
 class TestOnce:
@@ -354,10 +354,11 @@ class TestFunctions:
         assert (len(done(function)), events) == (1, [])
 
     def test_let_a_worker_start_that_has_nothing_else(self, box: Outbox) -> None:
-        assert box.registry.is_empty
+        with pytest.raises(outbox.OutboxError, match="no handler is registered"):
+            box.become_worker()
         declare()
-        assert not box.registry.is_empty
         box.become_worker()
+        assert box.is_worker
 
 
 @pytest.fixture
@@ -458,10 +459,10 @@ class TestErrors:
             tick()
         assert len(runs(box, "b")) == 1
         lines = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
-        assert lines == [
-            "Could not store a run of the periodic job a: no such thing. The next try is in a second; the same error is "
-            "logged once a minute."
-        ]
+        (line,) = lines
+        assert line.startswith(
+            "Could not store a run of the periodic job a: no such thing. The next try is in a second"
+        )
 
     def test_of_the_database_are_a_line_and_the_next_tick_tries_again(
         self, box: Outbox, caplog: pytest.LogCaptureFixture

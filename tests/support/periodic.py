@@ -7,7 +7,7 @@ from typing import Any
 import outbox
 from outbox.core import Outbox
 from outbox.scheduler.store_runs import StoreRuns
-from outbox.storage.models import RUN, OutboxEvent
+from outbox.storage.models import EVENT, RUN, OutboxEvent
 from outbox.storage.operator_models import Periodic
 
 MOMENTS = (
@@ -37,8 +37,10 @@ def declared(box: Outbox, name: str = "job") -> Periodic:
 def let_job_age(box: Outbox, name: str = "job", **time: float) -> None:
     """As if that much time had passed for the job: all times in its row move into the past, but for the next run.
 
-    A scheduler calculates the next run again.
+    A scheduler calculates the next run again. The same scheduled time may come again, so the keys of runs are changed.
     """
+    for run in OutboxEvent.select(OutboxEvent.id).where(OutboxEvent.kind != EVENT):
+        OutboxEvent.update(idempotency_key=str(run.id)).where(OutboxEvent.id == run.id).execute()
     job, back = declared(box, name), timedelta(**time)
     moved = {each: getattr(job, each) - back for each in MOMENTS if getattr(job, each) is not None}
     change_job(box, name, **moved | {"next_run_at": None})
@@ -65,12 +67,11 @@ def scheduled_times(box: Outbox, name: str = "job") -> list[datetime]:
 def declare(**options: Any) -> Callable[[outbox.Run], None]:
     """Declare a function called `job`, by default every hour; its runs are appended to its list `done`."""
     done: list[outbox.Run] = []
-    given = {
-        "name": "job",
-        **({} if {"cron", "minutes", "seconds", "days"} & options.keys() else {"hours": 1}),
-    } | options
+    if not {"cron", "minutes", "seconds", "days"} & options.keys():
+        options.setdefault("hours", 1)
+    options.setdefault("name", "job")
 
-    @outbox.periodic(**given)
+    @outbox.periodic(**options)
     def job(run: outbox.Run) -> None:
         done.append(run)
 

@@ -48,6 +48,9 @@ def test_commands_are_found_in_the_advice() -> None:
 def test_every_command_that_is_advised_exists_with_its_options(command: str) -> None:
     _, name, *arguments = shlex.split(command)
     found: click.Command = cli.commands[name]
+    while isinstance(found, click.Group) and arguments:
+        name = arguments.pop(0)
+        found = found.commands[name]
     context = found.make_context(name, list(arguments), resilient_parsing=False)
     sources = {context.get_parameter_source(str(each.name)) for each in found.params}
     assert (ParameterSource.COMMANDLINE in sources) == bool(arguments)
