@@ -1,4 +1,4 @@
-"""Periodic jobs with real schedulers: each scheduled time is stored once, whatever is started, killed and cleaned up."""
+"""Periodic jobs with real schedulers: each scheduled time is stored once, whatever is started, killed or deleted."""
 
 import signal
 import sys
