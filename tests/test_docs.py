@@ -61,11 +61,47 @@ def test_the_snippets_of_a_page_run_one_after_the_other(page: Path, tmp_path: Pa
     assert (result.returncode, result.stderr) == (0, "")
 
 
+# What an application has before it reads the README.
+APPLICATION = """
+import dramatiq, outbox, peewee
+from dramatiq.brokers.redis import RedisBroker
+from dramatiq.brokers.stub import StubBroker
+
+db = peewee.SqliteDatabase("app.db", pragmas={"journal_mode": "wal"}, lock_type="IMMEDIATE")
+outbox.configure(database=db, dispatch="off")
+dramatiq.set_broker(StubBroker())
+
+class Order(peewee.Model):
+    customer, total = peewee.CharField(), peewee.IntegerField()
+
+@dramatiq.actor
+def charge(order_id): ...
+
+db.bind([Order])
+outbox.create_tables()
+db.create_tables([Order])
+"""
+AFTERWARDS = """
+charge.broker = broker
+with db.atomic():
+    charge.send(order.id)
+print([(row.kind, row.event_type, row.payload["args"]) for row in outbox.OutboxEvent.select()])
+"""
+
+
+def test_the_first_lines_of_the_readme_send_jobs_in_an_application_that_exists(tmp_path: Path) -> None:
+    first, *_ = re.findall(r"^```py\n(.*?)^```", README.read_text(), re.MULTILINE | re.DOTALL)
+    assert first.count("\n") <= 10
+    command = [sys.executable, "-W", "error", "-c", APPLICATION + first + AFTERWARDS]
+    result = subprocess.run(command, cwd=tmp_path, env={}, capture_output=True, text=True, timeout=60, check=False)
+    assert (result.stdout, result.stderr) == ("[('job', 'charge', [1]), ('job', 'charge', [1])]\n", "")
+
+
 def test_the_first_snippet_of_the_readme_prints_what_the_readme_says(tmp_path: Path) -> None:
     first = SNIPPET.findall(README.read_text())[0]
     command = [sys.executable, "-c", first]
     result = subprocess.run(command, cwd=tmp_path, env={}, capture_output=True, text=True, timeout=60, check=True)
-    assert result.stdout == "Welcome, ada@example.com\n"
+    assert result.stdout == "Charging ada 20 euros\n"
     assert f"It prints `{result.stdout.strip()}`" in README.read_text()
 
 
@@ -75,7 +111,7 @@ def test_the_first_snippet_can_be_pasted_into_an_interactive_python(tmp_path: Pa
     result = subprocess.run(
         command, input=f"{first}\n", cwd=tmp_path, env={}, capture_output=True, text=True, timeout=60, check=True
     )
-    assert "Welcome, ada@example.com" in result.stdout
+    assert "Charging ada 20 euros" in result.stdout
     assert "Error" not in result.stderr
 
 

@@ -9,6 +9,7 @@ HOME = "index.md"
 
 SECTIONS = {
     "tutorial/index.md": (
+        "tutorial/jobs.md",
         "tutorial/first-event.md",
         "tutorial/servers.md",
         "tutorial/failures.md",
@@ -16,6 +17,7 @@ SECTIONS = {
     ),
     "how-to/index.md": (
         "how-to/existing-application.md",
+        "how-to/jobs.md",
         "how-to/emitting.md",
         "how-to/handlers.md",
         "how-to/periodic-jobs.md",
@@ -37,6 +39,7 @@ SECTIONS = {
         "how-to/upgrading.md",
     ),
     "explanation/index.md": (
+        "explanation/jobs.md",
         "explanation/events.md",
         "explanation/guarantees.md",
         "explanation/comparison.md",
@@ -46,6 +49,7 @@ SECTIONS = {
     ),
     "explanation/decisions/index.md": (
         "explanation/decisions/row-is-the-truth.md",
+        "explanation/decisions/jobs-are-rows.md",
         "explanation/decisions/lease-without-index.md",
         "explanation/decisions/scan-position.md",
         "explanation/decisions/no-wait-for-the-disk.md",

@@ -35,9 +35,13 @@ class Shop:
         self.environment = inherited | {"PATH": path, "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(folder)}
         self.programs: list[Program] = []
 
-    def follow(self, page: str, **replaced: str) -> None:
-        """Write the files of a page, and set the variables that it exports."""
+    def follow(self, page: str, section: str | None = None, **replaced: str) -> None:
+        """Write the files of a page, or of a section of it, and set the variables that it exports."""
         text = (TUTORIAL / page).read_text()
+        if section is not None:
+            _, found, text = text.partition(f"\n## {section}\n")
+            assert found, section
+            text = text.partition("\n## ")[0]
         for old, new in replaced.items():
             assert old in text
             text = text.replace(old, new)
@@ -119,29 +123,98 @@ def test_servers_failures_and_a_receiver(shop: Shop, postgres_url: str, redis_se
     shop.start("outbox", "scheduler", ready="scheduler started")
     shop.order("carl", 12)
     prints(worker, "Dear carl, we have your order 1.")
+    shop.order("dora", 8)
+    prints(worker, "Dear dora, we have your order 2.")
+    worker.kill()
+    assert shop.order("emil", 9) == "placed order 3\n"
+    worker = shop.start("outbox", "worker", "shop.handlers", "-p", "1", ready="Dear emil, we have your order 3.")
     worker.kill()
 
     shop.follow("failures.md", **{"8000": str(port)})
     worker = shop.start("outbox", "worker", "shop.handlers", "-p", "1", ready="ready for action")
     shop.order("emma", 30)
-    prints(worker, "charged order 2")
+    prints(worker, "charged order 4")
     assert wait_until(lambda: "order.paid" in shop.run("outbox", "list", "--destination", "warehouse"))
+    (packing,) = re.findall(r"^packing order \d+$", (TUTORIAL / "failures.md").read_text(), re.MULTILINE)
     receiver = shop.start(
         *("flask", "--app", "warehouse", "run", "--port", str(port)),
-        ready="packing order 2",
+        ready=packing,
         OUTBOX_DATABASE_URL="sqlite:///warehouse.db",
     )
 
     shop.order("fritz", 500)
-    prints(worker, "Dear fritz, we have your order 3.")
+    prints(worker, "Dear fritz, we have your order 5.")
     assert wait_until(lambda: "more than the limit" in shop.run("outbox", "list", "--status", "failed"))
     worker.kill()
     shop.follow("failures.md", **{"8000": str(port), "LIMIT = 100\n": "LIMIT = 1000\n"})
     worker = shop.start("outbox", "worker", "shop.handlers", "-p", "1", ready="ready for action")
     shop.run("outbox", "retry", "--destination", "charge", "--yes")
-    prints(worker, "charged order 3")
-    prints(receiver, "packing order 3")
+    prints(worker, "charged order 5")
+    prints(receiver, "packing order 5")
     assert "Dear fritz" not in worker.said()
+
+
+def test_a_job_that_cannot_be_lost(shop: Shop, redis_server: Redis) -> None:
+    page, orders = "jobs.md", (sys.executable, "-m", "shop.orders")
+    shop.environment |= {"REDIS_URL": f"{redis_server.url.rpartition('/')[0]}/7", "OUTBOX_SWEEP_SECONDS": "1"}
+    shop.follow(page, "A plain actor.send")
+    worker = shop.start("dramatiq", "shop.actors", "--processes", "1", ready="ready for action")
+    assert shop.run(*orders, "ada", "20") == "placed order 1\n"
+    prints(worker, "charged order 1")
+    assert shop.run(*orders, "bob", "5", CRASH="1", code=-9) == "placed order 2\n"
+    assert shop.run(*orders) == "1 ada paid 20 of 20\n2 bob paid 0 of 5\n"
+    worker.kill()
+
+    shop.follow(page, "Make it transactional")
+    shop.run("outbox", "init", "shop.broker")
+    start = ("outbox", "worker", "shop.actors", "--processes", "1")
+    worker = shop.start(*start, ready="ready for action")
+    shop.start("outbox", "scheduler", "shop.broker", ready="scheduler started")
+    shop.run(*orders, "carl", "12")
+    prints(worker, "charged order 3")
+    assert shop.run(*orders, "dora", "8", CRASH="1", code=-9) == "placed order 4\n"
+    prints(worker, "charged order 4")
+    worker.kill()
+    shop.run(*orders, "emma", "30")
+    assert "charge" in shop.run("outbox", "list", "-m", "shop.broker", "--status", "pending")
+    worker = shop.start(*start, ready="charged order 5")
+    rolled_back = (
+        "from shop.models import Order, db\nfrom shop.orders import place_order\n"
+        "with db.atomic() as transaction:\n    place_order('eve', 7)\n    transaction.rollback()"
+    )
+    shop.run(sys.executable, "-c", rolled_back)
+    worker.kill()
+
+    # The first order's time starts again with the second command, however long the commands take.
+    expiry, section = (sys.executable, "-m", "shop.expiry"), "Later, once, or not at all"
+    shop.follow(page, section, **{"seconds=3": "hours=1"})
+    worker = shop.start(*start, ready="ready for action")
+    shop.run(*expiry, "1")
+    shop.run(*expiry, "2")
+    assert shop.run(*expiry, "2", "confirm") == "taken back: True\n"
+    shop.follow(page, section)
+    shop.run(*expiry, "1")
+    prints(worker, "order 1 has expired")
+
+    shop.run(sys.executable, "-c", "from shop.actors import charge; charge.send(1)")
+    assert wait_until(lambda: "1 ada paid 40 of 20" in shop.run(*orders))
+    worker.kill()
+    shop.follow(page, "One effect")
+    worker = shop.start(*start, "--verbose", ready="ready for action")
+    shop.run(*orders, "fritz", "9")
+    prints(worker, "charged order 6")
+    shop.run(sys.executable, "-c", "from shop.actors import charge; charge.send(6)")
+    prints(worker, "Skipped: charge has processed message 6 before.")
+    assert shop.run(*orders).splitlines()[1:] == [
+        "2 bob paid 0 of 5",
+        "3 carl paid 12 of 12",
+        "4 dora paid 8 of 8",
+        "5 emma paid 30 of 30",
+        "6 fritz paid 9 of 9",
+    ]
+    said = "".join(program.said() for program in shop.programs)
+    assert said.count("order 1 has expired") == 1
+    assert "order 2 has expired" not in said
 
 
 def yaml_blocks(page: Path) -> list[Any]:
