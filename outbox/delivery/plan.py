@@ -17,7 +17,7 @@ from outbox.delivery.context import DeliveryContext
 from outbox.destinations.outcome import DELIVERED_OUTCOME, Failed, Outcome, Retry
 from outbox.destinations.protocol import Destination
 from outbox.destinations.recorded_destinations import Snapshot
-from outbox.errors import Unavailable
+from outbox.errors import SettingsError, Unavailable
 from outbox.events.event import Event
 from outbox.storage.models import FAILED
 from outbox.storage.progress import (
@@ -63,8 +63,7 @@ def plan_routed(context: DeliveryContext, event: Event, now: datetime) -> tuple[
 
     No pattern is matched here: the arguments of a job must never reach a destination of events, such as a webhook.
     """
-    router = context.router_of(event.kind)
-    destination = None if router is None else router.destination_for(event)
+    destination, problem = _route(context, event)
     name = event.kind if destination is None else destination.name
     # An earlier attempt may have written the entry under another name, such as that of a broker that was replaced.
     entries = [entry for entry in parse(event.progress).values() if entry.is_open] if event.has_progress else []
@@ -73,21 +72,32 @@ def plan_routed(context: DeliveryContext, event: Event, now: datetime) -> tuple[
         _fail_unsent(delivery, (name,))
         return delivery, []
     if destination is None:
-        _wait_for_another_worker(context, delivery, name, now)
+        _wait_for_another_worker(context, delivery, name, problem, now)
         return delivery, []
     delivery.awaited = (name,)
     delivery.audience = context.audiences.id_of((name,))
     return delivery, (destination,)
 
 
-def _wait_for_another_worker(context: DeliveryContext, delivery: Delivery, name: str, now: datetime) -> None:
+def _route(context: DeliveryContext, event: Event) -> tuple[Destination | None, str]:
+    """Return the destination of a job or a run, or None and the reason why this process does not have it."""
+    router = context.router_of(event.kind)
+    try:
+        destination = None if router is None else router.destination_for(event)
+    except SettingsError as error:  # the settings of this process are wrong; those of another worker may be right
+        return None, f"waits for a worker with other settings: {error}"
+    return destination, (
+        f"waits for a worker that has {event.event_type!r}: start one with the module that declares it "
+        "(outbox worker your.module)"
+    )
+
+
+def _wait_for_another_worker(
+    context: DeliveryContext, delivery: Delivery, name: str, problem: str, now: datetime
+) -> None:
     """Put off a job or run whose destination this process does not have. It fails after OUTBOX_MAX_AGE_HOURS."""
     entry, event = delivery.progress[name], delivery.event
-    outcome = Unavailable(
-        f"waits for a worker that has {event.event_type!r}: start one with the module that declares it "
-        "(outbox worker your.module)",
-        not_before=retry.absence_wait(entry.waits),
-    )
+    outcome = Unavailable(problem, not_before=retry.absence_wait(entry.waits))
     later = retry.after(entry, outcome, now, event.max_attempts, context.settings)
     delivery.progress[name] = replace(later, reason=NOT_REGISTERED) if later.is_open else later
     delivery.deferred = True

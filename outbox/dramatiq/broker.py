@@ -16,6 +16,7 @@ import dramatiq.broker
 
 from outbox.current_outbox import loaded_settings
 from outbox.dramatiq.broker_kind import is_redis
+from outbox.dramatiq.broker_origin import created_from
 from outbox.dramatiq.in_process_broker import InProcessBroker
 from outbox.dramatiq.middleware import BusyThreads, Connections, SkippedResults
 from outbox.dramatiq.rabbitmq import is_rabbitmq, looks_like_dramatiq_default
@@ -26,12 +27,8 @@ from outbox.settings import Settings
 def create_broker(settings: Settings) -> dramatiq.Broker:
     """Create a broker from these settings. Dramatiq does not use it until `set_global_broker` is called."""
     broker = InProcessBroker() if settings.redis_url is None else _create_redis_broker(settings)
-    _created_from[broker] = settings
+    created_from[broker] = settings
     return broker
-
-
-# The brokers that `create_broker` returned, each with its settings. An application's own broker is not in here.
-_created_from: WeakKeyDictionary[dramatiq.Broker, Settings] = WeakKeyDictionary()
 
 
 def _create_redis_broker(settings: Settings) -> dramatiq.Broker:
@@ -98,10 +95,10 @@ def apply_changed_settings(broker: dramatiq.Broker, settings: Settings) -> None:
     Otherwise the broker stays, and only the name of the outbox's queue is updated. (If the broker has actors and its
     server is now the wrong one, `find_broker` raises SettingsError.) An application's own broker is not changed.
     """
-    created_from = _created_from.get(broker)
-    if created_from is None or created_from == settings:
+    origin = created_from.get(broker)
+    if origin is None or origin == settings:
         return
-    before, after = ((each.redis_url, each.namespace) for each in (created_from, settings))
+    before, after = ((each.redis_url, each.namespace) for each in (origin, settings))
     if before != after and not broker.actors:
         set_global_broker(create_broker(settings))
     else:

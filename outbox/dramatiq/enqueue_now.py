@@ -74,13 +74,16 @@ def _wrapped(emit: Callable[..., None], *, is_before: bool) -> Callable[..., Non
     def emit_signal(signal: str, *args: Any, **kwargs: Any) -> None:
         if is_before and signal == "enqueue" and _state.is_enqueueing_stored:
             return
+        # A worker begins its next message outside any signal. If a time limit had interrupted the thread between two
+        # lines of this function, a signal of the message before would count as being handled for ever.
+        signals = 0 if is_before and signal == "process_message" else _state.signals
         # Middleware may send a message of its own meanwhile, for which `before_enqueue` has not run.
         is_enqueueing_stored, _state.is_enqueueing_stored = _state.is_enqueueing_stored, False
-        _state.signals += 1
         try:
+            _state.signals = signals + 1
             emit(signal, *args, **kwargs)
         finally:
-            _state.signals -= 1
+            _state.signals = signals
             _state.is_enqueueing_stored = is_enqueueing_stored
 
     return emit_signal

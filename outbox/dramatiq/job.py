@@ -6,7 +6,7 @@
 | `event_type` | the name of the actor |
 | `aggregate_type`, `aggregate_id` | the queue, and the id of the message |
 | `payload` | the message, whole, as Dramatiq's encoder wrote it; if that is not JSON, `{"outbox_base64": "…"}` |
-| `headers` | the trace context, and `broker`: what the broker is (`broker_kind.describe_broker`) |
+| `headers` | the trace context; `broker_role` and `broker`: which broker the message is for |
 | `idempotency_key` | the key with a prefix (`events/job_key.py`); by default the id of the row |
 """
 
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import base64
 import json
+from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
@@ -32,8 +33,8 @@ from outbox.storage.models import CONTEXT_LENGTH, JOB, NAME_LENGTH, OutboxEvent
 from outbox.telemetry import tracing
 from outbox.text import check_text
 
-# What the broker is if the headers don't say it: Redis, with Dramatiq's default namespace.
-USUAL_BROKER = "redis:dramatiq"
+# The headers that say which broker the message is for, unless the settings name it: its role, and what it is.
+_ROLE, _DESCRIPTION = "broker_role", "broker"
 # How a payload begins that is not JSON.
 _OPAQUE_KEY = "outbox_base64"
 _OPAQUE_START = f'{{"{_OPAQUE_KEY}":'
@@ -41,22 +42,35 @@ _OPAQUE_START = f'{{"{_OPAQUE_KEY}":'
 Message = dramatiq.Message[Any]
 
 
+class BrokerRole(StrEnum):
+    """Which broker of a worker may enqueue a message. On any other broker, no worker would run it: it would be lost."""
+
+    # The global broker of every worker: it is the one that the settings name. No header is stored.
+    SETTINGS = "settings"
+    # The global broker that the application has set: only a worker that imports its module has it.
+    OWN = "own"
+    # Not the global broker: only a worker that has the actor can find it.
+    OTHER = "other"
+
+
 def draft_of(
     message: Message,
     id: UUID,
     settings: Settings,
     *,
+    role: BrokerRole,
     broker: str,
     key: str | None = None,
     due: tuple[str | None, float],
 ) -> Draft:
     """Return the row to insert for this message; raise InvalidEvent if it can't be stored.
 
-    `broker` says what its broker is, `due` when the job is due (`validate.due_time`).
+    `role` and `broker` say what its broker is, `due` when the job is due (`validate.due_time`).
     """
     correlation_id, tenant_id = inherited_context()
     message_id = check_text(message.message_id, "the message's id", NAME_LENGTH)
-    headers = tracing.with_context(None if broker == USUAL_BROKER else {"broker": broker})
+    stored = None if role is BrokerRole.SETTINGS else {_ROLE: role.value, _DESCRIPTION: broker}
+    headers = tracing.with_context(stored)
     return Draft(
         id,
         check_text(message.queue_name, "the name of the queue", NAME_LENGTH),
@@ -83,9 +97,11 @@ def message_of_row(row: OutboxEvent) -> Message:
     return _decode(json.dumps(row.payload, separators=(",", ":")))
 
 
-def broker_of(event: Event) -> str:
-    """Return what the broker is that the job was sent through."""
-    return str(event.headers.get("broker", USUAL_BROKER)) if event.has_headers else USUAL_BROKER
+def broker_of(event: Event) -> tuple[BrokerRole, str | None]:
+    """Return which broker the job is for, and, unless the settings name it, what it is (`describe_broker`)."""
+    if not event.has_headers:
+        return BrokerRole.SETTINGS, None
+    return BrokerRole(event.headers.get(_ROLE, BrokerRole.SETTINGS)), event.headers.get(_DESCRIPTION)
 
 
 def is_opaque(payload: object) -> bool:
@@ -125,7 +141,8 @@ def _is_json(encoded: bytes) -> bool:
     if type(get_encoder()) is JSONEncoder and b"NaN" not in encoded and b"Infinity" not in encoded:
         return True
     try:
-        return isinstance(json.loads(encoded, parse_constant=_refuse_constant), dict)
+        # Decoded first: json.loads would also accept bytes in UTF-16, or with a byte order mark.
+        return isinstance(json.loads(encoded.decode(), parse_constant=_refuse_constant), dict)
     except (ValueError, RecursionError):
         return False
 

@@ -8,6 +8,7 @@ delivered when its actor has run (`job_completion.py`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, count
 from weakref import WeakKeyDictionary
 
 import dramatiq
@@ -19,9 +20,10 @@ from outbox.destinations.outcome import Outcome, Retry
 from outbox.destinations.protocol import Lease
 from outbox.dramatiq.broker import find_broker
 from outbox.dramatiq.broker_kind import describe_broker
+from outbox.dramatiq.broker_origin import is_applications_own
 from outbox.dramatiq.enqueue import enqueue_all
 from outbox.dramatiq.in_process_broker import InProcessBroker
-from outbox.dramatiq.job import broker_of, message_of
+from outbox.dramatiq.job import BrokerRole, broker_of, message_of
 from outbox.dramatiq.known_brokers import broker_of_actor
 from outbox.errors import describe
 from outbox.events.event import Event
@@ -33,9 +35,11 @@ NAME = "dramatiq"
 class JobRouter:
     """Finds the broker for a job.
 
-    If the actor is declared in this process, its broker is known. Otherwise the message goes to the global broker of
-    this process if the sender's global broker was of the same kind, with the same namespace: enqueueing needs no actor.
-    (An outbox worker may run beside Dramatiq workers of the application, without the modules of their actors.)
+    If the actor is declared in this process, its broker is known. Otherwise a message that was sent through a global
+    broker goes to the global broker of this process, if that is the same one: enqueueing needs no actor. (An outbox
+    worker may run beside Dramatiq workers of the application, without the modules of their actors.) If the application
+    has set its broker itself, a worker that has not imported the application's modules has another broker: the one of
+    the settings. There, the message would be lost.
     """
 
     def __init__(self) -> None:
@@ -43,20 +47,27 @@ class JobRouter:
 
     def destination_for(self, event: Event) -> JobDestination | None:
         """Return the destination for the job's broker, or None if this process does not know that broker."""
-        broker = broker_of_actor(event.event_type)
-        if broker is None:
-            broker = find_broker(loaded_settings())
-            if describe_broker(broker) != broker_of(event):
-                return None
-        return self._destination(broker)
+        role, description = broker_of(event)
+        broker = broker_of_actor(event.event_type, description if role is BrokerRole.OTHER else None)
+        if broker is None and role is not BrokerRole.OTHER:
+            found = find_broker(loaded_settings())
+            is_same = is_applications_own(found) and describe_broker(found) == description
+            broker = found if role is BrokerRole.SETTINGS or is_same else None
+        return None if broker is None else self._destination(broker)
 
     def _destination(self, broker: dramatiq.Broker) -> JobDestination:
         found = self._destinations.get(broker)
         if found is None:
             is_global = broker is dramatiq.broker.global_broker
             name = NAME if is_global else f"{NAME}:{getattr(broker, 'namespace', type(broker).__name__)}"
-            found = self._destinations[broker] = JobDestination(broker, name)
+            found = self._destinations[broker] = JobDestination(broker, self._unique(name))
         return found
+
+    def _unique(self, name: str) -> str:
+        """Return a name that no other broker's destination has: destinations with one name would share their jobs."""
+        taken = {each.name for each in self._destinations.values()}
+        names = chain([name], (f"{name}-{number}" for number in count(2)))
+        return next(each for each in names if each not in taken)
 
 
 class JobDestination:

@@ -17,16 +17,14 @@ import dramatiq.broker
 from outbox.core import Outbox
 from outbox.current_outbox import current
 from outbox.dramatiq.broker_kind import describe_broker
-from outbox.dramatiq.job import draft_of, message_of_row
+from outbox.dramatiq.broker_origin import is_named_by_settings
+from outbox.dramatiq.job import BrokerRole, draft_of, message_of_row
 from outbox.dramatiq.known_brokers import is_known
 from outbox.errors import InvalidEvent, SettingsError
 from outbox.events.new_event import OnDuplicate
 from outbox.events.validate import due_time
 from outbox.storage.dialect import AT_ONCE
 from outbox.storage.ids import uuid7
-
-# A job for a broker that is not the global one: only a worker with the actor knows the broker.
-NOT_GLOBAL = "not global"
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -109,9 +107,17 @@ def store_message(
         message,
         uuid7() if id is None else id,
         box.settings,
-        broker=describe_broker(broker) if broker is dramatiq.broker.global_broker else NOT_GLOBAL,
+        role=_role_of(broker, box),
+        broker=describe_broker(broker),
         key=idempotency_key,
         due=due,
     )
     stored = box.emitter.store(draft, on_duplicate, caller=caller)
     return message_of_row(stored) if on_duplicate == "ignore" and stored.id is not draft.id else message
+
+
+def _role_of(broker: dramatiq.Broker, box: Outbox) -> BrokerRole:
+    """Return which brokers of a worker are the same as this one."""
+    if broker is not dramatiq.broker.global_broker:
+        return BrokerRole.OTHER
+    return BrokerRole.SETTINGS if is_named_by_settings(broker, box.settings) else BrokerRole.OWN

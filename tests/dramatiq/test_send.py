@@ -216,6 +216,26 @@ class TestTheMessage:
             dramatiq.set_encoder(JSONEncoder())
         assert list(jobs()[0].payload) == ["outbox_base64"]
 
+    @pytest.mark.parametrize("codec", ["utf-16", "utf-8-sig"])
+    def test_json_in_another_encoding_than_utf_8_is_stored_as_base64(
+        self, box: Outbox, broker: StubBroker, charge: Any, codec: str
+    ) -> None:
+        class Encoder(JSONEncoder):
+            def encode(self, data: Any) -> bytes:
+                return json.dumps(data).encode(codec)
+
+            def decode(self, data: bytes) -> Any:
+                return json.loads(data.decode(codec))
+
+        dramatiq.set_encoder(Encoder())
+        try:
+            with box.database.atomic():
+                outbox.send(charge, "Grüße")
+            box.process_pending_events()
+            assert waiting(broker)[0].args == ("Grüße",)
+        finally:
+            dramatiq.set_encoder(JSONEncoder())
+
 
 class TestMiddleware:
     def test_before_enqueue_runs_at_the_send_and_after_enqueue_at_the_delivery(

@@ -18,7 +18,7 @@ from dramatiq.results.backends import StubBackend as StubResults
 import outbox
 from outbox import current_outbox
 from outbox.core import Outbox
-from outbox.dramatiq import ActorDestination
+from outbox.dramatiq import ActorDestination, enqueue_now
 from outbox.dramatiq.redis_broker import OutboxRedisBroker
 from outbox.dramatiq.wakeup import send_wakeup
 from outbox.storage.models import OutboxEvent
@@ -281,6 +281,16 @@ class TestStraightThrough:
         broker.join("default")
         run()
         assert ran == [(2,)]
+
+    def test_a_time_limit_in_the_middle_of_a_signal_does_not_last_until_the_next_message(
+        self, box: Outbox, broker: StubBroker, work: Actor, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(enqueue_now._state, "signals", 1)  # an exception came between two lines of a wrapper
+        message = work.message(1)
+        broker.emit_before("process_message", message)
+        with box.database.atomic():
+            work.send(1)
+        assert (queued(broker), statuses()) == (0, {"pending": 1})
 
     def test_wakeups_are_sent_inside_a_transaction(self, box: Outbox, broker: StubBroker) -> None:
         broker.declare_queue("outbox")
