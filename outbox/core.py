@@ -187,14 +187,14 @@ class Outbox:
         """Deliver batch after batch, until one is not full or ten seconds are over; return how many were claimed."""
         return deliver.drain(self.delivery)
 
-    def become_worker(self, modules: Sequence[str] = (), *, has_actors: bool = False) -> None:
+    def become_worker(self, modules: Sequence[str] = (), *, has_jobs: bool = False) -> None:
         """Make this process a worker (a process that was started to deliver events), and record its destinations.
 
         The worker program calls this after it has imported the application's modules, before the first claim. Raise
         NothingRegistered if no destination is registered, because then the process would end events without sending
         them. The error names the `modules`.
         """
-        self.check_registered(modules, has_actors=has_actors)
+        self.check_registered(modules, has_jobs=has_jobs)
         self.is_worker = True
         try:
             self.recorder.keep_current()
@@ -203,12 +203,12 @@ class Outbox:
                 "Could not record the destinations: %s They are recorded before the first claim.", as_sentence(error)
             )
 
-    def check_registered(self, modules: Sequence[str] = (), *, has_actors: bool = False) -> None:
+    def check_registered(self, modules: Sequence[str] = (), *, has_jobs: bool = False) -> None:
         """Raise NothingRegistered unless a destination is registered here, or an event type is ignored.
 
-        A process that has actors of the application can deliver jobs, and needs no destination.
+        A process that can enqueue jobs of the application needs no destination.
         """
-        if self.registry.is_empty and not has_actors:
+        if self.registry.is_empty and not has_jobs:
             raise NothingRegistered(modules)
 
     def _router_of(self, kind: str) -> Router | None:

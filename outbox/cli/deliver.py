@@ -23,10 +23,14 @@ def deliver(modules: tuple[str, ...], batch_size: int | None) -> None:
     They go to the handlers of MODULE and to the destinations that the settings declare. Workers may run at the same
     time: no event is delivered twice. The exit code is 1 if an event failed.
     """
+    import dramatiq.broker  # other commands must not wait for its import
+
+    from outbox.dramatiq.worker import may_have_jobs
+
     logs.set_up(loaded_settings().log_format)
     import_modules(modules)
     box = current()
-    box.check_registered(modules)
+    box.check_registered(modules, has_jobs=may_have_jobs(dramatiq.broker.global_broker))
     box.check_schema()
     size = box.settings.batch_size if batch_size is None else batch_size
     processed = size

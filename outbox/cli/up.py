@@ -30,13 +30,13 @@ def up(modules: tuple[str, ...], threads: int) -> None:
     Events go to the handlers of MODULE and to the destinations that the settings declare. Stop it with Ctrl-C or
     SIGTERM; it finishes the deliveries in flight.
     """
-    from outbox.dramatiq.worker import has_application_actors, load_application
+    from outbox.dramatiq.worker import load_application, may_have_jobs
 
     logs.set_up(loaded_settings().log_format)
     for noisy in ("apscheduler", "dramatiq", "pika"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     broker = load_application(modules, embedded=True)
-    current().check_registered(modules, has_actors=has_application_actors(broker))
+    current().check_registered(modules, has_jobs=may_have_jobs(broker))
     create_tables()
     stopped = stop_on_signal()
     current().reporter.start(UP)  # before the worker starts: it would report this process as a worker

@@ -7,6 +7,7 @@ Importing this package has no effects. A process becomes a worker only if it imp
 from __future__ import annotations
 
 from outbox.dramatiq.broker import set_up_broker
+from outbox.dramatiq.current_message import message_id
 from outbox.dramatiq.destination import ActorDestination
 
-__all__ = ["ActorDestination", "set_up_broker"]
+__all__ = ["ActorDestination", "message_id", "set_up_broker"]

@@ -24,6 +24,7 @@ from outbox.dramatiq.actor_names import CLEANUP, DELIVER
 from outbox.errors import as_sentence
 from outbox.settings import Settings
 from outbox.storage.connection_errors import CONNECTION_ERRORS
+from outbox.storage.private_connection import can_be_private, without_connection
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +70,7 @@ def deliver(broker: dramatiq.Broker) -> None:
     """
     box = current()
     drain = box.drain if _is_worker(box) else _do_nothing
-    with _log_connection_errors():
+    with _outside_transactions(box), _log_connection_errors():
         wakeup.clear_flag_then(wakeup.flag_for(broker, box.settings.queue), drain)
 
 
@@ -78,7 +79,7 @@ def clean_up() -> None:
     box = current()
     if not _is_worker(box):
         return
-    with _log_connection_errors():
+    with _outside_transactions(box), _log_connection_errors():
         events = box.cleanup_delivered_events(seconds=CLEANUP_SECONDS)
         messages = box.inbox.cleanup(seconds=CLEANUP_SECONDS)
         box.delete_old_records()
@@ -99,6 +100,17 @@ def _is_worker(box: Outbox) -> bool:
 
 def _do_nothing() -> None:
     pass
+
+
+@contextmanager
+def _outside_transactions(box: Outbox) -> Iterator[None]:
+    """Set aside a transaction that a middleware of the application has opened for this message, as for any other."""
+    database = box.database
+    if (database.in_transaction() or box.dialect.in_transaction) and can_be_private(database):
+        with without_connection(database):
+            yield
+    else:
+        yield
 
 
 @contextmanager

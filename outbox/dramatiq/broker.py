@@ -17,8 +17,9 @@ import dramatiq.broker
 from outbox.current_outbox import loaded_settings
 from outbox.dramatiq.broker_kind import is_redis
 from outbox.dramatiq.broker_origin import created_from
+from outbox.dramatiq.current_message import add_current_message
 from outbox.dramatiq.in_process_broker import InProcessBroker
-from outbox.dramatiq.middleware import BusyThreads, Connections, SkippedResults
+from outbox.dramatiq.middleware import BusyThreads, ClosedConnections, Connections, SkippedResults
 from outbox.dramatiq.rabbitmq import is_rabbitmq, looks_like_dramatiq_default
 from outbox.errors import SettingsError
 from outbox.settings import Settings
@@ -80,12 +81,16 @@ def install_middleware(broker: dramatiq.Broker) -> None:
     """Add the middleware that actors need in a process that uses the outbox. A second call does nothing."""
     for middleware in (Connections(), SkippedResults(), BusyThreads()):
         add_once(broker, middleware)
+    add_once(broker, ClosedConnections(), is_first=True)
+    add_current_message(broker)
 
 
-def add_once(broker: dramatiq.Broker, middleware: dramatiq.Middleware) -> None:
+def add_once(broker: dramatiq.Broker, middleware: dramatiq.Middleware, *, is_first: bool = False) -> None:
     """Add a middleware, unless the broker already has one of the same class."""
     if not any(type(each) is type(middleware) for each in broker.middleware):
         broker.add_middleware(middleware)
+        if is_first:
+            broker.middleware.insert(0, broker.middleware.pop())
 
 
 def apply_changed_settings(broker: dramatiq.Broker, settings: Settings) -> None:

@@ -28,11 +28,17 @@ def is_known(broker: dramatiq.Broker) -> bool:
     return broker is dramatiq.broker.global_broker or broker in _named
 
 
+def are_named() -> bool:
+    """Return whether `outbox.transactional` was called in this process."""
+    return bool(_named)
+
+
 def broker_of_actor(actor_name: str, other: str | None) -> dramatiq.Broker | None:
     """Return the broker on which an actor of this name is declared in this process.
 
-    The global broker is preferred, or, if `other` is given, a broker that is not global and has this description. If there is no such broker with the actor, another one is returned that has it: a broker may be global in one
-    process, and not in another.
+    The global broker is preferred, or, if `other` is given, a broker that is not global and has this description. If
+    there is no such broker with the actor, another one is returned that has it: a broker may be global in one process,
+    and not in another.
     """
     main = dramatiq.broker.global_broker
     if other is None and main is not None and actor_name in main.actors:

@@ -1,7 +1,7 @@
 """The outbox's Dramatiq middleware. It applies to the outbox's actors and to the application's own.
 
-`Connections`, `SkippedResults` and `BusyThreads` are added to every broker that the outbox sets up. `Lifecycle` is
-added only in an outbox worker.
+`Connections`, `ClosedConnections`, `SkippedResults` and `BusyThreads` are added to every broker that the outbox sets
+up. `Lifecycle` is added only in an outbox worker.
 """
 
 from __future__ import annotations
@@ -42,15 +42,21 @@ def has_worker(broker: dramatiq.Broker) -> bool:
 
 
 class Connections(Middleware):
-    """Opens a database connection before each message, and closes or discards it afterwards.
-
-    Dramatiq does not manage database connections. Without this middleware, a thread would keep a broken connection.
-    """
+    """Opens a database connection before each message, unless the application's own middleware has opened one."""
 
     def before_process_message(self, broker: dramatiq.Broker, message: Any) -> None:
         # An error is ignored here: the actor connects again, and that error is reported.
         with contextlib.suppress(*CONNECTION_ERRORS):
             current().database.connect(reuse_if_open=True)
+
+
+class ClosedConnections(Middleware):
+    """Closes or discards the database connection after each message.
+
+    Dramatiq does not manage database connections. Without this middleware, a thread would keep a broken connection. It
+    must be first in the broker's list: it is then called last, after a middleware of the application has committed the
+    transaction in which it has run the message.
+    """
 
     def after_process_message(
         self, broker: dramatiq.Broker, message: Any, *, result: Any = None, exception: BaseException | None = None

@@ -10,6 +10,9 @@ its actors, whether they were declared before or are declared later:
   rolled back with it.
 
 The outbox's own messages are never stored (`enqueue_now.py`).
+
+It also adds two middlewares that the inbox needs in the application's own workers: one knows the current message
+(`current_message.py`), the other makes a skipped actor return None.
 """
 
 from __future__ import annotations
@@ -23,7 +26,10 @@ import peewee
 from outbox.core import Outbox
 from outbox.current_outbox import current, is_configured
 from outbox.dramatiq import known_brokers
+from outbox.dramatiq.broker import add_once
+from outbox.dramatiq.current_message import add_current_message
 from outbox.dramatiq.enqueue_now import install_hooks, is_handling_signal
+from outbox.dramatiq.middleware import SkippedResults
 from outbox.dramatiq.send import store_message
 from outbox.errors import SettingsError
 from outbox.storage.peewee_database import behind_proxy, place_of
@@ -47,6 +53,8 @@ def transactional(broker: B, *, databases: Sequence[peewee.Database]) -> B:
         broker.enqueue.databases = named
         return broker
     install_hooks(broker)
+    add_current_message(broker)
+    add_once(broker, SkippedResults())
     broker.enqueue = _TransactionalEnqueue(broker, broker.enqueue, named)  # type: ignore[method-assign]
     return broker
 

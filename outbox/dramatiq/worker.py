@@ -21,6 +21,7 @@ import dramatiq.broker
 
 from outbox.application_modules import import_modules
 from outbox.current_outbox import current, loaded_settings
+from outbox.dramatiq import known_brokers
 from outbox.dramatiq.actor_names import CLEANUP, DELIVER
 from outbox.dramatiq.actors import declare_actors
 from outbox.dramatiq.broker import add_once, apply_changed_settings, find_broker, set_outbox_queue, set_up_broker
@@ -92,13 +93,18 @@ def start_worker(broker: dramatiq.Broker, modules: Sequence[str] = ()) -> None:
     box.stopping.clear()
     set_outbox_queue(broker, box.settings)
     check_ready(box, broker)
-    box.become_worker(modules, has_actors=has_application_actors(broker))
+    box.become_worker(modules, has_jobs=may_have_jobs(broker))
     declare_actors(broker, box.settings)
 
 
-def has_application_actors(broker: dramatiq.Broker) -> bool:
-    """Return whether the application has declared actors on this broker, so that there may be jobs."""
-    return bool(broker.actors.keys() - {DELIVER, CLEANUP})
+def may_have_jobs(broker: dramatiq.Broker | None) -> bool:
+    """Return whether there may be jobs that this process can enqueue.
+
+    That is the case if the application has declared actors on this broker, or has made a broker transactional: a
+    message can be enqueued without its actor.
+    """
+    has_actors = broker is not None and bool(broker.actors.keys() - {DELIVER, CLEANUP})
+    return has_actors or known_brokers.are_named()
 
 
 @contextlib.contextmanager

@@ -1,7 +1,11 @@
-"""Give a background thread of the library a database connection outside the application's pool.
+"""Give the library's own work a database connection apart from the application's.
 
 The lease keeper and the process reporter may run in the application's own processes. If they used the application's
-pool, they could take its last connection, and a forked child could use a connection that they have returned to it.
+pool, they could take its last connection, and a forked child could use a connection that they have returned to it. So
+they get a `private_connection`.
+
+In a worker, the application's middleware may have opened a transaction on the thread's connection before the outbox's
+actor is called. Deliveries must not run inside it: `without_connection` sets it aside.
 """
 
 from __future__ import annotations
@@ -35,6 +39,20 @@ def private_connection(database: Any) -> Iterator[None]:
     finally:
         database._state.reset()
         connection.close()
+
+
+@contextmanager
+def without_connection(database: Any) -> Iterator[None]:
+    """Run the block as if this thread had no connection yet. Afterwards the thread has the one from before again."""
+    state = database._state
+    before = state.closed, state.conn, state.ctx, state.transactions
+    state.reset()
+    try:
+        yield
+    finally:
+        if not database.is_closed():
+            database.close()
+        state.closed, state.conn, state.ctx, state.transactions = before
 
 
 def new_connection(database: Any) -> Any:

@@ -8,11 +8,12 @@ import pytest
 import redis
 from dramatiq.brokers.redis import RedisBroker
 from dramatiq.brokers.stub import StubBroker
+from dramatiq.middleware import CurrentMessage
 from redis.sentinel import Sentinel
 
 from outbox.dramatiq.broker import check_matches_settings, create_broker, install_middleware
 from outbox.dramatiq.in_process_broker import DEAD_LETTERS_KEPT, InProcessBroker
-from outbox.dramatiq.middleware import BusyThreads, Connections, SkippedResults
+from outbox.dramatiq.middleware import BusyThreads, ClosedConnections, Connections, SkippedResults
 from outbox.dramatiq.rabbitmq import looks_like_dramatiq_default
 from outbox.dramatiq.redis_broker import OutboxRedisBroker
 from outbox.errors import SettingsError
@@ -70,8 +71,15 @@ class TestTheApplicationsOwn:
         theirs = list(broker.middleware)
         for _ in range(2):
             install_middleware(broker)
-        assert broker.middleware[: len(theirs)] == theirs
-        assert [type(each) for each in broker.middleware[len(theirs) :]] == [Connections, SkippedResults, BusyThreads]
+        ours_first, *rest = broker.middleware
+        assert type(ours_first) is ClosedConnections
+        assert rest[: len(theirs)] == theirs
+        assert [type(each) for each in rest[len(theirs) :]] == [
+            Connections,
+            SkippedResults,
+            BusyThreads,
+            CurrentMessage,
+        ]
 
     def test_is_the_one_that_our_actors_are_declared_on(self, stage: Stage) -> None:
         stage.run_python(

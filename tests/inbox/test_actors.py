@@ -1,6 +1,7 @@
 """Dramatiq's actors: decorated with `outbox.inbox.once`, a message that is redelivered has no second effect."""
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import dramatiq
@@ -11,6 +12,7 @@ from dramatiq.results.backends.stub import StubBackend
 
 import outbox
 from outbox.core import Outbox
+from outbox.dramatiq import message_id
 from outbox.dramatiq.broker import install_middleware
 from outbox.inbox.once_decorator import SKIPPED
 from tests.conftest import Note
@@ -124,6 +126,45 @@ def waiting(stage: Stage) -> int:
             look.hlen(f"{stage.settings.namespace}:{queue}.msgs")
             look.hlen(f"{stage.settings.namespace}:{queue}.DQ.msgs")
         return sum(look.execute())
+
+
+class TestTheMessagesId:
+    """A job may be enqueued twice after a crash: the inbox knows it by the id of its message."""
+
+    @pytest.fixture
+    def broker(self, box: Outbox) -> Iterator[StubBroker]:
+        broker = StubBroker()
+        dramatiq.set_broker(broker)
+        yield outbox.transactional(broker, databases=[box.database])
+        dramatiq.broker.global_broker = None
+
+    def test_a_message_that_is_enqueued_twice_has_one_effect(self, box: Outbox, broker: StubBroker) -> None:
+        @dramatiq.actor
+        @outbox.inbox.once("charge", key=message_id)
+        def charge(order: int) -> None:
+            Note.create(text=f"order {order}")
+
+        with box.database.atomic():
+            message = outbox.send(charge, 1)
+            outbox.send(charge, 1)  # another message, with the same arguments
+        box.process_pending_events()
+        broker.queues["default"].put(message.encode())  # once more, as after a crash
+        worker = dramatiq.Worker(broker, worker_timeout=10)
+        worker.start()
+        try:
+            broker.join("default")
+        finally:
+            worker.stop()
+        assert notes() == ["order 1", "order 1"]
+        assert (message.message_id, "charge") in inbox_rows()
+
+    def test_a_direct_call_has_none(self, broker: StubBroker) -> None:
+        @dramatiq.actor
+        @outbox.inbox.once("charge", key=message_id)
+        def charge() -> None: ...
+
+        with pytest.raises(outbox.InvalidMessage, match="no current Dramatiq message"):
+            charge()
 
 
 @pytest.mark.parametrize("first", ["actor", "middleware"])

@@ -295,7 +295,7 @@ MUTANTS = [
     Mutant(
         "workers-without-handlers",
         "outbox/core.py",
-        "        self.check_registered(modules, has_actors=has_actors)\n        self.is_worker = True",
+        "        self.check_registered(modules, has_jobs=has_jobs)\n        self.is_worker = True",
         "        self.is_worker = True",
         ("tests/dramatiq/test_readiness.py::test_without_handlers",),
     ),

@@ -1,0 +1,1 @@
+"""An ordinary Dramatiq application. What makes it transactional is one line in its module `broker`."""
