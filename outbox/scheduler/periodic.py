@@ -133,6 +133,11 @@ def _function_job(function: Any, options: _Options) -> PeriodicJob:
     if not callable(function):
         raise RegistrationError(f"@outbox.periodic takes a function or an actor, not {function!r}.")
     path = f"{getattr(function, '__module__', '?')}.{getattr(function, '__qualname__', repr(function))}"
+    if inspect.iscoroutinefunction(function):
+        raise RegistrationError(
+            f"{path} is a coroutine function, and periodic functions are called, not awaited: write a plain function; "
+            "run a coroutine inside it with asyncio.run(...)."
+        )
     try:
         inspect.signature(function).bind(None)
     except TypeError:

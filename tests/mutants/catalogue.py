@@ -17,6 +17,10 @@ RECORD = "tests/destinations/test_recorder.py"
 RENAMES = "tests/invariants/test_i8_renames.py"
 DRAINS = "tests/delivery/test_drain_limit.py"
 POLLER = "tests/dramatiq/test_fallback_poller.py"
+PERIODIC_SQL = "outbox/storage/sql/periodic.py"
+STORE_RUNS = "outbox/scheduler/store_runs.py"
+PERIODIC = "tests/scheduler/test_store_runs.py"
+COMPRESSED_TIME = "tests/scheduler/test_compressed_time.py::test_every_scheduled_time_of_hours_is_stored_once"
 
 MUTANTS = [
     # A forgotten configure(database=db) is told of
@@ -999,5 +1003,93 @@ MUTANTS = [
         "            self._refresh_records()\n",
         "            pass\n",
         ("tests/dramatiq/test_fallback_poller.py",),
+    ),
+    # Periodic jobs: each scheduled time once
+    Mutant(
+        "periodic-without-compare",
+        PERIODIC_SQL,
+        "AND last_scheduled_at {is_same} {moment} AND schedule",
+        "AND (last_scheduled_at {is_same} {moment} OR true) AND schedule",
+        (f"{PERIODIC}::TestOnce::test_of_two_schedulers_that_have_read_the_same_one_stores",),
+    ),
+    Mutant(
+        "periodic-whoever-advances-it",
+        STORE_RUNS,
+        "            if not self._recorded.advance(",
+        "            if None is self._recorded.advance(",
+        (f"{PERIODIC}::TestOnce::test_of_two_schedulers_that_have_read_the_same_one_stores",),
+    ),
+    Mutant(
+        "periodic-run-in-another-transaction",
+        STORE_RUNS,
+        "        with self._box.dialect.atomic():\n            if not self._recorded.advance(",
+        "        if True:\n            if not self._recorded.advance(",
+        (f"{PERIODIC}::TestOnce::test_the_run_and_the_last_time_are_stored_together_or_not_at_all",),
+    ),
+    Mutant(
+        "periodic-last-time-is-not-remembered",
+        PERIODIC_SQL,
+        "SET last_scheduled_at = {moment}, next_run_at = {moment}",
+        "SET scheduled_from = COALESCE(scheduled_from, {moment}), next_run_at = {moment}",
+        (f"{PERIODIC}::TestOnce::test_a_time_is_not_run_again_after_clean_up_has_deleted_its_run", COMPRESSED_TIME),
+    ),
+    Mutant(
+        "periodic-by-the-hosts-clock",
+        STORE_RUNS,
+        "due_times(job.schedule, job.catch_up, recorded.after, recorded.now)",
+        "due_times(job.schedule, job.catch_up, recorded.after, datetime.now(recorded.now.tzinfo))",
+        (COMPRESSED_TIME,),
+    ),
+    Mutant(
+        "periodic-intervals-from-the-start-of-the-process",
+        "outbox/scheduler/schedule.py",
+        "start_date=EPOCH",
+        "start_date=datetime.now(UTC)",
+        ("tests/scheduler/test_schedule.py::TestIntervals",),
+    ),
+    Mutant(
+        "periodic-paused-in-between",
+        PERIODIC_SQL,
+        "AND schedule = ? AND timezone = ? AND NOT paused",
+        "AND schedule = ? AND timezone = ?",
+        (f"{PERIODIC}::TestPauseAndResume::test_a_job_that_is_paused_after_it_was_read_is_not_run",),
+    ),
+    Mutant(
+        "periodic-pause-is-caught-up-with",
+        PERIODIC_SQL,
+        "SET paused = false, scheduled_from = {now}, next_run_at",
+        "SET paused = false, next_run_at",
+        (
+            f"{PERIODIC}::TestPauseAndResume"
+            "::test_a_paused_job_is_not_run_and_the_times_of_the_pause_are_not_caught_up_with",
+        ),
+    ),
+    Mutant(
+        "periodic-request-is-taken-twice",
+        PERIODIC_SQL,
+        "SET requested_at = NULL WHERE name = ? AND requested_at = {moment}",
+        "SET requested_at = NULL WHERE name = ? AND {moment} IS NOT NULL",
+        (f"{PERIODIC}::TestRunNow::test_is_one_run_and_does_not_move_the_schedule",),
+    ),
+    Mutant(
+        "periodic-runs-overlap",
+        STORE_RUNS,
+        "        if job.overlap == SKIP and self._recorded",
+        "        if job.overlap == '' and self._recorded",
+        (f"{PERIODIC}::TestOverlap::test_skip_leaves_out_a_run_while_the_one_before_it_has_not_ended",),
+    ),
+    Mutant(
+        "periodic-changed-schedule-runs-the-past",
+        PERIODIC_SQL,
+        "THEN {periodic_table}.scheduled_from ELSE EXCLUDED.scheduled_from END",
+        "THEN {periodic_table}.scheduled_from ELSE {periodic_table}.scheduled_from END",
+        (f"{PERIODIC}::TestMissedTimes::test_a_changed_schedule_applies_from_now_on",),
+    ),
+    Mutant(
+        "periodic-days-of-the-week-from-monday",
+        "outbox/scheduler/crontab.py",
+        '_weekdays(text) if field == "day_of_week" else text',
+        "text",
+        ("tests/scheduler/test_schedule.py::TestCronExpressions::test_count_the_days_of_the_week_as_cron_does",),
     ),
 ]

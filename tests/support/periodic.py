@@ -11,7 +11,7 @@ from outbox.storage.models import EVENT, RUN, OutboxEvent
 from outbox.storage.operator_models import Periodic
 
 MOMENTS = (
-    "declared_at", "seen_at", "scheduled_from", "last_scheduled_at", "next_run_at", "requested_at", "last_run_at",
+    "declared_at", "scheduled_from", "last_scheduled_at", "next_run_at", "requested_at", "last_run_at",
     "skipped_at",
 )  # fmt: skip
 
@@ -37,7 +37,8 @@ def declared(box: Outbox, name: str = "job") -> Periodic:
 def let_job_age(box: Outbox, name: str = "job", **time: float) -> None:
     """As if that much time had passed for the job: all times in its row move into the past, but for the next run.
 
-    A scheduler calculates the next run again. The same scheduled time may come again, so the keys of runs are changed.
+    A scheduler calculates the next run again. When a scheduler was last seen stays as it is. The same scheduled time
+    may come again, so the keys of runs are changed.
     """
     for run in OutboxEvent.select(OutboxEvent.id).where(OutboxEvent.kind != EVENT):
         OutboxEvent.update(idempotency_key=str(run.id)).where(OutboxEvent.id == run.id).execute()

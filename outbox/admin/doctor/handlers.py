@@ -10,7 +10,7 @@ from outbox.admin.doctor.check import Context, Finding, note, ok, problem
 from outbox.destinations.event_filter import Pattern
 from outbox.destinations.recorded_destinations import absent_names, read_recorded
 from outbox.operations.count import COUNT_CAP
-from outbox.storage.models import OutboxEvent
+from outbox.storage.models import EVENT, RUN, OutboxEvent
 from outbox.storage.progress import NO_DESTINATION, NOT_REGISTERED, parse
 from outbox.storage.status import is_unfinished
 
@@ -22,8 +22,12 @@ Wants = Callable[[str], bool]
 
 def missing_handlers(context: Context) -> Iterator[Finding]:
     """Check that a destination wants each waiting event, and that no event waits for a destination that is missing."""
-    waiting, missing = _count_waiting(context)
-    findings = [*_without_destination(context, waiting), *_waiting_for_missing(missing)]
+    waiting, missing, without_worker = _count_waiting(context)
+    findings = [
+        *_without_destination(context, waiting),
+        *_waiting_for_missing(missing),
+        *_waiting_for_worker(without_worker),
+    ]
     yield from findings[:MOST_REPORTED]
     if not findings:
         yield ok("A destination wants every event that waits." if waiting else "No event waits.")
@@ -68,11 +72,24 @@ def _waiting_for_missing(missing: Mapping[str, Counter[str]]) -> Iterator[Findin
             )
 
 
-def _count_waiting(context: Context) -> tuple[Counter[str], dict[str, Counter[str]]]:
-    """Return how many events of each type wait, and for each missing destination, how many of each type wait for it."""
+def _waiting_for_worker(waiting: Counter[tuple[str, str]]) -> Iterator[Finding]:
+    """Yield a problem for each actor or periodic function whose jobs or runs were claimed by a worker without it."""
+    for (kind, name), rows in waiting.items():
+        what = f"runs of the periodic job {name}" if kind == RUN else f"jobs for the actor {name}"
+        yield problem(
+            f"{rows:,} {what} wait for a worker that has it.",
+            "Start every worker with the module that declares it: `outbox worker your.module`.",
+        )
+
+
+def _count_waiting(context: Context) -> tuple[Counter[str], dict[str, Counter[str]], Counter[tuple[str, str]]]:
+    """Return how many events of each type wait, and for each missing destination, how many of each type wait for it.
+
+    Jobs and runs are no events: also return how many of each kind and name wait for another worker.
+    """
     event = OutboxEvent
     query = (
-        event.select(event.event_type, event.progress)
+        event.select(event.kind, event.event_type, event.progress)
         .where(*is_unfinished())
         .order_by(event.next_attempt_at)
         .limit(COUNT_CAP)
@@ -80,12 +97,17 @@ def _count_waiting(context: Context) -> tuple[Counter[str], dict[str, Counter[st
     absent = absent_names(read_recorded(context.box.dialect)[1], ())
     waiting: Counter[str] = Counter()
     missing: dict[str, Counter[str]] = defaultdict(Counter)
+    without_worker: Counter[tuple[str, str]] = Counter()
     for row in context.box.dialect.select(query):
+        if row.kind != EVENT:
+            is_left = any(entry.reason == NOT_REGISTERED for entry in parse(row.progress).values())
+            without_worker[row.kind, row.event_type] += int(is_left)
+            continue
         waiting[row.event_type] += 1
         for name, entry in parse(row.progress).items():
             if name == NO_DESTINATION or entry.reason == NOT_REGISTERED or (entry.absences and name in absent):
                 missing[name][row.event_type] += 1
-    return waiting, missing
+    return waiting, missing, +without_worker  # without zeros
 
 
 def _wanted_types(context: Context) -> Iterator[Wants]:
