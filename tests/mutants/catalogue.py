@@ -1031,7 +1031,7 @@ MUTANTS = [
         PERIODIC_SQL,
         "SET last_scheduled_at = {moment}, next_run_at = {moment}",
         "SET scheduled_from = COALESCE(scheduled_from, {moment}), next_run_at = {moment}",
-        (f"{PERIODIC}::TestOnce::test_a_time_is_not_run_again_after_clean_up_has_deleted_its_run", COMPRESSED_TIME),
+        (f"{PERIODIC}::TestOnce::test_a_time_is_not_run_again_after_clean_up_has_deleted_its_run",),
     ),
     Mutant(
         "periodic-by-the-hosts-clock",
@@ -1059,10 +1059,7 @@ MUTANTS = [
         PERIODIC_SQL,
         "SET paused = false, scheduled_from = {now}, next_run_at",
         "SET paused = false, next_run_at",
-        (
-            f"{PERIODIC}::TestPauseAndResume"
-            "::test_a_paused_job_is_not_run_and_the_times_of_the_pause_are_not_caught_up_with",
-        ),
+        (f"{PERIODIC}::TestPauseAndResume",),
     ),
     Mutant(
         "periodic-request-is-taken-twice",

@@ -19,6 +19,7 @@ from outbox.operations.periodic_jobs import PAUSE, RESUME, RUN_NOW
 from outbox.scheduler import store_runs
 from outbox.scheduler.store_runs import StoreRuns
 from outbox.storage.models import DELIVERED, FAILED, JOB, PENDING, OutboxEvent
+from outbox.storage.operator_models import Periodic
 from tests.support.periodic import (
     change_job,
     declare,
@@ -436,6 +437,18 @@ class TestTwoSchedules:
         change_job(box, seen_at=declared(box).seen_at - timedelta(minutes=2))
         old()
         assert declared(box).schedule == "minutes=1"
+
+
+class TestForgetting:
+    @pytest.mark.parametrize(("days", "is_kept"), [(89, True), (91, False)])
+    def test_the_clean_up_deletes_a_job_that_no_scheduler_has_had_for_long(
+        self, box: Outbox, days: int, is_kept: bool
+    ) -> None:
+        declare()
+        scheduler(box)()
+        change_job(box, seen_at=declared(box).seen_at - timedelta(days=days))
+        box.delete_old_records()
+        assert len(list(Periodic.select().execute(box.database))) == int(is_kept)
 
 
 class TestErrors:

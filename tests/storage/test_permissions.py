@@ -18,11 +18,16 @@ from outbox.admin import queries
 from outbox.admin.doctor.run_checks import run_checks
 from outbox.admin.metrics import families
 from outbox.admin.overview import overview
+from outbox.admin.periodic_jobs import read_periodic_jobs
 from outbox.core import Outbox
+from outbox.destinations.periodic_job import PeriodicFunction, PeriodicJob
 from outbox.destinations.registry import Registry
 from outbox.destinations.retirement import retire
-from outbox.operations import actions
+from outbox.operations import actions, periodic_jobs
 from outbox.operations.filters import Filter
+from outbox.operations.periodic_jobs import FORGET, PAUSE, RESUME, RUN_NOW
+from outbox.scheduler.schedule import make_schedule
+from outbox.scheduler.store_runs import StoreRuns
 from outbox.settings import Settings
 from outbox.storage.connect import open_database
 from tests.operations.changing import change_all
@@ -204,10 +209,11 @@ def test_a_worker_does_all_its_work_with_the_rights_of_the_page(owner: psycopg.C
     assert box.retry_failed_events() == 1
     assert box.drain() == 1
     assert change_all(box, actions.DELETE, Filter(event_type="order.sent"), who="ada") == 1
+    run_periodic_job(box)
     retire(box.dialect, "book", retired_by="ada", force=True)
     box.delete_old_records()
     assert box.inbox.cleanup(0)["deleted"] == 1
-    assert box.cleanup_delivered_events(0)["deleted"] == 2
+    assert box.cleanup_delivered_events(0)["deleted"] == 3
     for call in statements_of(
         box,
         "DROP TABLE outbox_event",
@@ -220,6 +226,21 @@ def test_a_worker_does_all_its_work_with_the_rights_of_the_page(owner: psycopg.C
             call()
 
 
+def run_periodic_job(box: Outbox) -> None:
+    """Declare a periodic job as a scheduler does, have it run by hand, and forget it."""
+    schedule = make_schedule(None, {"hours": 1}, "UTC")
+    function = PeriodicFunction(lambda run: None, "job", lambda run, seconds, outcome: None)
+    box.registry.add_periodic(PeriodicJob("job", schedule, "latest", "skip", function=function))
+    tick = StoreRuns(box, box.registry.periodic)
+    tick()
+    for action in (PAUSE, RESUME, RUN_NOW):
+        periodic_jobs.apply(box.dialect, action, "job", who="ada")
+    tick()
+    assert box.drain() == 1
+    box.dialect.run("UPDATE outbox_periodic SET seen_at = '2020-01-01'")
+    periodic_jobs.apply(box.dialect, FORGET, "job", who="ada")
+
+
 # Viewers
 
 
@@ -230,11 +251,12 @@ def test_a_viewer_sees_all_and_changes_nothing(owner: psycopg.Connection[Any], b
     assert overview(box.dialect).counts["pending"].number == 1
     assert queries.find(box.dialect, event.id) is not None
     assert queries.event_types(box.dialect) == ["order.placed"]
+    assert read_periodic_jobs(box.dialect) == []
     assert [each.id for each in queries.page(box.dialect, Filter()).events] == [event.id]
     assert any(family.name == "outbox_up" for family in families(box))
     looked = {finding.check: finding.level for finding in run_checks(box)}
     assert {looked[name] for name in ("schema", "inbox", "indexes", "vacuum")} == {"ok"}
-    for command in (["status"], ["list"], ["show", str(event.id)]):
+    for command in (["status"], ["list"], ["show", str(event.id)], ["periodic"]):
         done = run(BIN / "outbox", *command, database_url=as_role(postgres_url, "viewer"))
         assert done.returncode == 0, done.stdout
     for call in (
