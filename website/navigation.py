@@ -68,6 +68,7 @@ SECTIONS = {
         "explanation/decisions/libcurl.md",
         "explanation/decisions/attempts-at-the-claim.md",
         "explanation/decisions/sqlite-row-id.md",
+        "explanation/decisions/periodic-compare-and-set.md",
         "explanation/decisions/dispatch-entry-point.md",
         "explanation/decisions/process-group.md",
         "explanation/decisions/documentation-site.md",
