@@ -1,7 +1,18 @@
-"""plan: decide which destinations are called with an event now, and settle what needs no call.
+"""plan: decide which destinations are called with an event now, and update the progress of those that are not.
 
-`dispatch` calls it for each event of a batch. An event's progress has one entry for each destination: whether it has
-the event, how often it was tried, and when it is tried next.
+`dispatch` calls `plan` for each event of a batch, `plan_routed` for each job and run, and `plan_after_error` if one of
+them raised an error. An event's progress has one entry for each destination: whether the destination has the event, how
+many attempts were made, and when the next one is due. An entry is *open* until it is delivered, failed or retired.
+
+The words for destinations, as this module uses them:
+
+- *registered*: declared in the code of this process.
+- *recorded*: written to the database by any worker of the deployment.
+- *wanted*: registered or recorded, and one of its patterns matches the event's type. The wanted destinations are the
+  event's *audience*.
+- *absent*: wanted and recorded, but not registered in this process. Another worker has it.
+- *unknown*: it has an entry in the event's progress, and is neither registered nor recorded.
+- *retired*: no longer part of the deployment. It gets no more events.
 """
 
 from __future__ import annotations
@@ -34,45 +45,49 @@ from outbox.storage.progress import (
 def plan(
     context: DeliveryContext, event: Event, audience: Audience, now: datetime
 ) -> tuple[Delivery, Sequence[Destination]]:
-    """Return the event with its progress so far, and the destinations to call now."""
-    destinations, names, absent, id, recorded = audience
+    """Return the event with its progress, and the destinations to call now."""
+    destinations, names, absent, audience_id, recorded = audience
     if destinations and not absent and not event.from_expired_lease and not event.has_progress:
-        # The usual case: no destination was called yet, and all that want the event are registered in this process.
-        return Delivery(event, dict.fromkeys(names, NEW), names, audience=id), destinations
+        # The usual case: no destination was called yet, and all wanted destinations are registered in this process.
+        return Delivery(event, dict.fromkeys(names, NEW), awaited=names, audience=audience_id), destinations
+    wanted = (*names, *absent)
     progress = parse(event.progress)
-    if destinations or absent:
-        progress.pop(NO_DESTINATION, None)
-    _match_destinations(recorded, progress, (*names, *absent))
+    if wanted:
+        progress.pop(NO_DESTINATION, None)  # when the event was claimed before, no destination wanted it
+    _match_destinations(recorded, progress, wanted)
     delivery = Delivery(event, progress)
     if _has_killed_its_workers(event):
-        _fail_unsent(delivery, (*names, *absent))
+        _fail_open_entries(delivery, wanted)
         return delivery, []
-    for name in (*names, *absent):
+    # An operator may have replayed the event to one destination only: then OTHER_DESTINATIONS says that the others have
+    # it already.
+    for name in wanted:
         progress.setdefault(name, progress.get(OTHER_DESTINATIONS, NEW))
-    _leave_to_other_workers(context, delivery, audience, now)
-    _decide_for_unknown_destinations(context, delivery, (*names, *absent), now)
+    _put_off_absent_destinations(context, delivery, audience, now)
+    _put_off_unknown_destinations(context, delivery, wanted, now)
     if progress.keys() - {NO_DESTINATION} == set(names):
-        delivery.audience = id
+        # If all of them get the event, this is the set of destinations that have it, and `settle` need not look it up.
+        delivery.audience = audience_id
     due = [destination for destination in destinations if progress[destination.name].is_due(now)]
     delivery.awaited = tuple(destination.name for destination in due)
     return delivery, due
 
 
 def plan_routed(context: DeliveryContext, event: Event, now: datetime) -> tuple[Delivery, Sequence[Destination]]:
-    """Return the plan for a job or a run: it has exactly one destination, which the router of its kind finds.
+    """Return the plan for a job or a run. It has exactly one destination, which the router for its kind finds.
 
-    No pattern is matched here: the arguments of a job must never reach a destination of events, such as a webhook.
+    Patterns are not used here: the arguments of a job must never reach a destination of events, such as a webhook.
     """
     destination, problem = _route(context, event)
     name = event.kind if destination is None else destination.name
-    # An earlier attempt may have written the entry under another name, such as that of a broker that was replaced.
+    # Use the open entry whatever its name is: the broker may have had another name at an earlier attempt.
     entries = [entry for entry in parse(event.progress).values() if entry.is_open] if event.has_progress else []
     delivery = Delivery(event, {name: entries[0] if entries else NEW})
     if _has_killed_its_workers(event):
-        _fail_unsent(delivery, (name,))
+        _fail_open_entries(delivery, (name,))
         return delivery, []
     if destination is None:
-        _wait_for_another_worker(context, delivery, name, problem, now)
+        _leave_to_another_worker(context, delivery, name, problem, now)
         return delivery, []
     delivery.awaited = (name,)
     delivery.audience = context.audiences.id_of((name,))
@@ -92,7 +107,7 @@ def _route(context: DeliveryContext, event: Event) -> tuple[Destination | None, 
     )
 
 
-def _wait_for_another_worker(
+def _leave_to_another_worker(
     context: DeliveryContext, delivery: Delivery, name: str, problem: str, now: datetime
 ) -> None:
     """Put off a job or run whose destination this process does not have. It fails after OUTBOX_MAX_AGE_HOURS."""
@@ -105,20 +120,21 @@ def _wait_for_another_worker(
 
 def plan_after_error(context: DeliveryContext, event: Event, now: datetime, error: str) -> Delivery:
     """Return the plan for an event for which `plan` raised an error. The error counts as an attempt."""
-    before = ProgressEntry(attempts=event.claims - 1)
+    before = ProgressEntry(attempts=event.claims - 1)  # each earlier claim has ended with an error, too
     return Delivery(
         event, {NO_DESTINATION: retry.after(before, Retry(error), now, event.max_attempts, context.settings)}
     )
 
 
 def _match_destinations(recorded: Snapshot, progress: dict[str, ProgressEntry], wanted: Collection[str]) -> None:
-    """Match the entries that earlier attempts have written to the destinations that want the event now.
+    """Match the entries that earlier attempts have written to the destinations that are wanted now.
 
-    A destination takes over the entry of the one that it replaces. An open entry ends if its destination is retired, or
-    no longer wants the type. It is opened again if its destination wants the event again.
+    - If a wanted destination replaces another, it gets that destination's entry.
+    - If a destination is retired, or its patterns no longer match the event, its open entry ends as retired.
+    - If a destination is wanted again, its entry is opened again.
     """
     taken_over: set[str] = set()
-    # Open entries come first, so that a destination that replaces several takes over an entry that has not ended.
+    # Open entries come first: a destination that replaces several must get an open entry, not one that has ended.
     for name in sorted(progress, key=lambda name: not progress[name].is_open):
         if name in wanted:
             progress[name] = progress[name].reopened()
@@ -129,7 +145,7 @@ def _match_destinations(recorded: Snapshot, progress: dict[str, ProgressEntry], 
             if successor not in taken_over and _is_untried(progress.get(successor)):
                 progress[successor] = before
                 taken_over.add(successor)
-        elif progress[name].is_open and name in recorded.by_name:
+        elif progress[name].is_open and name in recorded.by_name:  # not unknown, and not wanted
             progress[name] = progress[name].retired()
 
 
@@ -138,16 +154,16 @@ def _is_untried(entry: ProgressEntry | None) -> bool:
 
 
 def _has_killed_its_workers(event: Event) -> bool:
-    """Return whether the workers that had the event died as often as it may be attempted.
+    """Return whether workers that had the event died, or lost its lease, as often as it may be attempted.
 
-    The first claim took a whole batch, so another event may have killed that worker. The later ones took this event
-    alone.
+    The first worker claimed a whole batch, so another event may have killed it. After that the event was claimed alone.
+    Therefore at least two workers must have died.
     """
     return event.from_expired_lease and event.claims > max(event.max_attempts, 2)
 
 
-def _fail_unsent(delivery: Delivery, wanted: Collection[str]) -> None:
-    """Fail an event whose workers died as often as it may be attempted, so that it can't kill another one."""
+def _fail_open_entries(delivery: Delivery, wanted: Collection[str]) -> None:
+    """Mark the event as failed at every destination that does not have it, so that it can't kill another worker."""
     event = delivery.event
     attempts = event.claims - 1
     error = f"the worker died, or lost its lease, during attempt {attempts}; not sent again"
@@ -156,8 +172,10 @@ def _fail_unsent(delivery: Delivery, wanted: Collection[str]) -> None:
             delivery.progress[name] = ProgressEntry(state=FAILED, attempts=attempts, error=error)
 
 
-def _leave_to_other_workers(context: DeliveryContext, delivery: Delivery, audience: Audience, now: datetime) -> None:
-    """Put off the destinations that only other workers have recorded, so that one of those workers delivers."""
+def _put_off_absent_destinations(
+    context: DeliveryContext, delivery: Delivery, audience: Audience, now: datetime
+) -> None:
+    """Put off the destinations that this process does not have, so that a worker that has them delivers the event."""
     for name in audience.absent:
         entry = delivery.progress[name]
         if entry.is_due(now):
@@ -171,26 +189,36 @@ def _leave_to_other_workers(context: DeliveryContext, delivery: Delivery, audien
             )
 
 
-def _decide_for_unknown_destinations(
+def _put_off_unknown_destinations(
     context: DeliveryContext, delivery: Delivery, wanted: Collection[str], now: datetime
 ) -> None:
-    """Decide what becomes of entries whose destination is neither registered nor recorded, and of unwanted events."""
+    """Update the open entries of unknown destinations: they wait, since a worker that has them may still start.
+
+    If no destination is wanted at all, the settings decide instead (`_outcome_without_destination`).
+    """
     event, progress = delivery.event, delivery.progress
-    missing = [name for name, entry in progress.items() if entry.is_open and name not in wanted]
+    unknown = [name for name, entry in progress.items() if entry.is_open and name not in wanted]
     if not wanted and not progress:
-        missing = [NO_DESTINATION]
+        unknown = [NO_DESTINATION]
         progress[NO_DESTINATION] = NEW
-    for name in missing:
+    for name in unknown:
         if progress[name].is_due(now):
-            outcome = Unavailable(not_registered(name)) if wanted else _outcome_of_unwanted(context, event, name)
+            outcome = (
+                Unavailable(not_registered(name)) if wanted else _outcome_without_destination(context, event, name)
+            )
             entry = retry.after(progress[name], outcome, now, event.max_attempts, context.settings)
             progress[name] = replace(entry, reason=NOT_REGISTERED) if entry.is_open else entry
 
 
-def _outcome_of_unwanted(context: DeliveryContext, event: Event, name: str) -> Outcome:
-    """Return what the settings say about a type that no destination of the deployment wants."""
+def _outcome_without_destination(context: DeliveryContext, event: Event, name: str) -> Outcome:
+    """Return the outcome of an event that no destination of the deployment wants.
+
+    `outbox.ignore` and OUTBOX_UNHANDLED decide. `name` is that of the entry: an unknown destination, or NO_DESTINATION.
+    """
     if context.registry.ignores(event.event_type):
         return DELIVERED_OUTCOME
+    # A program that delivers by hand and has no handlers, such as a test or a script. A worker without handlers must
+    # not end events unsent.
     if context.registry.is_empty and not context.is_worker():
         context.warn_once(
             "Nothing is registered in this process, so events are marked delivered without going anywhere. "
@@ -200,7 +228,7 @@ def _outcome_of_unwanted(context: DeliveryContext, event: Event, name: str) -> O
     if name == NO_DESTINATION:
         error = (
             f"nothing here handles {event.event_type!r}: start the worker with the module that does "
-            f"(dramatiq jobs your.module), or declare outbox.ignore({event.event_type!r})"
+            f"(outbox worker your.module), or declare outbox.ignore({event.event_type!r})"
         )
     else:
         error = not_registered(name)

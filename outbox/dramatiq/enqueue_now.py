@@ -1,12 +1,12 @@
-"""Enqueue a message at once, although `outbox.transactional` may have changed the broker.
+"""Enqueue a message immediately, even on a broker that `outbox.transactional` has changed.
 
-The outbox's own messages must not be stored as jobs: wake-ups, the messages that deliver jobs, and those that deliver
-events to actors. A job's message is special in another way: the middleware's `before_enqueue` has run when it was
-stored, in the context of the caller, and must not run again.
+Messages that the outbox itself sends must not be stored as jobs: wake-ups, messages that deliver a job, and messages
+that deliver an event to an actor. When a job was stored, `before_enqueue` of the broker's middleware has run, in the
+process and the context of the caller. It must not run again when the message is enqueued.
 
-For this, `emit_before` and `emit_after` of the broker object are wrapped (`install_hooks`): through them, the broker
-calls its middleware (Dramatiq says that it emits a signal). The wrappers know, for each thread, whether a signal is
-being handled, and whether a stored message is being enqueued.
+`install_hooks` wraps `broker.emit_before` and `broker.emit_after`, the methods through which a Dramatiq broker calls
+its middleware (Dramatiq says: it emits a signal). The wrappers record, for each thread, whether middleware is running,
+and skip `before_enqueue` for a message that was stored.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from typing import Any
 
 import dramatiq
 
-# What is set on a broker object, by this module and by `outbox.transactional`.
+# The methods that this module and `outbox.transactional` replace on a broker object.
 HOOKS = ("enqueue", "emit_before", "emit_after")
 
 
 class _ThreadState(threading.local):
-    # How many signals this thread is handling: one may cause another.
+    # How many signals this thread is handling: middleware may enqueue a message, which is another signal.
     signals = 0
     # Whether this thread is enqueueing a message that was stored as a job.
     is_enqueueing_stored = False
@@ -33,8 +33,9 @@ _state = _ThreadState()
 
 
 def enqueue_now(broker: Any, message: dramatiq.Message[Any], *, is_stored: bool = False) -> None:
-    """Enqueue the message without storing it. `is_stored`: it is a job, for which `before_enqueue` has run."""
-    enqueue = getattr(broker.enqueue, "enqueue_now", broker.enqueue)
+    """Enqueue the message without storing it. `is_stored`: it was stored as a job, so `before_enqueue` is skipped."""
+    # On a transactional broker, the attribute `original` is the method that `transactional` has replaced.
+    enqueue = getattr(broker.enqueue, "original", broker.enqueue)
     if not is_stored:
         enqueue(message)
         return
@@ -47,7 +48,7 @@ def enqueue_now(broker: Any, message: dramatiq.Message[Any], *, is_stored: bool 
 
 
 def is_handling_signal() -> bool:
-    """Return whether this thread runs a method of middleware: what that enqueues must not be stored."""
+    """Return whether middleware is running in this thread. Messages that it enqueues must not be stored."""
     return _state.signals > 0
 
 
@@ -63,10 +64,10 @@ def install_hooks(broker: Any) -> None:
         broker.emit_after = _wrapped(broker.emit_after, is_before=False)
 
 
-def remove_hooks(copied: Any) -> None:
-    """Remove everything from the copy of a broker that would call the broker that it was copied from."""
+def remove_hooks(broker_copy: Any) -> None:
+    """Remove what was replaced from a copy of a broker: `copy.copy` copies it, and it still calls the original."""
     for name in HOOKS:
-        vars(copied).pop(name, None)
+        vars(broker_copy).pop(name, None)
 
 
 def _wrapped(emit: Callable[..., None], *, is_before: bool) -> Callable[..., None]:
@@ -77,7 +78,7 @@ def _wrapped(emit: Callable[..., None], *, is_before: bool) -> Callable[..., Non
         # A worker begins its next message outside any signal. If a time limit had interrupted the thread between two
         # lines of this function, a signal of the message before would count as being handled for ever.
         signals = 0 if is_before and signal == "process_message" else _state.signals
-        # Middleware may send a message of its own meanwhile, for which `before_enqueue` has not run.
+        # Middleware may enqueue another message, which does need `before_enqueue`: reset the flag while it runs.
         is_enqueueing_stored, _state.is_enqueueing_stored = _state.is_enqueueing_stored, False
         try:
             _state.signals = signals + 1

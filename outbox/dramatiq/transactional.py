@@ -1,18 +1,19 @@
-"""Make an application's broker transactional: a plain `actor.send()` inside a transaction becomes a job.
+"""Make an application's broker transactional: a plain `actor.send()` inside a transaction is stored as a job.
 
-`transactional` replaces three methods on the broker object itself, so the object keeps its class, its middleware and
-its actors, whether they were declared before or are declared later:
+A worker enqueues the job after the commit. `transactional` changes the broker object itself, so the object keeps its
+class, its middleware and its actors, whether they were declared before or are declared later:
 
-- `enqueue`: inside an open transaction on the outbox's database, the message is stored. Otherwise it is sent at once.
-- `emit_before`, `emit_after`: what the broker's middleware enqueues while it handles a signal is always sent at once.
-  Dramatiq's retries, the next step of a pipeline and the callbacks of a group are enqueued in this way. A middleware
-  that runs each message in a transaction may have it still open then, and may roll it back: the retry must not be
-  rolled back with it.
+- `enqueue` is replaced here. Inside an open transaction on the outbox's database it stores the message. Otherwise it
+  sends the message immediately.
+- `emit_before` and `emit_after`, through which a broker calls its middleware, are wrapped by `install_hooks`
+  (`enqueue_now.py`). Messages that middleware enqueues are always sent immediately: Dramatiq's retries, the next step
+  of a pipeline, the callbacks of a group. Some middleware runs each actor in a transaction, which may still be open
+  when Dramatiq enqueues the retry. If the retry were stored in that transaction, a rollback would delete it.
 
-The outbox's own messages are never stored (`enqueue_now.py`).
+Messages that the outbox itself sends (wake-ups, deliveries) are never stored (`enqueue_now.py`).
 
-It also adds two middlewares that the inbox needs in the application's own workers: one knows the current message
-(`current_message.py`), the other makes a skipped actor return None.
+`transactional` also adds two middlewares that the inbox needs in the application's own workers: one knows the current
+message (`current_message.py`), the other makes a skipped actor return None.
 """
 
 from __future__ import annotations
@@ -43,13 +44,14 @@ def transactional(broker: B, *, databases: Sequence[peewee.Database]) -> B:
     """Make `enqueue`, and so `actor.send()`, of this broker transactional; return the same broker.
 
     - `broker`: the application's broker, of any kind. Actors that were declared on it before are included.
-    - `databases`: the database of the outbox, as given to `outbox.configure`. Inside an open transaction on it, a
-      message is stored, and enqueued if and only if the transaction commits. Elsewhere a message is sent at once.
+    - `databases`: the databases whose transactions count. Each must be the outbox's database, the object that was given
+      to `outbox.configure`: a message can be stored only in its transactions. Inside an open transaction a message is
+      stored, and enqueued if and only if the transaction commits. Outside it is sent immediately.
     """
     named = [behind_proxy(each) for each in databases]
     _check_databases(named)
-    known_brokers.add(broker)
-    if isinstance(broker.enqueue, _TransactionalEnqueue):
+    known_brokers.add(broker)  # so that a worker finds the broker of a stored job
+    if isinstance(broker.enqueue, _TransactionalEnqueue):  # a second call
         broker.enqueue.databases = named
         return broker
     install_hooks(broker)
@@ -68,27 +70,33 @@ def _check_databases(databases: Sequence[peewee.Database]) -> None:
     for database in databases:
         if database is not own:
             raise SettingsError(
-                f"{place_of(database)} is not the outbox's database ({place_of(own)}), or it is another Peewee object "
-                "with a connection of its own. A message can be stored only in the transaction that the outbox's table "
-                "is part of: give outbox.configure and outbox.transactional the same database object."
+                f"{place_of(database)} is not the outbox's database, which is {place_of(own)}. (If both are the same "
+                "place, they are two Peewee objects, each with a connection of its own.) A message can be stored only "
+                "in a transaction of the outbox's database: give outbox.configure and outbox.transactional the same "
+                "database object."
             )
 
 
 class _TransactionalEnqueue:
     """`broker.enqueue` of a transactional broker."""
 
-    def __init__(self, broker: dramatiq.Broker, enqueue_now: Enqueue, databases: Sequence[peewee.Database]) -> None:
+    def __init__(self, broker: dramatiq.Broker, original: Enqueue, databases: Sequence[peewee.Database]) -> None:
         self._broker = broker
-        self.enqueue_now = enqueue_now
+        # The method that this object replaces.
+        self.original = original
         self.databases = databases
 
     def __call__(self, message: dramatiq.Message[Any], *, delay: int | None = None) -> dramatiq.Message[Any]:
-        """Store the message if a transaction is open on the outbox's database; otherwise send it at once."""
+        """Store the message if a transaction is open on the outbox's database; otherwise send it immediately."""
         if is_handling_signal() or not self._is_in_transaction(box := current()):
-            return self.enqueue_now(message, delay=delay)
+            return self.original(message, delay=delay)
         return store_message(box, self._broker, message, delay=delay, caller="actor.send")
 
     def _is_in_transaction(self, box: Outbox) -> bool:
+        """Return whether a transaction is open.
+
+        Raise SettingsError if it is one of a database that was the outbox's when `transactional` was called.
+        """
         if any(database is box.database for database in self.databases):
             return box.dialect.in_transaction
         if any(database.in_transaction() for database in self.databases):

@@ -1,4 +1,8 @@
-"""An event as destinations get it: made from a claimed row, or from an entry that a stream consumer has read."""
+"""The event object that destinations receive: made from a claimed row, or from an entry that a consumer has read.
+
+A job (a Dramatiq message) and a run of a periodic function are claimed from the same table, and are Event objects too:
+`kind` tells them apart.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +21,9 @@ UUID_LENGTH = 36  # with its hyphens
 
 
 class Event:
-    """One event. `body` is the JSON text as it was emitted; `payload` and `headers` are decoded on first use."""
+    """One event. `body` is the payload's JSON as it was emitted; `payload` and `headers` are decoded on first use."""
 
-    # A worker makes thousands of events a second. With slots, none of them needs a dictionary.
+    # A worker makes thousands of events a second. Slots save a dictionary for each of them.
     __slots__ = (
         "_claimed_at", "_created_at", "_headers", "_headers_text", "_id", "_payload", "_payload_text", "_progress",
         "_progress_text", "aggregate_id", "aggregate_type", "attempt", "claims", "correlation_id",
@@ -50,12 +54,12 @@ class Event:
             self.destinations_version,
             self.from_expired_lease,
         ) = row
-        # The number of this attempt at the destination that gets the event; set before each call.
+        # The number of this attempt at the destination that is called, from 1. Delivery sets it before each call.
         self.attempt: int = 1
-        # The event's index in the batch that it was claimed with. It is unique there; `seq` is not if the database's
-        # sequence was reset.
+        # The event's index in the batch that it was claimed with. (`seq` may repeat in a batch if the database's
+        # sequence was reset.)
         self.position: int = 0
-        # The OpenTelemetry span of the delivery, while a destination has the event and an SDK is set up.
+        # The OpenTelemetry span of the delivery, while a destination is called, if an SDK is set up.
         self.span: Any = None
         self._id: UUID | None = None
         self._payload: dict[str, Any] | None = None
@@ -78,7 +82,11 @@ class Event:
         attempt: int,
         max_attempts: int,
     ) -> Self:
-        """Make an event that another outbox has emitted. It has no `seq`, and its id serves as its idempotency key."""
+        """Make an event from a stream entry, which another service's outbox has published.
+
+        It has no `seq`, and its id serves as its idempotency key. When it was due and claimed is not known: both are
+        the time of its creation.
+        """
         about = (aggregate_type, aggregate_id, event_type, None)
         content = (body, headers, correlation_id, tenant_id, str(id))
         moments = (created_at, created_at, created_at)
@@ -89,7 +97,7 @@ class Event:
     # The id as the database returned it.
     row_id: str
     seq: int
-    # When the event was due, as the claim returned it; a retry changes the time in the row, not here.
+    # The row's `next_attempt_at` when it was claimed, as the driver returned it. A retry changes the row, not this.
     due_at: Any
     aggregate_type: str
     aggregate_id: str
@@ -98,14 +106,15 @@ class Event:
     correlation_id: str | None
     tenant_id: str | None
     idempotency_key: str
-    # How often the event has been claimed, this claim included.
+    # How often a worker has claimed the event, this claim included. (Each destination counts its own attempts.)
     claims: int
     max_attempts: int
     # "event", "job" or "run" (see `storage/models.py`).
     kind: str
-    # The version of the recorded destinations at the claim.
+    # The version of the table of recorded destinations when the event was claimed. If this process has read an older
+    # version, it reads the table again before it delivers the event.
     destinations_version: int | None
-    # Whether the claim took the event over from an expired lease.
+    # Whether another worker had claimed the event before, and its lease has expired.
     from_expired_lease: bool
 
     @property
@@ -162,17 +171,17 @@ class Event:
 
     @property
     def scheduled_at(self) -> datetime | None:
-        """Return when the event was first due, or None if that was when it was emitted."""
+        """Return when the event was first due, or None if it was due as soon as it was emitted."""
         found = progress.first_due_at(self.progress)
         if found is None and not progress.was_put_off(self.progress):
             found = timestamp.from_database(self.due_at)
         return None if found == self.created_at else found
 
     def waited(self, since_claim: float) -> float:
-        """Return for how many seconds the event has waited since it was first due: since emit, or `deliver_after`.
+        """Return how many seconds ago the event was first due: when it was emitted, or at `deliver_after`.
 
         `since_claim` is the number of seconds since the claim. The usual case is fast: it subtracts two times of one
-        row, which have the same zone. Subtracting times of different zones takes four times as long.
+        row, which have the same time zone. Subtracting times of different zones takes four times as long.
         """
         since, claimed_at = self.due_at, self._claimed_at
         if self._progress_text is not None:

@@ -1,11 +1,14 @@
-"""Decide how many events one destination may be sent now, and keep track of how it responds.
+"""Decide how many events may be sent to one destination now, and keep track of how the destination responds.
 
 Delivery calls `DestinationThrottle.admit` before it sends events to a destination. It then reports the outcomes to the
-`Admission` that it got. The throttle applies the circuit breaker and the limits that all workers share, and in a worker
-also the limit of this process (both in `limiters`).
+`Admission` that it got. The throttle asks two limiters (`limiters.py`):
 
-A *slot* is the right to have one call under way. For a destination without a concurrency limit, it is the right to have
-one batch under way in this process.
+- `SharedLimiter`: the circuit breaker and the limits that all workers share.
+- `ProcessLimiter`: how many batches this process may send to a destination that has no concurrency limit. It is asked
+  only in a drain, that is, when a worker delivers batch after batch.
+
+A *slot* is the right to have one call under way or, for a destination without a concurrency limit, one batch. A *probe*
+is the one event that tests whether a destination whose circuit breaker is open can be reached again.
 """
 
 from __future__ import annotations
@@ -44,7 +47,7 @@ class ThrottleTimes:
 
     # How long `admit` waits for a free slot if all are taken.
     patience_seconds: float = 0.1
-    # It does not wait if all calls began longer ago than this.
+    # It does not wait if all calls began longer ago than this: no slot is likely to be free soon.
     began_lately_seconds: float = concurrency_limit.LEAST_WAIT
     # While it waits, it asks again at least this often, because another process may release a slot too.
     look_seconds: float = 0.02
@@ -70,8 +73,9 @@ class DestinationThrottle:
         times: ThrottleTimes = TIMES,
     ) -> None:
         """`max_batches`: how many batches a process may send at the same time to a destination without a concurrency
-        limit. `hold_seconds`: how long calls count if their end is never reported. `run_seconds`: calls that take
-        longer are stuck. `on_stuck` is called in a drain when such calls have taken all slots.
+        limit. `hold_seconds`: after this time, a call whose end was never reported no longer occupies its slot.
+        `run_seconds`: calls that take longer count as stuck. `on_stuck` is called in a drain when such calls have taken
+        all slots.
         """
         limits: Limits | None = getattr(destination, "limits", None)
         self.name = name = destination.name
@@ -93,16 +97,16 @@ class DestinationThrottle:
         self._process_limiter = ProcessLimiter(name, max_batches, self._calls, clock)
         self._lock = threading.Lock()
         self._failures = 0  # how many times in a row this process could not reach the destination
-        self._speed: float | None = None  # how many events a second are delivered with one call at a time
-        # How often this process had reason to open the circuit breaker. Another worker may have opened it before.
+        self._speed: float | None = None  # events a second, for each call that is made at the same time
+        # How often this process has opened the circuit breaker, or would have, if another worker had not been first.
         self.trips = 0
 
     def admit(self, events: int, *, mode: DeliveryMode, on_wait: Callable[[], None] = lambda: None) -> Admission:
-        """Return how many of these events may be sent now.
+        """Return an Admission, which says how many of these events may be sent now.
 
-        In a drain, at most about a second's work is admitted, and a destination without a concurrency limit gets at
-        most `max_batches` batches of this process at the same time. If all slots are taken, `admit` waits up to
-        `patience_seconds` for a free one, and calls `on_wait` before each wait.
+        In a drain, at most as many events are admitted as the destination takes in about a second, and a destination
+        without a concurrency limit gets at most `max_batches` batches of this process at the same time. If all slots
+        are taken, `admit` waits up to `patience_seconds` for a free one, and calls `on_wait` before each wait.
         """
         holder = str(uuid4())
         if self._calls.all_slots_stuck(self._on_stuck if mode is DeliveryMode.DRAIN else lambda: None):
@@ -136,7 +140,7 @@ class DestinationThrottle:
         if local.limit_reached and not self._shared_limiter.is_open:
             return local
         # If the circuit breaker is open, the shared limiter is asked even if the limit of this process is reached. A
-        # probe needs no slot, because calls that take long may have taken all of them.
+        # probe needs no slot: otherwise slow calls that hold all slots would keep the breaker open.
         asks_for_all = local.limit_reached or local.events == request.events
         shared = self._shared_limiter.decide(request if asks_for_all else replace(request, events=local.events))
         if shared.probe:
@@ -144,7 +148,7 @@ class DestinationThrottle:
         if not shared.events:
             self._process_limiter.release(request.holder)
             return shared
-        return local if local.events <= shared.events else shared
+        return local if local.events <= shared.events else shared  # the stricter of the two
 
     def release(self, holder: str) -> None:
         """Release the slots of a batch whose calls have returned."""
@@ -161,14 +165,14 @@ class DestinationThrottle:
 
     @property
     def was_reached(self) -> bool:
-        """Return whether this process reached the destination with its last call."""
+        """Return whether no failure has been counted since this process last reached it, or opened its breaker."""
         return self._failures == 0
 
     def record_outcome(self, outcome: Outcome, *, probe: bool, is_late: bool = False) -> None:
         """Count the times in a row that the destination could not be reached, and open or close the circuit breaker.
 
         Any outcome but Unavailable means that the destination was reached. `is_late`: the event was sent before the
-        breaker opened. Then Unavailable says nothing new, and is not counted.
+        breaker opened. Then its failure is known already, and is not counted.
         """
         if isinstance(outcome, Unavailable):
             if is_late:
@@ -183,7 +187,7 @@ class DestinationThrottle:
             self._failures = 0
         if probe:
             self._shared_limiter.close_breaker()
-            logger.warning("The circuit breaker of %s is closed: it was reached again", self.name)
+            logger.warning("The circuit breaker of %s is closed: the destination was reached again", self.name)
 
     def _open_breaker(self, error: str, *, probe: bool) -> None:
         seconds = self._shared_limiter.open_breaker(error, probe=probe)
@@ -192,8 +196,8 @@ class DestinationThrottle:
             self.trips += 1
         if seconds is not None:
             logger.warning(
-                "The circuit breaker of %s is open: no events are sent to it for %.0f seconds, since it could not be "
-                "reached: %s",
+                "The circuit breaker of %s is open: no events are sent to the destination for %.0f seconds, since it "
+                "could not be reached: %s",
                 self.name,
                 seconds,
                 error,
@@ -204,7 +208,7 @@ class DestinationThrottle:
         self._shared_limiter.cancel_probe()
 
     def measure_speed(self, events: int, seconds: float, at_once: int) -> None:
-        """Update the measured speed: these events took so many seconds, with `at_once` calls at the same time."""
+        """Update the measured speed: `events` were delivered in `seconds`, with `at_once` calls at the same time."""
         speed = events / max(seconds, 1e-6) / max(at_once, 1)
         with self._lock:
             before = self._speed
@@ -212,7 +216,7 @@ class DestinationThrottle:
 
 
 class Admission:
-    """How many events may be sent to a destination; the caller reports the outcomes, and calls `finish` at the end."""
+    """Permission to send `events` events. The caller reports the outcomes, and calls `finish` at the end."""
 
     def __init__(self, throttle: DestinationThrottle, holder: str, decision: Decision) -> None:
         self._throttle = throttle
@@ -257,7 +261,7 @@ class SlotQueue:
         self._look_seconds = look_seconds
         self._holders: deque[str] = deque()
         self._changed = threading.Condition()
-        # Counts the calls of `notify`, so that a thread misses none between asking for a slot and waiting.
+        # Counts the calls of `notify`, so that one between asking for a slot and waiting is not lost.
         self.changes = 0
 
     @contextmanager

@@ -11,7 +11,7 @@ from outbox.core import Outbox
 from outbox.destinations.outcome import Delivered
 from outbox.destinations.protocol import Lease
 from outbox.dramatiq.in_process_broker import InProcessBroker
-from outbox.dramatiq.job_completion import JOB_ID
+from outbox.dramatiq.job_completion import DELIVERY_ID
 from outbox.events.event import Event
 from tests.support.table import claimed
 
@@ -69,12 +69,29 @@ def test_a_job_whose_actor_has_not_begun_when_the_lease_ends_goes_back_and_does_
     assert ran == []
 
 
-def test_the_message_carries_the_id_of_its_job(broker: InProcessBroker, jobs: list[Event]) -> None:
+def test_a_job_that_went_back_and_is_delivered_again_waits_for_its_own_message(
+    broker: InProcessBroker, jobs: list[Event], ran: Ran
+) -> None:
+    worker = dramatiq.Worker(broker, worker_threads=1, worker_timeout=50)
+    broker.completion.before_worker_boot(broker, worker)
+    list(broker.completion.deliver(broker, iter(jobs[:1]), Lease.lasting(0)))  # its message stays in the queue
+    worker.start()
+    try:
+        for _, outcome in broker.completion.deliver(broker, iter(jobs[:1]), Lease.lasting(60)):
+            assert isinstance(outcome, Delivered)
+            assert ran == [0]
+    finally:
+        worker.stop()
+    assert ran == [0]
+
+
+def test_each_delivery_of_a_job_has_an_id_of_its_own(broker: InProcessBroker, jobs: list[Event]) -> None:
     worker = dramatiq.Worker(broker, worker_threads=1)
     broker.completion.before_worker_boot(broker, worker)
-    list(broker.completion.deliver(broker, iter(jobs[:1]), Lease.lasting(0)))
-    message = dramatiq.Message.decode(broker.queues["default"].get_nowait())
-    assert message.options == {JOB_ID: str(jobs[0].id)}
+    for _ in range(2):
+        list(broker.completion.deliver(broker, iter(jobs[:1]), Lease.lasting(0)))
+    first, second = (dramatiq.Message.decode(text).options[DELIVERY_ID] for text in broker.queues["default"].queue)
+    assert first != second
 
 
 def test_without_a_worker_in_this_process_a_job_is_delivered_when_it_is_enqueued(

@@ -11,7 +11,7 @@ from outbox.throttle.limiters import HEALTH_CHECK_SECONDS
 from tests.throttle.worker import DRAIN, HOLD_SECONDS, ONE_BATCH, REFUSED, Worker
 
 OPENED = (
-    "The circuit breaker of target is open: no events are sent to it for %d seconds, "
+    "The circuit breaker of target is open: no events are sent to the destination for %d seconds, "
     "since it could not be reached: refused"
 )
 
@@ -105,7 +105,7 @@ class TestAProbe:
         caplog.clear()
         self.probe(worker).record_outcome(outcome)
         assert not worker.is_open()
-        assert caplog.messages == ["The circuit breaker of target is closed: it was reached again"]
+        assert caplog.messages == ["The circuit breaker of target is closed: the destination was reached again"]
 
     def test_that_succeeds_is_followed_by_a_ramp_up(self) -> None:
         worker = Worker()
