@@ -27,7 +27,7 @@ LONGEST_DELAY = timedelta(days=3_650)
 
 
 class Draft(NamedTuple):
-    """A validated event that is not stored yet: the parameters of INSERT_LATER, in its order.
+    """A validated event that is not stored yet: what `Dialect.insert` is given, in its order.
 
     It is a tuple for speed, as NewEvent is.
     """

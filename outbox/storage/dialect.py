@@ -7,6 +7,7 @@ so `emit` writes through the very connection of the caller's transaction. `diale
 from __future__ import annotations
 
 import logging
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,7 +22,7 @@ from outbox.errors import SchemaError, TransactionRequired
 from outbox.storage import timestamp
 from outbox.storage.connection_errors import CONNECTION_ERRORS
 from outbox.storage.ids import as_uuid
-from outbox.storage.models import tables_in_use
+from outbox.storage.models import EVENT, tables_in_use
 from outbox.storage.peewee_database import is_missing_file, is_private_to_a_thread, missing_file_error, place_of
 from outbox.storage.statements import Statements
 from outbox.table_names import Tables
@@ -32,6 +33,8 @@ Row = tuple[Any, ...]
 
 # The last two parameters of INSERT_LATER for an event that is due at once: no time is given, and zero seconds from now.
 AT_ONCE = (None, 0.0)
+# Where the kind is in the row that `insert` is given.
+KIND = -3
 
 
 class Dialect(ABC):
@@ -58,8 +61,7 @@ class Dialect(ABC):
         try:
             return self.database.execute_sql(statement, parameters)
         except (peewee.OperationalError, peewee.ProgrammingError) as error:
-            if self.is_missing_table(error):
-                raise self.missing_tables_error() from None
+            self.raise_schema_error(error)
             raise
 
     def first_row(self, statement: str, parameters: Sequence[object]) -> Row | None:
@@ -89,6 +91,21 @@ class Dialect(ABC):
         original = getattr(error, "orig", None)
         missing = f"no such table: {self.tables.prefix}"
         return getattr(original, "sqlstate", None) == "42P01" or missing in str(error)
+
+    def is_missing_column(self, error: peewee.PeeweeException) -> bool:
+        """Return whether the error says that a column does not exist, as in tables of an older version."""
+        original = getattr(error, "orig", None)
+        return getattr(original, "sqlstate", None) == "42703" or re.search(r"no (such )?column", str(error)) is not None
+
+    def raise_schema_error(self, error: peewee.PeeweeException) -> None:
+        """Raise SchemaError if one of our statements failed because the tables are missing or too old."""
+        if self.is_missing_table(error):
+            raise self.missing_tables_error() from None
+        if self.is_missing_column(error):
+            raise SchemaError(
+                f"The outbox's tables in {self.place} are older than this version of the library needs for this: run "
+                "`outbox init`, with the settings or the module that name the database, or call outbox.create_tables()."
+            ) from error
 
     def missing_tables_error(self) -> SchemaError:
         return SchemaError(
@@ -216,23 +233,27 @@ class Dialect(ABC):
         """Return a duration as the parameter of `{after}` or `{before}`."""
 
     def parameters(self, row: Row) -> Row:
-        """Return the parameters of INSERT_LATER as the database takes them."""
+        """Return what `insert` is given as the database takes it."""
         return row
 
     # Storing, claiming and settling events
 
     def insert(self, row: Row) -> Row | None:
-        """Store an event, given the parameters of INSERT_LATER.
+        """Store a row of any kind, given the parameters of INSERT_LATER, with the kind before the due time.
 
         Return its number, when it was created and when it is due, or None if its idempotency key is a duplicate.
         """
-        parameters = self.parameters(row)
-        if row[-2:] != AT_ONCE:
-            return _in_utc(self.first_row(self.statements.insert_later, parameters))
-        return _in_utc(self.first_row(self.statements.insert, parameters[:-2]))
+        parameters, statements = self.parameters(row), self.statements
+        content, kind, due = parameters[:KIND], row[KIND], row[-2:]
+        if due == AT_ONCE:
+            statement = statements.insert if kind == EVENT else statements.insert_kind
+        else:
+            statement = statements.insert_later if kind == EVENT else statements.insert_kind_later
+            content += parameters[-2:]
+        return _in_utc(self.first_row(statement, content if kind == EVENT else (kind, *content)))
 
     def replace(self, row: Row) -> Row | None:
-        """Give an untried event of the same kind, type and key this content, given the parameters of INSERT_LATER.
+        """Give an untried event of the same kind, type and key this content, given what `insert` is given.
 
         Return its id, number, when it was created and when it is due, or None if there is no such event, or it was
         attempted.
@@ -246,12 +267,12 @@ class Dialect(ABC):
 
     def set_aside(self, row: Row) -> None:
         """Free the idempotency key of the event of the same kind, type and key."""
-        event_type, key, kind = row[3], row[8], row[10]
+        event_type, key, kind = row[3], row[8], row[KIND]
         self.run(self.statements.set_aside, (event_type, key, kind))
 
     @abstractmethod
     def insert_many(self, rows: Sequence[Row]) -> list[Row | None]:
-        """Store many events; return for each, in the order of `rows`, what `insert` returns."""
+        """Store many rows, all of them events; return for each, in the order of `rows`, what `insert` returns."""
 
     @abstractmethod
     def claim(

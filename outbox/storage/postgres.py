@@ -14,7 +14,7 @@ from outbox.errors import NotPermitted, SchemaError, as_sentence
 from outbox.storage import statements, timestamp
 from outbox.storage.array_literal import array_of_ids, array_of_numbers, array_of_texts, array_of_timestamps
 from outbox.storage.cached_cursor import CachedCursor, can_bypass_peewee
-from outbox.storage.dialect import Dialect, Row
+from outbox.storage.dialect import KIND, Dialect, Row
 from outbox.storage.peewee_database import place_of
 from outbox.table_names import Tables
 
@@ -43,7 +43,6 @@ class Postgres(Dialect):
         array_of_ids,
         *[array_of_texts] * 8,
         array_of_numbers,
-        array_of_texts,
         array_of_timestamps,
         array_of_numbers,
     )
@@ -115,8 +114,7 @@ class Postgres(Dialect):
         try:
             return self._cached_cursor.first_row(self.database.connection(), statement, parameters)
         except (peewee.OperationalError, peewee.ProgrammingError) as error:
-            if self.is_missing_table(error):
-                raise self.missing_tables_error() from None
+            self.raise_schema_error(error)
             raise
 
     def insert_many(self, rows: Sequence[Row]) -> list[Row | None]:
@@ -125,7 +123,8 @@ class Postgres(Dialect):
         numbered.sort(key=itemgetter(EVENT_TYPE, IDEMPOTENCY_KEY))
         stored: dict[int, Row] = {}
         for start in range(0, len(numbered), self.ROWS_PER_INSERT):
-            columns = zip(*numbered[start : start + self.ROWS_PER_INSERT], strict=True)
+            columns = list(zip(*numbered[start : start + self.ROWS_PER_INSERT], strict=True))
+            del columns[KIND]  # INSERT_MANY stores events only
             arrays = [encode(column) for encode, column in zip(self.ARRAYS, columns, strict=True)]
             for inserted, *times in self.run(self.statements.insert_many, arrays).fetchall():
                 created_at, next_attempt_at = map(timestamp.from_database, times)

@@ -22,6 +22,8 @@ class Statements:
 
     insert: str
     insert_later: str
+    insert_kind: str
+    insert_kind_later: str
     draw_numbers: str
     insert_many: str
     replace: str

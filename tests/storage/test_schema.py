@@ -3,6 +3,7 @@
 import logging
 import re
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -12,7 +13,7 @@ import psycopg
 import pytest
 
 import outbox
-from outbox import OutboxEvent
+from outbox import NewEvent, OutboxEvent
 from outbox.core import Outbox
 from outbox.delivery.claim import claim
 from outbox.settings import Settings
@@ -168,6 +169,21 @@ def test_version_1_works_without_the_inbox_which_says_what_to_run(empty: Outbox)
         empty.emit("Note", 1, "note.written")
     with pytest.raises(outbox.SchemaError, match="run `outbox init`"):
         empty.process_pending_events()
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_events_are_stored_in_older_tables_and_what_needs_newer_ones_says_what_to_run(
+    empty: Outbox, version: int
+) -> None:
+    schema.upgrade(empty.dialect, versions=VERSIONS[:version])
+    empty.emit("Note", 1, "note.written")
+    empty.emit("Note", 2, "note.written", deliver_after=timedelta(hours=1))
+    empty.emit_many([NewEvent("Note", number, "note.written") for number in (3, 4)])
+    assert empty.dialect.run("SELECT count(*) FROM outbox_event").fetchone() == (4,)
+    with pytest.raises(outbox.SchemaError, match="run `outbox init`"):
+        empty.process_pending_events()
+    empty.create_tables()
+    assert [row.kind for row in OutboxEvent.select().execute(empty.database)] == ["event"] * 4
 
 
 @on_postgres

@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+# Without `kind`, which is 'event' by default: emitters also work on tables of versions 1 to 3, which lack the column.
 INSERT_COLUMNS = """id, aggregate_type, aggregate_id, event_type, payload, headers, correlation_id, tenant_id,
-    idempotency_key, max_attempts, kind, status, attempts, next_attempt_at, created_at, updated_at"""
+    idempotency_key, max_attempts, status, attempts, next_attempt_at, created_at, updated_at"""
 
 # For a duplicate no row is returned: an error would end the caller's transaction on PostgreSQL. Most events are due at
 # once: without a parameter, an expression and a returned column for the due time, their insert takes a tenth less time.
 INSERT = """
 INSERT INTO {event_table} ({columns})
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'pending', 0, {now}, {now}, {now})
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'pending', 0, {now}, {now}, {now})
 ON CONFLICT (event_type, idempotency_key) DO NOTHING
 RETURNING seq, created_at
 """
 INSERT_LATER = """
 INSERT INTO {event_table} ({columns})
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'pending', 0, COALESCE({moment}, {after}), {now}, {now})
+ON CONFLICT (event_type, idempotency_key) DO NOTHING
+RETURNING seq, created_at, next_attempt_at
+"""
+# The same for rows of another kind than events.
+INSERT_KIND = """
+INSERT INTO {event_table} (kind, {columns})
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'pending', 0, {now}, {now}, {now})
+ON CONFLICT (event_type, idempotency_key) DO NOTHING
+RETURNING seq, created_at
+"""
+INSERT_KIND_LATER = """
+INSERT INTO {event_table} (kind, {columns})
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'pending', 0, COALESCE({moment}, {after}), {now}, {now})
 ON CONFLICT (event_type, idempotency_key) DO NOTHING
 RETURNING seq, created_at, next_attempt_at
@@ -38,12 +52,12 @@ INSERT_MANY_POSTGRES = """
 WITH stored AS (
     INSERT INTO {event_table} (seq, {columns}) OVERRIDING SYSTEM VALUE
     SELECT seq, id, aggregate_type, aggregate_id, event_type, payload, headers, correlation_id, tenant_id,
-        idempotency_key, max_attempts, kind, 'pending', 0, COALESCE(due_at, {now} + due_in * interval '1 second'),
-        {now}, {now}
+        idempotency_key, max_attempts, 'pending', 0, COALESCE(due_at, {now} + due_in * interval '1 second'), {now},
+        {now}
     FROM unnest(%s::bigint[], %s::uuid[], %s::text[], %s::text[], %s::text[], %s::json[], %s::json[], %s::text[],
-                %s::text[], %s::text[], %s::int[], %s::text[], %s::timestamptz[], %s::float8[])
+                %s::text[], %s::text[], %s::int[], %s::timestamptz[], %s::float8[])
     AS item (seq, id, aggregate_type, aggregate_id, event_type, payload, headers, correlation_id, tenant_id,
-             idempotency_key, max_attempts, kind, due_at, due_in)
+             idempotency_key, max_attempts, due_at, due_in)
     ON CONFLICT (event_type, idempotency_key) DO NOTHING
     RETURNING seq, created_at, next_attempt_at
 )
