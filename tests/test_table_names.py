@@ -431,7 +431,7 @@ def test_the_printed_statements_can_be_split_at_the_ends_of_lines(opened: Any, u
 def test_the_page_about_migrations_drops_every_table() -> None:
     page = (ROOT / "docs" / "how-to" / "migrations.md").read_text()
     made = set(re.findall(r"CREATE TABLE (?:IF NOT EXISTS )?(\w+)", " ".join(schema.definition("postgres", Tables()))))
-    lists = re.findall(r"for table in (\(.*?\)):", page)
+    lists = re.findall(r"for table in (\(.*?\)):", page, re.DOTALL)
     assert len(lists) == 2
     assert [{f"outbox_{name}" for name in ast.literal_eval(each)} | {"inbox"} for each in lists] == [made] * 2
 
