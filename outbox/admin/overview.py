@@ -112,7 +112,7 @@ class Overview:
 
     @property
     def without_broker(self) -> list[Process]:
-        """Return the workers that can't reach their broker: they get no wake-ups and no sweeps."""
+        """Return the workers that can't reach their broker, so no message tells them that events are due."""
         return [process for process in self.workers if "broker_error" in process.details]
 
     @property
@@ -144,6 +144,7 @@ def overview(dialect: Dialect) -> Overview:
         looked_at, failures = failures_by_cause(dialect)
         reported = processes(dialect)
         minutes = last_hour(dialect, now)
+        _, recorded = read_recorded(dialect)
         return Overview(
             now=now,
             counts={
@@ -161,7 +162,7 @@ def overview(dialect: Dialect) -> Overview:
             latency=latency_quantiles(minutes),
             breakers=breakers(reported),
             processes=reported,
-            absent=absent_names(read_recorded(dialect)[1], ()),
+            absent=absent_names(recorded, own=()),
         )
 
 
@@ -212,7 +213,7 @@ def failures_by_cause(dialect: Dialect) -> tuple[Count, list[Failure]]:
 
 
 def _causes(failed: Mapping[str, ProgressEntry], message: str | None) -> Iterable[tuple[str, str]]:
-    if not failed:
+    if not failed:  # it failed before it reached a destination
         return [("", _without_numbers(message or ""))]
     return [(name, _without_numbers("" if entry.error is None else entry.error)) for name, entry in failed.items()]
 

@@ -37,16 +37,16 @@ CLEANUP_MOST_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Intervals:
-    """How long a consumer waits for something, or until it does something again."""
+    """The timeouts and intervals of a consumer."""
 
     # The longest wait for a new entry. Stopping a consumer may take this long.
     block_seconds: float = 1.0
-    # The pauses before Redis, and before the database, is tried again.
+    # How long to wait before Redis or the database is tried again.
     redis_retry_seconds: float = 0.5
     database_retry_seconds: float = database_outage.RETRY_SECONDS
     report_seconds: float = 10.0
     cleanup_seconds: float = 3600.0
-    # A consumer that has sent no command for this long counts as dead. A running consumer sends one every
+    # A consumer that has sent no Redis command for this long counts as dead. A running consumer sends one every
     # `block_seconds`, unless a handler takes longer.
     dead_after_seconds: float = 3600.0
 
@@ -109,7 +109,7 @@ class Consumer:
             group=options.group,
             consumer=options.name,
             dead_letter=options.dead_letter,
-            # Redis responds to a blocking read only when the wait is over.
+            # A blocking read may take `block_seconds` before Redis responds.
             timeout=options.timeout + self.intervals.block_seconds,
         )
         self.tally = Counts()
@@ -119,7 +119,7 @@ class Consumer:
         self._redis_is_unavailable = False
         self._take_over_at = self._report_at = time.monotonic()
         self._cleanup_at = self._take_over_at + self.intervals.cleanup_seconds
-        # The last entry that the current search for idle entries has returned; None between two searches.
+        # The id of the last entry on the latest page of the search for idle entries; None if no search is under way.
         self._searched_until: str | None = None
         self._last_report = ""
 
@@ -146,7 +146,7 @@ class Consumer:
                 "module that contains your @outbox.handler functions: "
                 f"`outbox consume {self._options.stream} your.module`."
             )
-        self._inbox.cleanup(seconds=0)
+        self._inbox.cleanup(seconds=0)  # raises an error if the inbox's table does not exist
         try:
             self._group.check()
         except Unavailable as error:
@@ -171,7 +171,7 @@ class Consumer:
             self._redis_is_unavailable = False
 
     def _round(self, stopped: threading.Event) -> None:
-        """Process new entries. Then take over idle entries, report, and clean up, each at its time."""
+        """Process new entries. Then take over idle entries, report, and clean up, if each of these is due."""
         wait_seconds = min(self.intervals.block_seconds, max(0.0, self._take_over_at - time.monotonic()))
         self._process(self._group.read(self._options.read_count, wait_seconds), stopped)
         if time.monotonic() >= self._take_over_at:
@@ -194,9 +194,10 @@ class Consumer:
         settle(self._group, outcomes, self.tally)
 
     def _one_by_one(self, entries: Iterable[StreamEntry]) -> Iterator[StreamEntry]:
-        """Yield the entries. Meanwhile, prevent other consumers from taking over those that wait for their turn.
+        """Yield the entries, and keep those that have not been yielded yet from being taken over.
 
-        An entry can be taken over once it has been idle for `idle_seconds`, so its idle time is reset before that.
+        Another consumer takes over an entry that has been idle for `idle_seconds`. So their idle time is reset in Redis
+        before that.
         """
         waiting = deque(entries)
         reset_every = self._options.idle_seconds / 3
@@ -208,7 +209,7 @@ class Consumer:
                 reset_at = time.monotonic() + reset_every
 
     def _still_pending(self, waiting: deque[StreamEntry]) -> deque[StreamEntry]:
-        """Reset the idle time of the entries. Return only those that no other consumer has processed meanwhile."""
+        """Reset the idle time of the entries; return those that no other consumer has processed."""
         try:
             pending = self._group.reset_idle_time(waiting)
         except Unavailable:
@@ -223,14 +224,15 @@ class Consumer:
     ) -> None:
         """Settle all entries, wait until the database is available again, and process the entries in `waiting`.
 
-        The entries are settled before the wait, because in a long outage other consumers take them over as if this
-        consumer had crashed. The delivery to this consumer must not be counted then.
+        In a long outage other consumers take these entries over. So before the wait, this consumer tells Redis that it
+        has not begun with them: otherwise their delivery to this consumer would count towards `max_deliveries`.
         """
         not_begun = [(entry, Redeliver("not begun", begun=False)) for entry in waiting]
         settle(self._group, [*outcomes, *not_begun], self.tally)
         settled_at = time.monotonic()
         retry_seconds = self.intervals.database_retry_seconds
         if database_outage.wait_until_over(self._dialects, stopped, retry_seconds):
+            # Only those that have been idle since they were settled: no other consumer has taken them over.
             self._take_over([entry.id for entry in waiting], time.monotonic() - settled_at, stopped)
 
     def _take_over_idle_entries(self, stopped: threading.Event) -> None:
@@ -245,7 +247,7 @@ class Consumer:
             self._take_over_at = time.monotonic() + min(idle_seconds / 4, TAKE_OVER_SECONDS)
 
     def _take_over(self, ids: Iterable[str], idle_seconds: float, stopped: threading.Event) -> None:
-        """Take over and process the entries, one at a time, unless an entry was idle for less than `idle_seconds`."""
+        """Take over and process, one at a time, each entry that has been idle for at least `idle_seconds`."""
         for id in ids:
             if stopped.is_set():
                 return
@@ -262,13 +264,17 @@ class Consumer:
             logger.info("%s: %s", self._options.stream, report)
 
     def _clean_up(self) -> None:
-        """Remove dead consumers, and delete old rows of the inbox, because there may be no scheduler that does it."""
+        """Remove dead consumers, and delete old rows of the inbox: a service that only consumes has no scheduler."""
         self._cleanup_at = time.monotonic() + self.intervals.cleanup_seconds
         self._group.remove_idle_consumers(self.intervals.dead_after_seconds)
         try:
             self._inbox.cleanup(seconds=CLEANUP_MOST_SECONDS)
         except CONNECTION_ERRORS as error:
-            logger.warning("could not clean up the inbox; the next try is in an hour: %s", str(error).strip())
+            logger.warning(
+                "could not clean up the inbox; the next try is in %g minutes: %s",
+                self.intervals.cleanup_seconds / 60,
+                str(error).strip(),
+            )
 
     def _leave(self) -> None:
         """Log a last report, even if nothing has changed, and leave the group."""

@@ -1,8 +1,10 @@
-"""Store the runs of periodic jobs when they are due: the tick that the scheduler calls every second.
+"""Store the runs of periodic jobs when they are due. The scheduler calls `StoreRuns` once a second.
 
-Each scheduled time is stored once, by however many schedulers: the transaction that stores a run also advances the
-job's last scheduled time, by compare-and-set. It does not matter whether earlier runs are still in the table. The
-database's clock decides what is due.
+Each scheduled time is stored exactly once, even if several schedulers run: the transaction that stores a run also
+advances the job's last scheduled time, by compare-and-set, and only one scheduler succeeds. A run that was deleted from
+the table since is not stored again. The database's clock decides what is due.
+
+A job is *declared* in the code of this process, and *recorded* in the database (`recorded_jobs.py`).
 """
 
 from __future__ import annotations
@@ -30,9 +32,9 @@ from outbox.text import one_line
 
 logger = logging.getLogger(__name__)
 
-# How often a scheduler records that it still has its jobs.
+# How often a scheduler updates `seen_at` of its jobs, as a heartbeat.
 REFRESH_SECONDS = 20.0
-# If no scheduler has refreshed a job for this long, one that has declared it with another schedule takes it over.
+# If the heartbeat of a job is older than this, a scheduler that has declared another schedule for it records its own.
 TAKE_OVER = timedelta(minutes=1)
 # The same error is logged again after this time.
 LOG_AGAIN_SECONDS = 60.0
@@ -170,7 +172,10 @@ class StoreRuns:
         logger.warning("Periodic job %s: the run of %s was skipped: %s.", job.name, scheduled_at.isoformat(), why)
 
     def _leave_or_take_over(self, job: PeriodicJob, recorded: RecordedJob) -> None:
-        """Leave a job to the scheduler that has declared another schedule later, as long as that one runs."""
+        """Decide about a job for which another scheduler, which was started later, has recorded another schedule.
+
+        Leave the job to that scheduler while it runs. Once its heartbeat is too old, record the schedule of this one.
+        """
         if recorded.now - recorded.seen_at > TAKE_OVER:
             self._recorded.declare(job)
         elif job.name not in self._left_to_others:
