@@ -67,8 +67,8 @@ import dramatiq, outbox, peewee
 from dramatiq.brokers.redis import RedisBroker
 from dramatiq.brokers.stub import StubBroker
 
+REDIS_URL = "redis://localhost:6379/0"
 db = peewee.SqliteDatabase("app.db", pragmas={"journal_mode": "wal"}, lock_type="IMMEDIATE")
-outbox.configure(database=db, dispatch="off")
 dramatiq.set_broker(StubBroker())
 
 class Order(peewee.Model):
@@ -78,7 +78,7 @@ class Order(peewee.Model):
 def charge(order_id): ...
 
 db.bind([Order])
-outbox.create_tables()
+outbox.configure(database=db).create_tables()
 db.create_tables([Order])
 """
 AFTERWARDS = """
@@ -93,7 +93,10 @@ def test_the_first_lines_of_the_readme_send_jobs_in_an_application_that_exists(t
     first, *_ = re.findall(r"^```py\n(.*?)^```", README.read_text(), re.MULTILINE | re.DOTALL)
     assert first.count("\n") <= 10
     command = [sys.executable, "-W", "error", "-c", APPLICATION + first + AFTERWARDS]
-    result = subprocess.run(command, cwd=tmp_path, env={}, capture_output=True, text=True, timeout=60, check=False)
+    environment = {"OUTBOX_DISPATCH": "off"}
+    result = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
     assert (result.stdout, result.stderr) == ("[('job', 'charge', [1]), ('job', 'charge', [1])]\n", "")
 
 
