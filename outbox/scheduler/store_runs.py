@@ -10,6 +10,7 @@ A job is *declared* in the code of this process, and *recorded* in the database 
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -46,7 +47,8 @@ MISSED = "no scheduler stored it in time"
 class StoreRuns:
     """Stores the runs that are due, of the jobs that this process has declared. Call it about once a second.
 
-    It never raises an error: an error is logged in one line, and the next call tries again.
+    It never raises an error: an error is logged in one line, and the next call tries again. While one call is running,
+    perhaps waiting for a database host that does not respond, others return at once.
     """
 
     def __init__(self, box: Outbox, jobs: Mapping[str, PeriodicJob]) -> None:
@@ -57,9 +59,18 @@ class StoreRuns:
         self._refreshed_at = 0.0
         self._logged_at: dict[str, float] = {}
         self._left_to_others: set[str] = set()
+        self._running = threading.Lock()
 
     def __call__(self) -> None:
-        """Store the runs that are due now."""
+        """Store the runs that are due now, unless another call is doing that."""
+        if not self._running.acquire(blocking=False):
+            return
+        try:
+            self._store()
+        finally:
+            self._running.release()
+
+    def _store(self) -> None:
         try:
             with self._box.dialect.connection():
                 self._declare()

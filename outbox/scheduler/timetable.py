@@ -75,4 +75,5 @@ def add_periodic_jobs(scheduler: BackgroundScheduler, box: Outbox) -> None:
             seconds=PERIODIC_SECONDS,
             id="periodic jobs",
             next_run_time=datetime.now(UTC),
+            max_instances=2,  # with 1, APScheduler logs a warning every second while a call hangs
         )

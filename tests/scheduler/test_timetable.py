@@ -9,11 +9,15 @@ import dramatiq
 import dramatiq.broker
 import pytest
 
+from outbox.core import Outbox
 from outbox.dramatiq import wakeup
 from outbox.dramatiq.actor_names import CLEANUP, DELIVER
 from outbox.dramatiq.in_process_broker import InProcessBroker
-from outbox.scheduler.timetable import Tick, make_scheduler, timetable
+from outbox.scheduler import timetable as timetable_module
+from outbox.scheduler.store_runs import StoreRuns
+from outbox.scheduler.timetable import Tick, add_periodic_jobs, make_scheduler, timetable
 from outbox.settings import Settings
+from tests.support.periodic import declare
 from tests.support.servers import wait_until
 
 
@@ -82,6 +86,43 @@ class TestTheScheduler:
             assert wait_until(lambda: broker.queues["outbox"].qsize() >= 4)
         finally:
             scheduler.shutdown(wait=True)
+
+    def test_goes_on_in_silence_while_the_database_hangs(
+        self,
+        box: Outbox,
+        broker: InProcessBroker,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        released = threading.Event()
+        calls: list[StoreRuns] = []
+        monkeypatch.setattr(timetable_module, "PERIODIC_SECONDS", 0.05)
+        monkeypatch.setattr(StoreRuns, "_store", lambda _: released.wait(60))
+        store_runs = StoreRuns.__call__
+
+        def call(each: StoreRuns) -> None:
+            calls.append(each)
+            store_runs(each)
+
+        monkeypatch.setattr(StoreRuns, "__call__", call)
+        declare()
+        scheduler = make_scheduler(Settings(sweep_seconds=0.1))
+        add_periodic_jobs(scheduler, box)
+        scheduler.start()
+        try:
+            assert wait_until(lambda: len(calls) > 10 and broker.queues["outbox"].qsize() >= 3)
+        finally:
+            released.set()
+            scheduler.shutdown(wait=True)
+        assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+    def test_has_no_periodic_tick_without_periodic_jobs(self, box: Outbox) -> None:
+        scheduler = make_scheduler(Settings())
+        add_periodic_jobs(scheduler, box)
+        assert {job.id for job in scheduler.get_jobs()} == {"sweep", "clean-up"}
+        declare()
+        add_periodic_jobs(scheduler, box)
+        assert {job.id for job in scheduler.get_jobs()} == {"sweep", "clean-up", "periodic jobs"}
 
     def test_goes_on_while_a_tick_hangs(self, broker: InProcessBroker, monkeypatch: pytest.MonkeyPatch) -> None:
         released = threading.Event()
