@@ -63,7 +63,8 @@ class PeriodicView:
         if row is not None and job.kind == ACTOR:
             return _outcome_of_message(row)
         if row is not None and row.status != DELIVERED:
-            return _outcome_of_unfinished(row)
+            # The stored error begins with the name of the destination.
+            return _outcome_of_unfinished(row, str(row.error_message).removeprefix(f"periodic:{job.name}: "))
         if job.ended_id == job.last_run_id and job.ended_seconds is not None:
             took = format_latency(job.ended_seconds)
             return f"succeeded in {took}" if job.ended_error is None else f"failed after {took}: {job.ended_error}"
@@ -118,11 +119,11 @@ def _outcome_of_message(row: OutboxEvent) -> str:
     return "waits to be enqueued" if row.error_message is None else f"waits to be enqueued: {row.error_message}"
 
 
-def _outcome_of_unfinished(row: OutboxEvent) -> str:
+def _outcome_of_unfinished(row: OutboxEvent, error: str) -> str:
     if row.status == SENDING:
         return "running"
     if row.status == FAILED:
-        return f"failed: {row.error_message}"
+        return f"failed: {error}"
     if row.error_message is None:
         return "waits for a worker"
-    return f"waits for its next attempt at {row.next_attempt_at:%Y-%m-%d %H:%M:%S}: {row.error_message}"
+    return f"waits for its next attempt at {row.next_attempt_at:%Y-%m-%d %H:%M:%S}: {error}"

@@ -68,7 +68,7 @@ def test_it_shows_why_a_run_failed_and_when_it_is_tried_again(box: Outbox, comma
     assert "waits for its next attempt at" in command("periodic").output
     assert "no rates" in command("periodic").output
     OutboxEvent.update(next_attempt_at=None, status="failed").execute()
-    assert "failed: periodic:job: ValueError: no rates" in command("periodic").output
+    assert "failed: ValueError: no rates" in command("periodic").output
 
 
 def test_it_shows_what_was_skipped(box: Outbox, command: Command) -> None:
