@@ -111,6 +111,9 @@ class Account:
     trespasses: list[Trespass] = field(default_factory=list)
     fenced: int = 0
     changes: Mapping[str, list[tuple[float, str]]] = field(default_factory=dict)
+    # The scheduled times of the periodic job: of all runs that were stored, and of all calls.
+    runs: list[float] = field(default_factory=list)
+    ran: list[float] = field(default_factory=list)
 
     @cached_property
     def emitted(self) -> dict[str, tuple[Transaction, Emitted]]:

@@ -1,4 +1,6 @@
-"""What the workers load: a handler, a webhook and a stream. The handler enters what it is given into a ledger.
+"""What workers and scheduler load: a handler, a webhook and a stream, and a function that is run every second.
+
+The handler and the function enter what they are given into a ledger.
 
 {"do": "pass"}                  returns
 {"do": "work", "seconds": s}    returns after a while
@@ -12,7 +14,18 @@ import time
 from pathlib import Path
 
 import outbox
-from tests.chaos.destinations import BREAKER, BUS, HANDLER, HOOK, LEDGER, STREAM, STREAM_KEY, WEBHOOK, types_for
+from tests.chaos.destinations import (
+    BREAKER,
+    BUS,
+    HANDLER,
+    HOOK,
+    LEDGER,
+    PERIODIC,
+    STREAM,
+    STREAM_KEY,
+    WEBHOOK,
+    types_for,
+)
 from tests.chaos.ledger import Ledger, digest
 
 # Longer than any hanging is let go on: who waits behind a call that hangs waits until that is over.
@@ -40,6 +53,11 @@ def behave(event: outbox.Event) -> None:
         case "wait":
             while not Path(event.payload["gate"]).exists():
                 time.sleep(0.01)
+
+
+@outbox.periodic(seconds=1, name=PERIODIC, catch_up="all")
+def every_second(run: outbox.Run) -> None:
+    ledger.write("ran", scheduled_at=run.scheduled_at.timestamp())
 
 
 webhook = outbox.Webhook(WEBHOOK, os.environ[HOOK], events=types_for(WEBHOOK), timeout=HOOK_TIMEOUT)

@@ -3,8 +3,10 @@
 I5, order per key, is not promised yet and not looked at.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import pairwise
 
 from tests.chaos import faults
@@ -36,7 +38,8 @@ class Violation:
 
 def check(account: Account, *, in_the_end: bool = True) -> list[Violation]:
     """Everything that is wrong; before the end, events may still be on their way."""
-    checks = [committed, fence, duplicates, caller, *([ends, isolation, without_redis] if in_the_end else [])]
+    checks = [committed, fence, duplicates, caller, once]
+    checks += [ends, isolation, without_redis, every_run] if in_the_end else []
     return [violation for check in checks for violation in check(account)]
 
 
@@ -173,6 +176,28 @@ def caller(account: Account) -> Iterator[Violation]:
                 yield Violation("I7", f"{fault.what}: only {done} transactions were committed meanwhile")
 
 
+def once(account: Account) -> Iterator[Violation]:
+    """Each scheduled time of the periodic job is stored at most once."""
+    for at, count in Counter(account.runs).items():
+        if count > 1:
+            yield Violation("periodic", f"the run of {_clock(at)} was stored {count} times")
+
+
+def every_run(account: Account) -> Iterator[Violation]:
+    """Each scheduled time of the periodic job is stored, and run."""
+    stored = set(account.runs)
+    if stored:
+        expected = {min(stored) + number for number in range(int(max(stored) - min(stored)) + 1)}
+        for at in sorted(expected - stored):
+            yield Violation("periodic", f"no run of {_clock(at)} was stored")
+    for at in sorted(stored - set(account.ran)):
+        yield Violation("periodic", f"the run of {_clock(at)} was stored, and never ran")
+
+
+def _clock(at: float) -> str:
+    return f"{datetime.fromtimestamp(at, UTC):%H:%M:%S}"
+
+
 def proof(account: Account) -> list[str]:
     """What this run has not shown, although it was to: faults that have hit nothing prove nothing."""
     missing = [
@@ -193,6 +218,7 @@ def proof(account: Account) -> list[str]:
         or faults.PAUSED not in happened,
         "no emitter has noticed that the database was away": bool(account.errors)
         or faults.POSTGRES_RESTARTED not in happened,
+        "the periodic job has not run": bool(account.runs),
         "no event failed, although some can only fail": any(row.status == "failed" for row in account.rows),
     }
     return missing + [what for what, shown in expected.items() if not shown]

@@ -11,6 +11,9 @@ LEDGER, ARCHIVE_LEDGER, HOOK, BUS, BREAKER = (
 )
 STREAM_KEY = "events"
 
+# The periodic job.
+PERIODIC = "every second"
+
 DESTINATIONS: dict[str, tuple[str, ...]] = {
     HANDLED: (HANDLER,),
     POSTED: (WEBHOOK,),

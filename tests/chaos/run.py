@@ -44,6 +44,7 @@ class Verdict:
             f"deliveries      {_listed(accepted)}",
             f"duplicates      {_listed(account.duplicates)}",
             f"fenced outcomes {account.fenced}",
+            f"periodic runs   {len(account.runs)} stored, {len(account.ran)} calls",
             f"emitters' errors while the database was away {len(account.errors)}",
         ]
 

@@ -89,6 +89,8 @@ def right() -> Account:
         notes={"good", "cut and done", "doomed", *(f"during {id}" for id in meanwhile)},
         fenced=1,
         changes={"plain": [(15.0, "sending by worker-1")]},
+        runs=[10.0, 11.0, 12.0],
+        ran=[10.0, 11.0, 11.0, 12.0],
     )
 
 
@@ -139,6 +141,9 @@ Falsify = Callable[[Account], Account]
         ("I7", None, lambda a: replace(a, transactions=[replace(t, ended_at=10) for t in a.transactions])),
         ("I9", None, lambda a: replace(a, deliveries=[replace(d, at=d.at + 100) for d in a.deliveries])),
         ("I9", None, lambda a: replace(a, deliveries=[d for d in a.deliveries if d.at != 130])),
+        ("periodic", None, lambda a: replace(a, runs=[*a.runs, 11.0])),
+        ("periodic", None, lambda a: replace(a, runs=[10.0, 12.0])),
+        ("periodic", None, lambda a: replace(a, ran=[10.0, 12.0])),
     ],
 )
 def test_it_finds_what_was_falsified(invariant: str, id: str | None, falsify: Falsify) -> None:
@@ -157,6 +162,7 @@ def test_it_finds_what_was_falsified(invariant: str, id: str | None, falsify: Fa
         ("unknown", lambda a: replace(a, transactions=[t for t in a.transactions if t.fate != UNKNOWN])),
         ("rolled back", lambda a: replace(a, transactions=[t for t in a.transactions if t.fate != ROLLED_BACK])),
         ("committed", lambda a: replace(a, transactions=[])),
+        ("periodic job", lambda a: replace(a, runs=[])),
         ("only fail", lambda a: replace(a, rows=without(a.rows, "doomed"))),
     ],
 )

@@ -43,3 +43,15 @@ BEGIN
 END
 $$;
 CREATE TRIGGER chaos_watch AFTER INSERT OR UPDATE ON outbox_event FOR EACH ROW EXECUTE FUNCTION chaos_watch();
+
+-- The scheduled times of all runs that were ever stored: the rows themselves are deleted in between.
+CREATE TABLE chaos_run (scheduled_at timestamptz NOT NULL);
+
+CREATE FUNCTION chaos_remember_run() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO chaos_run VALUES ((NEW.payload ->> 'scheduled_at')::timestamptz);
+    RETURN NULL;
+END
+$$;
+CREATE TRIGGER chaos_remember_run AFTER INSERT ON outbox_event FOR EACH ROW WHEN (NEW.kind = 'run')
+EXECUTE FUNCTION chaos_remember_run();
