@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from outbox.admin.overview import Overview, overview
+from outbox.admin.periodic_jobs import PeriodicView, read_periodic_jobs
 from outbox.destinations.recorded_destinations import RecordedDestination, read_recorded
 from outbox.errors import SchemaError, SettingsError
 from outbox.operations.count import COUNT_CAP
@@ -90,7 +91,7 @@ class Collector:
 
     def describe(self) -> list[Metric]:
         """Return the metrics without reading their values, because registering must not query the database."""
-        return [*_counters({}), *_by_destination({}, ()), *_gauges(None), _absent(()), _up(1)]
+        return [*_counters({}), *_by_destination({}, ()), *_gauges(None), _absent(()), _overdue(()), _up(1)]
 
     def collect(self) -> list[Metric]:
         """Return the metrics, or `outbox_up 0` only if the database can't be read."""
@@ -115,6 +116,7 @@ def families(box: Outbox) -> Iterator[Metric]:
         box.check_schema()
         view = overview(box.dialect)
         recorded = read_recorded(box.dialect)[1]
+        periodic_jobs = read_periodic_jobs(box.dialect)
         for row in box.dialect.select(Total.select()):
             totals[row.name][labels_from_text(row.labels)] = row.value
     yield _up(1)
@@ -122,6 +124,7 @@ def families(box: Outbox) -> Iterator[Metric]:
     yield from _by_destination(totals, _destination_names(view.alive))
     yield from _gauges(view)
     yield _absent(recorded.values())
+    yield _overdue(periodic_jobs)
 
 
 def _up(value: int) -> Metric:
@@ -251,6 +254,17 @@ def _absent(recorded: Iterable[RecordedDestination]) -> Metric:
     for each in recorded:
         if not each.retired:
             family.add_metric([clean_label(each.name)], int(not each.alive))
+    return family
+
+
+def _overdue(jobs: Iterable[PeriodicView]) -> Metric:
+    family = GaugeMetricFamily(
+        "outbox_periodic_overdue_seconds",
+        "How long ago the next run of a periodic job should have been stored; 0 if it is not due yet, or paused.",
+        labels=["periodic_job"],
+    )
+    for view in jobs:
+        family.add_metric([clean_label(view.job.name)], view.overdue_seconds)
     return family
 
 

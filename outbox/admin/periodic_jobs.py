@@ -33,10 +33,16 @@ class PeriodicView:
         return bool(self.now - self.job.seen_at > ABSENT_AFTER)
 
     @property
+    def overdue_seconds(self) -> float:
+        """Return how long ago the next run should have been stored; 0 if it is not due yet, or the job is paused."""
+        if self.job.paused or self.job.next_run_at is None:
+            return 0.0
+        return max(0.0, float((self.now - self.job.next_run_at).total_seconds()))
+
+    @property
     def is_overdue(self) -> bool:
-        """Return whether its next run should have been stored long ago."""
-        next_run_at = self.job.next_run_at
-        return not self.job.paused and next_run_at is not None and self.now - next_run_at > VERY_LATE
+        """Return whether the next run should have been stored long ago."""
+        return self.overdue_seconds > VERY_LATE.total_seconds()
 
     @property
     def state(self) -> str:

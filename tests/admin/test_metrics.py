@@ -24,6 +24,7 @@ from outbox.storage.dialect import Dialect
 from outbox.telemetry.counters import BUCKETS
 from outbox.telemetry.process_reports import SCHEDULER, WORKER
 from tests.conftest import Configure
+from tests.support.periodic import change_job, declare, declared, scheduler
 from tests.support.processes import MakeStage, make_stage
 from tests.support.program import BIN, ROOT, run, run_python
 from tests.support.table import another, change, claimed, emit, emit_one, expire_leases, let_pass, on_postgres
@@ -365,3 +366,13 @@ def test_workers_that_can_not_reach_their_broker_are_counted(box: Outbox) -> Non
     box.reporter.broker_error = None
     box.reporter.report_now()
     assert value(box, "outbox_workers_without_broker") == 0
+
+
+def test_a_periodic_job_that_is_overdue_says_for_how_long(box: Outbox) -> None:
+    declare()
+    scheduler(box)()
+    assert value(box, "outbox_periodic_overdue_seconds", periodic_job="job") == 0
+    change_job(box, next_run_at=declared(box).seen_at - timedelta(minutes=10))
+    assert 600 <= value(box, "outbox_periodic_overdue_seconds", periodic_job="job") < 700
+    change_job(box, paused=True)
+    assert value(box, "outbox_periodic_overdue_seconds", periodic_job="job") == 0
