@@ -172,8 +172,17 @@ def test_the_health_check_asks_for_the_tables_and_for_redis_and_makes_no_worker(
         run(sys.executable, "-c", f"{program}; import sys; assert 'jobs' not in sys.modules", **settings).stdout == ""
     )
     assert run(sys.executable, "-c", program, **settings | {"redis_url": "redis://127.0.0.1:1/0"}).returncode != 0
+    nowhere = "postgresql://outbox@127.0.0.1:1/outbox"
+    assert run(sys.executable, "-c", program, **settings | {"database_url": nowhere}).returncode != 0
     database.execute_sql("DROP TABLE outbox_schema")
     assert run(sys.executable, "-c", program, **settings).returncode != 0
+
+
+def test_the_image_is_built_from_every_package_of_the_library() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    packages = {pattern.rstrip("*") for pattern in project["tool"]["setuptools"]["packages"]["find"]["include"]}
+    copied = dict(re.findall(r"^COPY (\w+) (\w+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE))
+    assert packages == {source for source, target in copied.items() if source == target} - {"examples"}
 
 
 def test_the_image_runs_as_a_user_of_its_own_and_installs_by_the_lock() -> None:
