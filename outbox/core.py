@@ -285,20 +285,22 @@ class Outbox:
         *,
         ids: Iterable[UUID | str] | None = None,
         event_type: str | None = None,
+        actor: str | None = None,
         aggregate_type: str | None = None,
         aggregate_id: str | None = None,
         tenant_id: str | None = None,
         limit: int | None = None,
     ) -> int:
-        """Make failed events pending again: all, or those that match. Return how many.
+        """Make failed events and jobs pending again: all, or those that match. Return how many.
 
-        Their attempts are counted from 0 again.
+        An `actor` selects jobs; a type or an aggregate selects events. Their attempts are counted from 0 again.
         """
         return apply_action.retry_failed_events(
             self.dialect,
             self.notifier.notify_after_commit,
             ids=ids,
             event_type=event_type,
+            actor=actor,
             aggregate_type=aggregate_type,
             aggregate_id=aggregate_id,
             tenant_id=tenant_id,

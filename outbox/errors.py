@@ -37,7 +37,7 @@ class SettingsError(OutboxError, ValueError):
 
 
 class InvalidEvent(OutboxError, ValueError):
-    """The arguments of emit can't be stored as an event. Nothing was written; the transaction can continue."""
+    """The arguments can't be stored as an event or a job. Nothing was written; the transaction can continue."""
 
 
 class InvalidMessage(OutboxError, ValueError):
@@ -45,15 +45,24 @@ class InvalidMessage(OutboxError, ValueError):
 
 
 class DuplicateEvent(OutboxError, peewee.IntegrityError):
-    """An event of this type with this idempotency key exists; the transaction can continue."""
+    """An event of this type, or a job of this actor, with this idempotency key exists; the transaction can continue.
 
-    def __init__(self, event_type: str, idempotency_key: str, existing_id: UUID | None) -> None:
+    For a job, `event_type` is the name of the actor.
+    """
+
+    def __init__(
+        self, event_type: str, idempotency_key: str, existing_id: UUID | None, *, is_job: bool = False
+    ) -> None:
         self.event_type = event_type
         self.idempotency_key = idempotency_key
         self.existing_id = existing_id
-        existing = "in this same call" if existing_id is None else f"as event {existing_id}"
+        existing = "in this same call" if existing_id is None else f"as {'job' if is_job else 'event'} {existing_id}"
         super().__init__(
-            f"{event_type!r} with the idempotency key {idempotency_key!r} was already emitted {existing}. "
+            f"A job of the actor {event_type!r} with the idempotency key {idempotency_key!r} was already sent "
+            f"{existing}. If it may be sent again, pass a key of its own, or none; to get the message that exists, "
+            'pass on_duplicate="ignore"; to replace it, pass on_duplicate="replace".'
+            if is_job
+            else f"{event_type!r} with the idempotency key {idempotency_key!r} was already emitted {existing}. "
             "If it may happen again, pass idempotency_key=outbox.UNIQUE or a key of its own; "
             'to get the one that exists, pass on_duplicate="ignore".'
         )

@@ -1,4 +1,4 @@
-"""Explain the state of one event: its state at each destination, and what happens to it next.
+"""Explain the state of one event or job: its state at each destination, and what happens to it next.
 
 `outbox show` and the dashboard's page of an event show both.
 """
@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from outbox.admin.durations import format_duration
 from outbox.settings import Settings
-from outbox.storage.models import DELIVERED, FAILED, OutboxEvent
+from outbox.storage.models import DELIVERED, FAILED, JOB, OutboxEvent
 from outbox.storage.progress import OTHER_DESTINATIONS, parse
 
 
@@ -43,42 +43,47 @@ def destination_states(event: OutboxEvent, delivered_to: Sequence[str]) -> list[
 
 
 def next_step(event: OutboxEvent, now: datetime, settings: Settings) -> str:
-    """Return a sentence that says what happens to the event next, and what an operator can do."""
+    """Return a sentence that says what happens to the event or job next, and what an operator can do."""
+    it = f"the {event.kind}"
     if event.status == DELIVERED:
-        return f"The event is delivered. It will be deleted {_deletion_time(event.delivered_at, now, settings)}."
+        done = "The job is delivered: its message was enqueued." if event.kind == JOB else f"{_start(it)} is delivered."
+        return f"{done} It will be deleted {_deletion_time(event.delivered_at, now, settings)}."
     if event.status == FAILED:
         deletion = _deletion_time(event.updated_at, now, settings)
         return (
-            "The event has failed and is not tried again automatically. Fix the cause, then run "
-            f"`outbox retry {event.id}`. Otherwise the event will be deleted {deletion}."
+            f"{_start(it)} has failed and is not tried again automatically. Fix the cause, then run "
+            f"`outbox retry {event.id}`. Otherwise {it} will be deleted {deletion}."
         )
     if event.lease_until is not None:
-        return _describe_lease(event.lease_until, now)
-    return _describe_wait(event, now, settings)
+        return _describe_lease(it, event.lease_until, now)
+    return _describe_wait(it, event, now, settings)
 
 
-def _describe_lease(until: datetime, now: datetime) -> str:
+def _describe_lease(it: str, until: datetime, now: datetime) -> str:
     if until > now:
-        return (
-            f"A worker is delivering the event; its lease ends in {format_duration(until - now)} unless it is renewed."
-        )
+        return f"A worker is delivering {it}; its lease ends in {format_duration(until - now)} unless it is renewed."
     return (
-        f"The worker that had the event did not finish: its lease expired {format_duration(now - until)} ago. "
-        "The next sweep gives the event to another worker."
+        f"The worker that had {it} did not finish: its lease expired {format_duration(now - until)} ago. "
+        f"The next sweep gives {it} to another worker."
     )
 
 
-def _describe_wait(event: OutboxEvent, now: datetime, settings: Settings) -> str:
+def _describe_wait(it: str, event: OutboxEvent, now: datetime, settings: Settings) -> str:
     if event.next_attempt_at > now:
         used = f"{event.attempts} of {event.max_attempts} attempts used"
         return f"The next attempt is in {format_duration(event.next_attempt_at - now)} ({used})."
     overdue = now - event.next_attempt_at
     if overdue < timedelta(seconds=2 * settings.sweep_seconds):
-        return "The event is due now."
+        return f"{_start(it)} is due now."
     return (
-        f"The event has been due for {format_duration(overdue)}: `outbox doctor` checks whether workers and the "
+        f"{_start(it)} has been due for {format_duration(overdue)}: `outbox doctor` checks whether workers and the "
         "scheduler are running."
     )
+
+
+def _start(words: str) -> str:
+    """Return the words as the start of a sentence."""
+    return words[0].upper() + words[1:]
 
 
 def _deletion_time(ended_at: datetime, now: datetime, settings: Settings) -> str:

@@ -51,7 +51,7 @@ Totals = dict[str, dict[Labels, float]]
 
 # By the name of the counter in the database: the name and the help text of the metric.
 COUNTERS = {
-    "emitted": ("outbox_emitted", "Events that were emitted and committed."),
+    "emitted": ("outbox_emitted", "Events and jobs that were stored and committed."),
     "duplicates": (
         "outbox_duplicates",
         "Events that emit rejected or ignored because their idempotency key existed already.",
@@ -68,6 +68,12 @@ COUNTERS = {
     ),
     "polls": ("outbox_polls", "Drains that workers started by polling, without a wake-up or a sweep."),
     "skipped": ("outbox_inbox_skipped", "Messages that the inbox skipped because they were processed already."),
+}
+# Likewise, of jobs. They are labelled with the actor.
+JOB_COUNTERS = {
+    "jobs_stored": ("outbox_jobs_stored", "Jobs that were sent and committed."),
+    "jobs_enqueued": ("outbox_jobs_enqueued", "Jobs that were enqueued on the broker of their actor."),
+    "jobs_failed": ("outbox_jobs_failed", "Jobs that could not be enqueued and are not tried again."),
 }
 OUTCOMES = ("delivered", "retry", "unavailable", "failed")
 KINDS = (APPLICATION, CONSUMER, SCHEDULER, UP, WORKER)
@@ -91,7 +97,8 @@ class Collector:
 
     def describe(self) -> list[Metric]:
         """Return the metrics without reading their values, because registering must not query the database."""
-        return [*_counters({}), *_by_destination({}, ()), *_gauges(None), _absent(()), _overdue(()), _up(1)]
+        known = [*_counters({}), *_by_destination({}, ()), *_by_actor({})]
+        return [*known, *_gauges(None), _absent(()), _overdue(()), _up(1)]
 
     def collect(self) -> list[Metric]:
         """Return the metrics, or `outbox_up 0` only if the database can't be read."""
@@ -122,6 +129,7 @@ def families(box: Outbox) -> Iterator[Metric]:
     yield _up(1)
     yield from _counters(totals)
     yield from _by_destination(totals, _destination_names(view.alive))
+    yield from _by_actor(totals)
     yield from _gauges(view)
     yield _absent(recorded.values())
     yield _overdue(periodic_jobs)
@@ -165,6 +173,16 @@ def _by_destination(totals: Totals, known: Iterable[str]) -> Iterator[Metric]:
     yield send
 
 
+def _by_actor(totals: Totals) -> Iterator[Metric]:
+    """Yield the counters of jobs. An actor that one of them has is in all of them, with 0."""
+    actors = sorted({labels for counted in JOB_COUNTERS for labels in totals.get(counted, {})})
+    for counted, (name, text) in JOB_COUNTERS.items():
+        family = CounterMetricFamily(name, text, labels=["actor"])
+        for labels in actors:
+            family.add_metric([dict(labels)["actor"]], totals.get(counted, {}).get(labels, 0))
+        yield family
+
+
 def _add_histogram(
     family: HistogramMetricFamily, values: list[str], totals: Totals, name: str, labels: dict[str, str]
 ) -> None:
@@ -190,14 +208,16 @@ def _gauges(view: Overview | None) -> Iterator[Metric]:
     expired = 0 if view is None else view.backlog.expired.number
     yield _gauge(
         "outbox_pending_events",
-        f"Events that wait for their first or next attempt, due or not; {CAPPED}.",
+        f"Events and jobs that wait for their first or next attempt, due or not; {CAPPED}.",
         counts.get(PENDING, 0),
     )
-    yield _gauge("outbox_due_events", f"Events that are due and that a worker could claim now; {CAPPED}.", due)
-    yield _gauge("outbox_in_flight_events", f"Events that a worker holds a lease on; {CAPPED}.", counts.get(SENDING, 0))
+    yield _gauge("outbox_due_events", f"Events and jobs that are due and that a worker could claim now; {CAPPED}.", due)
+    yield _gauge(
+        "outbox_in_flight_events", f"Events and jobs that a worker holds a lease on; {CAPPED}.", counts.get(SENDING, 0)
+    )
     yield _gauge(
         "outbox_failed_events",
-        f"Events that have failed, are not tried again, and are not deleted yet; {CAPPED}.",
+        f"Events and jobs that have failed, are not tried again, and are not deleted yet; {CAPPED}.",
         counts.get(FAILED, 0),
     )
     yield _gauge(

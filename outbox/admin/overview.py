@@ -10,17 +10,17 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from outbox.admin.durations import format_duration
-from outbox.admin.queries import count
+from outbox.admin.queries import count_by_kind
 from outbox.admin.recent_activity import Activity, activity_by_minute, last_hour, latency_quantiles
 from outbox.destinations.recorded_destinations import absent_names, read_recorded
-from outbox.operations.count import COUNT_CAP, Count
+from outbox.operations.count import COUNT_CAP, Count, total
 from outbox.operations.filters import Filter
 from outbox.storage import progress
 from outbox.storage.dialect import Dialect
-from outbox.storage.models import DELIVERED, FAILED, PENDING, SENDING, OutboxEvent
+from outbox.storage.models import DELIVERED, EVENT, FAILED, KINDS, PENDING, SENDING, OutboxEvent
 from outbox.storage.operator_models import Process
 from outbox.storage.progress import ProgressEntry
 from outbox.storage.status import is_failed, is_unfinished
@@ -36,10 +36,10 @@ ERROR_LENGTH = 160
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """The events that have not ended, and how long the oldest of them has waited.
+    """The events and jobs that have not ended, and how long the oldest of them has waited.
 
     `in_flight` counts those under a lease, `expired` those whose lease has expired, and `due` those that a worker could
-    claim now.
+    claim now. `pending_by_kind` and `in_flight_by_kind` have the kinds (event, job, run) that there are.
     """
 
     unfinished: Count
@@ -48,11 +48,13 @@ class Backlog:
     expired: Count
     oldest_created_at: datetime | None
     oldest_due_at: datetime | None
+    pending_by_kind: dict[str, Count]
+    in_flight_by_kind: dict[str, Count]
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """How many events failed at one destination with the same error."""
+    """How many events or jobs failed at one destination with the same error."""
 
     destination: str
     error: str
@@ -89,7 +91,9 @@ class Overview:
     """The state of an outbox at one time, by the database's clock."""
 
     now: datetime
+    # By status, events and jobs together; and the same by kind, for those kinds that there are, events always included.
     counts: dict[str, Count]
+    counts_by_kind: dict[str, dict[str, Count]]
     backlog: Backlog
     failures: list[Failure]
     failures_looked_at: Count
@@ -99,6 +103,12 @@ class Overview:
     processes: list[Process]
     # Recorded destinations that no running worker has; events wait for them.
     absent: list[str]
+
+    def describe(self, status: str) -> str:
+        """Return, for example, `2 events`, `1 job` or `2 events and 1 job`: the rows with this status, by kind."""
+        counts = {kind: counts[status] for kind, counts in self.counts_by_kind.items() if counts[status].number}
+        words = [count.of(kind) for kind, count in (counts or {EVENT: Count(0)}).items()]
+        return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
 
     @property
     def alive(self) -> list[Process]:
@@ -140,21 +150,20 @@ def overview(dialect: Dialect) -> Overview:
     with dialect.connection():
         now = dialect.now()
         waiting = backlog(dialect, now)
-        failed = count(dialect, Filter(status=FAILED))
+        by_status = {
+            PENDING: waiting.pending_by_kind,
+            SENDING: waiting.in_flight_by_kind,
+            DELIVERED: count_by_kind(dialect, Filter(status=DELIVERED)),
+            FAILED: count_by_kind(dialect, Filter(status=FAILED)),
+        }
         looked_at, failures = failures_by_cause(dialect)
         reported = processes(dialect)
         minutes = last_hour(dialect, now)
         _, recorded = read_recorded(dialect)
         return Overview(
             now=now,
-            counts={
-                PENDING: Count(
-                    max(0, waiting.unfinished.number - waiting.in_flight.number), waiting.unfinished.at_least
-                ),
-                SENDING: waiting.in_flight,
-                DELIVERED: count(dialect, Filter(status=DELIVERED)),
-                FAILED: failed,
-            },
+            counts={status: total(counts.values()) for status, counts in by_status.items()},
+            counts_by_kind=_by_kind(by_status),
             backlog=waiting,
             failures=failures,
             failures_looked_at=looked_at,
@@ -166,32 +175,62 @@ def overview(dialect: Dialect) -> Overview:
         )
 
 
+def _by_kind(by_status: Mapping[str, Mapping[str, Count]]) -> dict[str, dict[str, Count]]:
+    """Return the counts by kind and status, given those by status and kind."""
+    found = {kind for counts in by_status.values() for kind in counts}
+    return {
+        kind: {status: counts.get(kind, Count(0)) for status, counts in by_status.items()}
+        for kind in KINDS
+        if kind == EVENT or kind in found
+    }
+
+
 def backlog(dialect: Dialect, now: datetime, cap: int = COUNT_CAP) -> Backlog:
     """Count the events that have not ended, up to `cap`, in the order in which they are due."""
     event = OutboxEvent
     query = (
-        event.select(event.next_attempt_at, event.lease_until, event.created_at)
+        event.select(event.next_attempt_at, event.lease_until, event.created_at, event.kind)
         .where(*is_unfinished())
         .order_by(event.next_attempt_at)
         .limit(cap + 1)
     )
     with dialect.connection():
-        rows = [
-            (from_database(due_at), None if lease_until is None else from_database(lease_until), from_database(created))
-            for due_at, lease_until, created in dialect.select(query.tuples())
-        ]
+        rows = [_waiting(*row) for row in dialect.select(query.tuples())]
     more = len(rows) > cap
-    leases = [lease_until for _, lease_until, _ in rows if lease_until is not None]
-    unexpired = [lease_until for lease_until in leases if lease_until > now]
-    due = [due_at for due_at, lease_until, _ in rows if due_at <= now and (lease_until is None or lease_until <= now)]
+    leased = [row for row in rows if row.lease_until is not None]
+    in_flight = [row for row in leased if row.is_in_flight(now)]
+    due = [row.due_at for row in rows if row.due_at <= now and not row.is_in_flight(now)]
     return Backlog(
         unfinished=Count.up_to(cap, len(rows)),
         due=Count(min(len(due), cap), more and len(due) == len(rows)),
-        in_flight=Count(len(unexpired), more and len(unexpired) == len(rows)),
-        expired=Count(len(leases) - len(unexpired)),
-        oldest_created_at=min((created_at for _, _, created_at in rows), default=None),
+        in_flight=Count(len(in_flight), more and len(in_flight) == len(rows)),
+        expired=Count(len(leased) - len(in_flight)),
+        oldest_created_at=min((row.created_at for row in rows), default=None),
         oldest_due_at=min(due, default=None),
+        pending_by_kind=_count_kinds((row for row in rows[:cap] if not row.is_in_flight(now)), at_least=more),
+        in_flight_by_kind=_count_kinds(in_flight, at_least=more and len(in_flight) == len(rows)),
     )
+
+
+class _Waiting(NamedTuple):
+    """A row that has not ended."""
+
+    due_at: datetime
+    lease_until: datetime | None
+    created_at: datetime
+    kind: str
+
+    def is_in_flight(self, now: datetime) -> bool:
+        return self.lease_until is not None and self.lease_until > now
+
+
+def _waiting(due_at: Any, lease_until: Any, created_at: Any, kind: str) -> _Waiting:
+    until = None if lease_until is None else from_database(lease_until)
+    return _Waiting(from_database(due_at), until, from_database(created_at), kind)
+
+
+def _count_kinds(rows: Iterable[_Waiting], *, at_least: bool) -> dict[str, Count]:
+    return {kind: Count(number, at_least) for kind, number in Counter(row.kind for row in rows).items()}
 
 
 def failures_by_cause(dialect: Dialect) -> tuple[Count, list[Failure]]:

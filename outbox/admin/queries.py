@@ -7,9 +7,12 @@ Otherwise only a window of the newest events is scanned, and the result says how
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
+
+import peewee
 
 from outbox.delivery.audience import names_of
 from outbox.destinations.recorded_destinations import read_recorded
@@ -18,11 +21,13 @@ from outbox.operations.count import COUNT_CAP, Count
 from outbox.operations.filters import Condition, Filter
 from outbox.storage.dialect import Dialect
 from outbox.storage.ids import as_uuid
-from outbox.storage.models import DELIVERED, FAILED, OutboxEvent
+from outbox.storage.models import DELIVERED, EVENT, FAILED, JOB, OutboxEvent
 from outbox.storage.status import is_unfinished
 from outbox.text import is_storable
 
 PAGE = 50
+# A list shows the arguments of a job whose message is no longer than this.
+LISTED_LENGTH = 4_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +48,7 @@ LISTED = (
     OutboxEvent.aggregate_type,
     OutboxEvent.aggregate_id,
     OutboxEvent.event_type,
+    OutboxEvent.kind,
     OutboxEvent.tenant_id,
     OutboxEvent.idempotency_key,
     OutboxEvent.status,
@@ -98,6 +104,15 @@ def count(dialect: Dialect, filter: Filter, cap: int = COUNT_CAP, limits: ScanLi
         return matching.count(matching.candidates(), cap)
 
 
+def count_by_kind(
+    dialect: Dialect, filter: Filter, cap: int = COUNT_CAP, limits: ScanLimits = SCAN_LIMITS
+) -> dict[str, Count]:
+    """Return how many rows of each kind match in the window, up to the cap. Kinds without rows are left out."""
+    matching = _Search(dialect, filter, limits)
+    with dialect.connection():
+        return matching.count_by_kind(cap)
+
+
 def page_and_count(
     dialect: Dialect,
     filter: Filter,
@@ -114,13 +129,37 @@ def page_and_count(
 
 
 def event_types(dialect: Dialect) -> list[str]:
-    """Return all event types in the table. The query steps from type to type in the unique index; it reads few rows."""
+    """Return the event types in the table. A type that is also the name of an actor may be missing."""
+    return [name for name, kind in _names(dialect) if kind == EVENT]
+
+
+def actors(dialect: Dialect) -> list[str]:
+    """Return the actors that have jobs in the table. An actor that has the name of an event type may be missing."""
+    return [name for name, kind in _names(dialect) if kind == JOB]
+
+
+def _names(dialect: Dialect) -> list[tuple[str, str]]:
+    """Return all types and actors in the table, each with the kind of one of its rows.
+
+    The query steps from name to name in the unique index; it reads few rows.
+    """
     with dialect.connection():
-        return [type for (type,) in dialect.run(dialect.statements.event_types).fetchall()]
+        return list(dialect.run(dialect.statements.names).fetchall())
+
+
+def payloads_of_jobs(dialect: Dialect, events: Iterable[OutboxEvent]) -> dict[UUID, Any]:
+    """Return the messages of those of the rows that are jobs, by id, without the messages that are too long to list."""
+    event, ids = OutboxEvent, [each.id for each in events if each.kind == JOB]
+    if not ids:
+        return {}
+    length = peewee.fn.LENGTH(event.payload.cast("text"))
+    with dialect.connection():
+        rows = dialect.select(event.select(event.id, event.payload).where(event.id.in_(ids), length <= LISTED_LENGTH))
+    return {row.id: row.payload for row in rows}
 
 
 def search(dialect: Dialect, text: str, size: int = PAGE) -> list[OutboxEvent]:
-    """Return the events with this id, idempotency key or aggregate (`Order:7` or `7`)."""
+    """Return the events with this id, key or aggregate (`Order:7` or `7`), and the jobs with this key or message id."""
     text = text.strip()
     if not text or not is_storable(text):
         return []
@@ -166,8 +205,8 @@ class _Search:
             choices.append([event.aggregate_id == filter.aggregate_id])
         if filter.status is not None and filter.status not in (DELIVERED, FAILED):
             choices.append(is_unfinished())
-        if filter.event_type is not None:
-            choices.append([event.event_type == filter.event_type])
+        if filter.name is not None:
+            choices.append([event.event_type == filter.name])
         for choice in choices:
             ids = self._ids(event.select(event.id).where(*choice).limit(self.limits.few + 1))
             if len(ids) <= self.limits.few:
@@ -190,25 +229,37 @@ class _Search:
             conditions = self.filter.conditions(self.dialect.database)
             query = query.where(OutboxEvent.id.in_(candidates), *conditions)
             return Count(self.dialect.count(query.limit(self.limits.few + 1)))
+        query, is_whole = self._in_window(query)
+        number = self.dialect.count(query.limit(cap + 1))
+        return Count(min(number, cap), at_least=number > cap or not is_whole)
+
+    def count_by_kind(self, cap: int) -> dict[str, Count]:
+        """Count the matching rows in the window by their kind, up to the cap."""
+        rows, is_whole = self._in_window(OutboxEvent.select(OutboxEvent.kind))
+        rows = rows.limit(cap + 1)
+        grouped = peewee.Select((rows,), (rows.c.kind, peewee.fn.COUNT(rows.c.kind))).group_by(rows.c.kind)
+        numbers = dict(self.dialect.select(grouped.tuples()))
+        has_more = sum(numbers.values()) > cap
+        if has_more:
+            numbers[max(numbers, key=lambda kind: numbers[kind])] -= 1
+        return {kind: Count(number, has_more or not is_whole) for kind, number in numbers.items()}
+
+    def _in_window(self, query: Any) -> tuple[Any, bool]:
+        """Return the query limited to matching rows in the window, and whether the window contains all rows."""
         conditions = self.filter.conditions(self.dialect.database, in_window=True)
         end = self._end_of_window(None)
         if end is not None:
             conditions.append(OutboxEvent.id >= end)
-        if conditions:
-            query = query.where(*conditions)
-        number = self.dialect.count(query.limit(cap + 1))
-        return Count(min(number, cap), at_least=number > cap or end is not None)
+        return (query.where(*conditions) if conditions else query), end is None
 
     def _ids_of_key(self) -> list[UUID]:
         """Return the ids of the events with an idempotency key.
 
-        The index begins with the event type, so the query names all types. There are few of them.
+        The index begins with the event type, so the query names all types and actors. There are few of them.
         """
         event, filter = OutboxEvent, self.filter
-        types = event_types(self.dialect) if filter.event_type is None else [filter.event_type]
-        return self._ids(
-            event.select(event.id).where(event.event_type.in_(types), event.idempotency_key == filter.idempotency_key)
-        )
+        names = [name for name, _ in _names(self.dialect)] if filter.name is None else [filter.name]
+        return self._ids(event.select(event.id).where(event.event_type.in_(names), *filter.key_conditions()))
 
     def _scan_window(self, older: list[Condition], after: UUID | None, size: int) -> Page:
         conditions = [*self.filter.conditions(self.dialect.database, in_window=True), *older]

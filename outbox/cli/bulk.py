@@ -20,7 +20,9 @@ from outbox.current_outbox import current
 from outbox.errors import SettingsError
 from outbox.operations import apply_action
 from outbox.operations.actions import Action
+from outbox.operations.count import Count
 from outbox.operations.filters import Filter
+from outbox.storage.models import EVENT, JOB
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -63,6 +65,7 @@ def run(
     """Count the events, ask for confirmation, run the action, and print how many events it has changed."""
     if ids:
         filter = replace(filter, ids=ids)
+    noun = JOB if filter.only_kind == JOB else EVENT
     if filter.is_empty and not everything:
         raise click.UsageError("Give the ids of events, or filters, or --all.")
     box = current()
@@ -70,13 +73,13 @@ def run(
     matching = apply_action.count_all(box.dialect, action, filter)
     matching = matching if limit is None else min(limit, matching)
     if dry_run:
-        click.echo(f"{_format_events(matching)} would be {action.done}.")
+        click.echo(f"{Count(matching).of(noun)} would be {action.done}.")
         return
     if matching == 0:
-        click.echo(f"No events to be {action.done} match.")
+        click.echo(f"No {noun}s to be {action.done} match.")
         sys.exit(1)
     if not yes:
-        click.confirm(f"{_format_events(matching)} will be {action.done}. Continue?", abort=True, err=True)
+        click.confirm(f"{Count(matching).of(noun)} will be {action.done}. Continue?", abort=True, err=True)
     work = apply_action.apply(
         box.dialect,
         box.notifier.notify_after_commit,
@@ -86,12 +89,12 @@ def run(
         limit=limit,
         per_second=per_second,
     )
-    count = _show_progress(work, matching, action.name)
+    count = _show_progress(work, matching, action.name, noun)
     box.notifier.flush()
-    click.echo(f"{_format_events(count)} {'was' if count == 1 else 'were'} {action.done}.")
+    click.echo(f"{Count(count).of(noun)} {'was' if count == 1 else 'were'} {action.done}.")
 
 
-def _show_progress(work: Iterator[int], matching: int, name: str) -> int:
+def _show_progress(work: Iterator[int], matching: int, name: str, noun: str) -> int:
     """Run the action with a progress bar on standard error; return how many events it has changed."""
     count = 0
     progress: Any = click.progressbar(length=matching, label=name, file=sys.stderr, show_pos=True)
@@ -101,7 +104,7 @@ def _show_progress(work: Iterator[int], matching: int, name: str) -> int:
                 progress.update(so_far - count)
                 count = so_far
     except KeyboardInterrupt:
-        click.echo(f"Interrupted after {_format_events(count)}. Run the same command again for the rest.", err=True)
+        click.echo(f"Interrupted after {Count(count).of(noun)}. Run the same command again for the rest.", err=True)
         sys.exit(INTERRUPTED)
     return count
 
@@ -112,7 +115,3 @@ def operator() -> str:
         return f"{getpass.getuser()}@{socket.gethostname()}"
     except (KeyError, OSError, ImportError):
         raise SettingsError("Cannot determine the user for the audit log: set LOGNAME.") from None
-
-
-def _format_events(number: int) -> str:
-    return f"{number:,} event{'' if number == 1 else 's'}"

@@ -16,7 +16,7 @@ import click
 
 from outbox.application_modules import import_modules
 from outbox.operations.filters import Filter
-from outbox.storage.models import STATUSES
+from outbox.storage.models import JOB, KINDS, STATUSES
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -96,7 +96,9 @@ def filter_options(command: F) -> F:
 # The parameters of `_make_filter`, one for each of FILTER_OPTIONS.
 FILTER_NAMES = (
     "status",
+    "kind",
     "event_type",
+    "actor",
     "aggregate",
     "tenant",
     "destination",
@@ -110,7 +112,9 @@ FILTER_NAMES = (
 )
 FILTER_OPTIONS = (
     click.option("--status", type=click.Choice(STATUSES), help="Only events with this status."),
+    click.option("--kind", type=click.Choice(KINDS), help="Only rows of this kind.  [default: all kinds]"),
     click.option("--type", "event_type", metavar="TYPE", help="Only events of this type."),
+    click.option("--actor", metavar="NAME", help="Only jobs of this actor."),
     click.option(
         "--aggregate",
         metavar="TYPE[:ID]",
@@ -139,7 +143,9 @@ FILTER_OPTIONS = (
 def _make_filter(
     *,
     status: str | None,
+    kind: str | None,
     event_type: str | None,
+    actor: str | None,
     aggregate: str | None,
     tenant: str | None,
     destination: str | None,
@@ -154,14 +160,21 @@ def _make_filter(
     for one, other in (
         (("--since", since), ("--newer-than", newer_than)),
         (("--until", until), ("--older-than", older_than)),
+        (("--type", event_type), ("--actor", actor)),
     ):
         if one[1] is not None and other[1] is not None:
             raise click.UsageError(f"{one[0]} and {other[0]} exclude each other: give one of them.")
+    if actor is not None and kind not in (None, JOB):
+        raise click.UsageError(f"--actor selects jobs: it can't be given with --kind {kind}.")
+    if event_type is not None and kind == JOB:
+        raise click.UsageError("Jobs have no type: use --actor instead of --type.")
     now = datetime.now(UTC)
     aggregate_type, colon, aggregate_id = (aggregate or "").partition(":")
     return Filter(
         status=status,
+        kind=kind,
         event_type=event_type,
+        actor=actor,
         aggregate_type=aggregate_type or None,
         aggregate_id=aggregate_id if colon else None,
         idempotency_key=key,

@@ -15,7 +15,8 @@ from typing import Any
 
 import click
 
-from outbox.storage.models import OutboxEvent
+from outbox.events.job_key import shown_key
+from outbox.storage.models import JOB, OutboxEvent
 from outbox.text import printable, shorten
 
 GAP = "  "
@@ -46,8 +47,12 @@ def echo_json(value: object) -> None:
 
 
 def event_as_json(event: OutboxEvent, *fields: str) -> dict[str, Any]:
-    """Return these columns of the event, or all of them if none is named."""
-    return {name: getattr(event, name) for name in fields or list(OutboxEvent._meta.sorted_field_names)}
+    """Return these columns of the event, or all of them if none is named. A job has its own words beside them."""
+    columns = {name: getattr(event, name) for name in fields or list(OutboxEvent._meta.sorted_field_names)}
+    if event.kind != JOB:
+        return columns
+    words = {"actor": event.event_type, "queue": event.aggregate_type, "message_id": event.aggregate_id}
+    return columns | words | {"idempotency_key": shown_key(event.idempotency_key)}
 
 
 def to_the_second(moment: datetime | None) -> str:

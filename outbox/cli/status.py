@@ -20,7 +20,7 @@ RECENT_MINUTES = 5
 @json_option
 @modules_option
 def status(as_json: bool) -> None:
-    """Show how many events wait, why events failed, how fast events are delivered, and which processes run."""
+    """Show how many events and jobs wait, why some failed, how fast they are delivered, and which processes run."""
     box = current()
     box.check_schema()
     view = overview(box.dialect)
@@ -42,6 +42,10 @@ def as_data(view: Overview) -> dict[str, Any]:
     return {
         "now": view.now,
         "counts": {name: asdict(count) for name, count in view.counts.items()},
+        "counts_by_kind": {
+            kind: {name: asdict(count) for name, count in counts.items()}
+            for kind, counts in view.counts_by_kind.items()
+        },
         "backlog": asdict(view.backlog),
         "failures": [asdict(failure) for failure in view.failures],
         "failures_looked_at": asdict(view.failures_looked_at),
@@ -70,7 +74,12 @@ def as_data(view: Overview) -> dict[str, Any]:
 
 
 def _echo_counts(view: Overview) -> None:
-    echo_table(("status", "events"), list(view.counts.items()), right=[1])
+    kinds = view.counts_by_kind
+    echo_table(
+        ("status", *(f"{kind}s" for kind in kinds)),
+        [(status, *(counts[status] for counts in kinds.values())) for status in view.counts],
+        right=range(1, len(kinds) + 1),
+    )
     backlog = view.backlog
     line = f"due now {backlog.due}, in flight {backlog.in_flight}"
     if backlog.expired.number:
@@ -97,7 +106,7 @@ def _echo_activity(view: Overview) -> None:
 def _echo_failures(view: Overview) -> None:
     if not view.failures:
         return
-    click.echo(f"\nthe newest {view.failures_looked_at} failed events, by cause:")
+    click.echo(f"\nthe newest {view.failures_looked_at} failures, by cause:")
     echo_table(
         ("events", "destination", "error"),
         [(failure.events, failure.destination, failure.error) for failure in view.failures],

@@ -25,11 +25,11 @@ from outbox import crash_points
 from outbox.delivery import retry
 from outbox.delivery.batch import Batch, Delivery
 from outbox.delivery.context import DeliveryContext
-from outbox.delivery.settle_report import Settled, add_counts, count_outcomes, log_outcomes
+from outbox.delivery.settle_report import Settled, add_counts, count_jobs, count_outcomes, log_outcomes
 from outbox.storage import timestamp
 from outbox.storage.connection_errors import CONNECTION_ERRORS
 from outbox.storage.dialect import Row
-from outbox.storage.models import DELIVERED, FAILED, PENDING
+from outbox.storage.models import DELIVERED, FAILED, JOB, PENDING
 from outbox.storage.progress import PLACEHOLDERS, RETIRED, encode
 
 logger = logging.getLogger(__name__)
@@ -84,7 +84,7 @@ def _write(context: DeliveryContext, batch: Batch) -> None:
         else:
             others.append((delivery, verdict))
     for kind in {delivery.event.kind for delivery in plain}:
-        _write_plain(context, batch, [delivery for delivery in plain if delivery.event.kind == kind])
+        _write_plain(context, batch, [delivery for delivery in plain if delivery.event.kind == kind], kind)
     if others:
         # `_row` is called inside `persist`, because it may read the id of an audience from the database.
         updated = persist(
@@ -94,15 +94,21 @@ def _write(context: DeliveryContext, batch: Batch) -> None:
         statuses = Counter(verdict.status for _, verdict in others[:updated])
         delivered = [delivery.event for delivery, verdict in others[:updated] if verdict.status == DELIVERED]
         count_outcomes(context, batch, len(others), delivered, retried=statuses[PENDING], failed=statuses[FAILED])
+        count_jobs(context, "jobs_enqueued", delivered)
+        failed = [delivery.event for delivery, verdict in others[:updated] if verdict.status == FAILED]
+        count_jobs(context, "jobs_failed", failed)
         log_outcomes(others)
         _set_timers(context, batch, others)
     crash_points.point(crash_points.AFTER_SETTLE)
 
 
-def _write_plain(context: DeliveryContext, batch: Batch, plain: list[Delivery]) -> None:
+def _write_plain(context: DeliveryContext, batch: Batch, plain: list[Delivery], kind: str) -> None:
     """Write and count the plain successes of one kind. (A job may have the name of an event type.)"""
     updated = persist(context, batch, lambda: _write_delivered(context, batch, plain))
-    count_outcomes(context, batch, len(plain), [delivery.event for delivery in plain[:updated]])
+    delivered = [delivery.event for delivery in plain[:updated]]
+    count_outcomes(context, batch, len(plain), delivered)
+    if kind == JOB:
+        count_jobs(context, "jobs_enqueued", delivered)
 
 
 def _write_delivered(context: DeliveryContext, batch: Batch, plain: list[Delivery]) -> int:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Iterable
 
 from outbox.delivery import retry
 from outbox.delivery.batch import Batch, Delivery
 from outbox.delivery.context import DeliveryContext
 from outbox.events.event import Event
-from outbox.storage.models import DELIVERED, FAILED, PENDING
+from outbox.storage.models import DELIVERED, FAILED, JOB, PENDING
 from outbox.telemetry import logs
 
 logger = logging.getLogger(__name__)
@@ -38,6 +39,11 @@ def count_outcomes(
 def add_counts(context: DeliveryContext, batch: Batch, **counts: int) -> None:
     context.counters.add(**counts)
     batch.count(**counts)
+
+
+def count_jobs(context: DeliveryContext, name: str, events: Iterable[Event]) -> None:
+    """Count jobs by their actor, as `jobs_enqueued` or `jobs_failed`. Events are not counted here."""
+    context.counters.add_jobs(name, [event.event_type for event in events if event.kind == JOB])
 
 
 def log_outcomes(settled: list[Settled]) -> None:
@@ -70,14 +76,23 @@ def _was_called_in_vain(delivery: Delivery) -> bool:
     return any(delivery.progress[name].is_open for name in delivery.begun)
 
 
+def _about(event: Event) -> dict[str, object]:
+    """Return what an event is about, or which message a job holds."""
+    if event.kind == JOB:
+        return {"actor": event.event_type, "queue": event.aggregate_type, "message_id": event.aggregate_id}
+    return {
+        "event_type": event.event_type,
+        "aggregate_type": event.aggregate_type,
+        "aggregate_id": event.aggregate_id,
+    }
+
+
 def _fields(delivery: Delivery, verdict: retry.Verdict) -> dict[str, object]:
     event = delivery.event
     unfinished = {name: entry for name, entry in delivery.progress.items() if entry.state != DELIVERED}
     return logs.fields(
         event_id=event.id,
-        event_type=event.event_type,
-        aggregate_type=event.aggregate_type,
-        aggregate_id=event.aggregate_id,
+        **_about(event),
         tenant_id=event.tenant_id,
         correlation_id=event.correlation_id,
         destinations=sorted(unfinished),

@@ -1,4 +1,4 @@
-"""The format of a job: a Dramatiq message as a row of the outbox's table. Only this module reads and writes it.
+"""The format of a job: a Dramatiq message as a row of the outbox's table. Only this module writes it.
 
 | column | content |
 |---|---|
@@ -26,6 +26,7 @@ from outbox.errors import InvalidEvent, describe
 from outbox.events.context import inherited_context
 from outbox.events.encoding import encode_object
 from outbox.events.event import Event
+from outbox.events.job_content import OPAQUE_KEY
 from outbox.events.job_key import job_key
 from outbox.events.validate import Draft
 from outbox.settings import Settings
@@ -36,8 +37,7 @@ from outbox.text import check_text
 # The headers that say which broker the message is for, unless the settings name it: its role, and what it is.
 _ROLE, _DESCRIPTION = "broker_role", "broker"
 # How a payload begins that is not JSON.
-_OPAQUE_KEY = "outbox_base64"
-_OPAQUE_START = f'{{"{_OPAQUE_KEY}":'
+_OPAQUE_START = f'{{"{OPAQUE_KEY}":'
 
 Message = dramatiq.Message[Any]
 
@@ -104,14 +104,9 @@ def broker_of(event: Event) -> tuple[BrokerRole, str | None]:
     return BrokerRole(event.headers.get(_ROLE, BrokerRole.SETTINGS)), event.headers.get(_DESCRIPTION)
 
 
-def is_opaque(payload: object) -> bool:
-    """Return whether a payload holds a message in a form that only its own encoder can read."""
-    return isinstance(payload, dict) and _OPAQUE_KEY in payload
-
-
 def _decode(text: str) -> Message:
     if text.startswith(_OPAQUE_START):
-        return dramatiq.Message.decode(base64.b64decode(json.loads(text)[_OPAQUE_KEY]))
+        return dramatiq.Message.decode(base64.b64decode(json.loads(text)[OPAQUE_KEY]))
     return dramatiq.Message.decode(text.encode())
 
 
@@ -123,7 +118,7 @@ def _payload(message: Message, limit: int) -> str:
         part = _part_that_cannot_be_encoded(message)
         problem = f"{part} of the message to {message.actor_name} can't be encoded: {describe(error)}."
         raise InvalidEvent(problem) from error
-    text = encoded.decode() if _is_json(encoded) else json.dumps({_OPAQUE_KEY: base64.b64encode(encoded).decode()})
+    text = encoded.decode() if _is_json(encoded) else json.dumps({OPAQUE_KEY: base64.b64encode(encoded).decode()})
     size = len(text) if text.isascii() else len(text.encode())
     if size > limit:
         raise InvalidEvent(

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Iterable
 
 from outbox.errors import DuplicateEvent, EventNotStored, InvalidEvent, TransactionRequired
+from outbox.events.job_key import shown_key
 from outbox.events.new_event import NewEvent, OnDuplicate
 from outbox.events.stored_event import stored_event
 from outbox.events.validate import Draft, validate
@@ -17,7 +18,7 @@ from outbox.notify.after_commit import AfterCommit
 from outbox.notify.notifier import Notifier
 from outbox.settings import Settings
 from outbox.storage.dialect import Dialect, Row
-from outbox.storage.models import OutboxEvent
+from outbox.storage.models import EVENT, JOB, OutboxEvent
 from outbox.telemetry.counters import Counters
 
 logger = logging.getLogger(__name__)
@@ -45,21 +46,25 @@ class Emitter:
         self._notifier = notifier
         self._counters = counters
         self._start_reports = start_reports
-        self._committed = AfterCommit(lambda _, count: counters.add(emitted=count))
+        self._committed: AfterCommit[int] = AfterCommit(lambda _, count: counters.add(emitted=count))
+        self._committed_jobs: AfterCommit[list[str]] = AfterCommit(lambda _, actors: _count_jobs(counters, actors))
         self._warned_of_no_transaction = False
 
     def emit(self, event: NewEvent, on_duplicate: OnDuplicate) -> OutboxEvent:
         """Store one event. It exists if and only if the caller's transaction commits."""
-        _check_on_duplicate(on_duplicate)
         return self.store(validate(event, self._settings), on_duplicate)
 
     def store(self, draft: Draft, on_duplicate: OnDuplicate, *, caller: str = "emit") -> OutboxEvent:
         """Store one row of any kind. `caller` is the function that the application has called, for messages."""
-        self._check_transaction(caller)
+        _check_on_duplicate(on_duplicate)
+        self._check_transaction(caller, "the event" if draft.kind == EVENT else "the job")
         stored = self._stored(draft, on_duplicate, self._dialect.insert(draft))
         self._notifier.notify_after_commit(self._dialect)
         if stored.id is draft.id:
-            self._count_after_commit(1)
+            if draft.kind == JOB:
+                self._count_job_after_commit(draft.event_type)
+            else:
+                self._count_after_commit(1)
         return stored
 
     def emit_many(self, events: Iterable[NewEvent], on_duplicate: OnDuplicate) -> list[OutboxEvent]:
@@ -70,7 +75,7 @@ class Emitter:
             return []
         if on_duplicate == "raise":
             _refuse_equal_keys(drafts)
-        self._check_transaction("emit_many")
+        self._check_transaction("emit_many", "the event")
         with self._dialect.atomic():
             rows = self._dialect.insert_many(drafts)
             stored = [self._stored(draft, on_duplicate, row) for draft, row in zip(drafts, rows, strict=True)]
@@ -104,11 +109,11 @@ class Emitter:
                 if on_duplicate == "ignore":
                     _refuse_other_kind(draft, existing)
                     return existing
-                raise DuplicateEvent(draft.event_type, draft.idempotency_key, existing.id)
+                raise DuplicateEvent(draft.event_type, _key(draft), existing.id, is_job=draft.kind == JOB)
             # The other event was deleted between the two statements, so its key is free again.
             row = self._dialect.insert(draft)
         if row is None:
-            raise EventNotStored(draft.event_type, draft.idempotency_key, self._dialect.tables.event)
+            raise EventNotStored(draft.event_type, _key(draft), self._dialect.tables.event)
         return stored_event(draft, *row)
 
     def _existing(self, draft: Draft, on_duplicate: OnDuplicate) -> OutboxEvent | None:
@@ -128,32 +133,51 @@ class Emitter:
         if self._notifier.runs_in_background:
             self._start_reports()
 
-    def _check_transaction(self, caller: str) -> None:
+    def _count_job_after_commit(self, actor: str) -> None:
+        """Count a job among the events, and by its actor, after the commit."""
+        try:
+            self._committed_jobs.add(self._dialect, [actor])
+        except ValueError:  # as above
+            _count_jobs(self._counters, [actor])
+        if self._notifier.runs_in_background:
+            self._start_reports()
+
+    def _check_transaction(self, caller: str, what: str) -> None:
         """Raise an error outside a transaction if the settings require one; otherwise log a warning, once."""
         required = self._settings.require_transaction
         if (self._warned_of_no_transaction and not required) or self._dialect.in_transaction:
             return
         if required:
-            raise TransactionRequired(f"{self._no_transaction(caller)} Or set OUTBOX_REQUIRE_TRANSACTION=false.")
+            raise TransactionRequired(f"{self._no_transaction(caller, what)} Or set OUTBOX_REQUIRE_TRANSACTION=false.")
         self._warned_of_no_transaction = True
         logger.warning(
             "%s OUTBOX_REQUIRE_TRANSACTION=true makes this an error. This warning is logged only once.",
-            self._no_transaction(caller),
+            self._no_transaction(caller, what),
         )
 
-    def _no_transaction(self, caller: str) -> str:
+    def _no_transaction(self, caller: str, what: str) -> str:
         """Return what a call outside a transaction means, what causes it, and what to do about it."""
         return (
-            f"{caller} was called outside a transaction on {self._dialect.place}: the event is committed at once, and "
-            "stays even if the change that it reports is rolled back. Either no transaction was open, or one is open "
+            f"{caller} was called outside a transaction on {self._dialect.place}: {what} is committed at once, and "
+            "stays even if the change beside it is rolled back. Either no transaction was open, or one is open "
             f"on another Peewee database object than the outbox's, and so on another connection. Call {caller} inside "
             "`with db.atomic():`, and give the outbox the same object: `outbox.configure(database=db)`."
         )
 
 
+def _count_jobs(counters: Counters, actors: list[str]) -> None:
+    counters.add(emitted=len(actors))
+    counters.add_jobs("jobs_stored", actors)
+
+
 def _check_on_duplicate(on_duplicate: str) -> None:
     if on_duplicate not in ("raise", "ignore", "replace"):
         raise InvalidEvent(f'on_duplicate must be "raise", "ignore" or "replace", not {on_duplicate!r}.')
+
+
+def _key(draft: Draft) -> str:
+    """Return the idempotency key as the application knows it."""
+    return shown_key(draft.idempotency_key) if draft.kind == JOB else draft.idempotency_key
 
 
 def _refuse_other_kind(draft: Draft, existing: OutboxEvent) -> None:
@@ -163,7 +187,7 @@ def _refuse_other_kind(draft: Draft, existing: OutboxEvent) -> None:
     """
     if existing.kind != draft.kind:
         raise InvalidEvent(
-            f"The idempotency key {draft.idempotency_key!r} of {draft.event_type!r} belongs to a row of another kind: "
+            f"The idempotency key {_key(draft)!r} of {draft.event_type!r} belongs to a row of another kind: "
             f"{existing.kind} {existing.id}. Choose another key."
         )
 

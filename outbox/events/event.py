@@ -193,4 +193,6 @@ class Event:
         return seconds if seconds > 0 else 0.0
 
     def __repr__(self) -> str:
+        if self.kind != EVENT:
+            return f"<{self.kind.capitalize()} {self.event_type} {self.id}>"
         return f"<Event {self.event_type} {self.aggregate_type}:{self.aggregate_id} {self.id}>"

@@ -10,21 +10,23 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from outbox.storage.dialect import Dialect
 
-Then = Callable[[Dialect, int], None]
+# What is added up: a count, or a list.
+C = TypeVar("C", int, list[str])
+Then = Callable[[Dialect, C], None]
 
 
-class AfterCommit:
-    """Calls `then` after a transaction that committed, with the sum of the counts that were added in it."""
+class AfterCommit(Generic[C]):
+    """Calls `then` after a transaction that committed, with the sum of the counts (or lists) that were added in it."""
 
-    def __init__(self, then: Then) -> None:
-        self._then = then
-        self._of_thread = _OfThread()
+    def __init__(self, then: Then[C]) -> None:
+        self._then: Then[C] = then
+        self._of_thread: _OfThread[C] = _OfThread()
 
-    def add(self, dialect: Dialect, count: int = 1) -> None:
+    def add(self, dialect: Dialect, count: C) -> None:
         """Add to the count of this thread's transaction; without a transaction, call `then` at once.
 
         Raise ValueError inside `manual_commit`: Peewee reports no end of such a transaction.
@@ -41,14 +43,14 @@ class AfterCommit:
         dialect.database.after_commit(callback)
 
 
-class _Callback:
+class _Callback(Generic[C]):
     __slots__ = ("__weakref__", "_dialect", "_then", "called", "count", "transaction")
 
-    def __init__(self, then: Then, dialect: Dialect, transaction: Any, count: int) -> None:
-        self._then = then
+    def __init__(self, then: Then[C], dialect: Dialect, transaction: Any, count: C) -> None:
+        self._then: Then[C] = then
         self._dialect = dialect
         self.transaction = transaction
-        self.count = count
+        self.count: C = count
         self.called = False
 
     def __call__(self) -> None:
@@ -56,8 +58,8 @@ class _Callback:
         self._then(self._dialect, self.count)
 
 
-class _OfThread(threading.local):
+class _OfThread(threading.local, Generic[C]):
     """The last callback of each thread: a transaction belongs to one thread, as its connection does."""
 
     def __init__(self) -> None:
-        self.callback: Callable[[], _Callback | None] = lambda: None
+        self.callback: Callable[[], _Callback[C] | None] = lambda: None

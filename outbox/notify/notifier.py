@@ -84,7 +84,7 @@ class Notifier:
         if self._prepare is not None:
             self._call_prepare()
         try:
-            self._commits.add(dialect)
+            self._commits.add(dialect, 1)
         except ValueError:  # Peewee does not know when a `manual_commit` block commits
             logger.debug("An event was emitted inside manual_commit: the next sweep finds it.")
 
@@ -116,7 +116,7 @@ class Notifier:
             self.notify()
         elif dialect.database.in_transaction():
             # The application called `commit()` inside an `atomic` block, which is still open. Wait for its end.
-            self._commits.add(dialect)
+            self._commits.add(dialect, 1)
         elif not dialect.in_transaction:
             self._call_wake()
 

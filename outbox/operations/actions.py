@@ -21,7 +21,7 @@ from outbox.errors import RegistrationError
 from outbox.operations.filters import Condition
 from outbox.storage import progress
 from outbox.storage.dialect import Dialect
-from outbox.storage.models import DELIVERED, FAILED, PENDING, SENDING, OutboxEvent
+from outbox.storage.models import DELIVERED, EVENT, FAILED, PENDING, SENDING, OutboxEvent
 from outbox.storage.status import has_ended, is_delivered, is_failed, is_unfinished
 from outbox.text import clean_error
 
@@ -136,7 +136,10 @@ def _replay_to(dialect: Dialect, rows: Rows, destination: str) -> int:
 
 
 def _wanted_by(dialect: Dialect, registry: Registry, destination: str) -> Condition:
-    """Return the condition for the event types that a recorded or registered destination wants."""
+    """Return the condition for the events that a recorded or registered destination wants.
+
+    A job is no event, whatever the name of its actor is: its arguments must never reach a destination of events.
+    """
     with dialect.connection():
         recorded = read_recorded(dialect)[1]
     known = {name: list(each.patterns) for name, each in recorded.items() if not each.retired}
@@ -144,7 +147,8 @@ def _wanted_by(dialect: Dialect, registry: Registry, destination: str) -> Condit
     if destination not in known:
         names = f"Known are: {', '.join(sorted(known))}." if known else "No worker has recorded any yet."
         raise RegistrationError(f"There is no destination called {destination!r}. {names}")
-    return functools.reduce(operator.or_, [_matches(Pattern(text)) for text in known[destination]])
+    wanted = functools.reduce(operator.or_, [_matches(Pattern(text)) for text in known[destination]])
+    return (OutboxEvent.kind == EVENT) & wanted
 
 
 def _matches(pattern: Pattern) -> Condition:

@@ -86,18 +86,20 @@ def retry_failed_events(
     *,
     ids: Iterable[UUID | str] | None = None,
     event_type: str | None = None,
+    actor: str | None = None,
     aggregate_type: str | None = None,
     aggregate_id: str | None = None,
     tenant_id: str | None = None,
     limit: int | None = None,
 ) -> int:
-    """Make failed events due now, with their attempts counted from 0. Return how many were changed.
+    """Make failed events and jobs due now, with their attempts counted from 0. Return how many were changed.
 
     Destinations that have the event already don't get it again.
     """
     filter = Filter(
         ids=None if ids is None else tuple(UUID(str(id)) for id in ids),
         event_type=event_type,
+        actor=actor,
         aggregate_type=aggregate_type,
         aggregate_id=aggregate_id,
         tenant_id=tenant_id,

@@ -1,4 +1,8 @@
-"""Define the filter with which commands, pages and actions select events, and translate it to SQL conditions."""
+"""Define the filter with which commands, pages and actions select events and jobs, and translate it to SQL conditions.
+
+The table holds rows of several kinds. A type and an aggregate are those of events, an actor is that of jobs: a filter
+by one of them selects no row of another kind, even if it has the same name.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +14,10 @@ from uuid import UUID
 import peewee
 
 from outbox.errors import SettingsError
+from outbox.events.job_key import PREFIX
 from outbox.storage import progress, timestamp
 from outbox.storage.ids import first_uuid7_of
-from outbox.storage.models import STATUSES, OutboxEvent
+from outbox.storage.models import EVENT, JOB, KINDS, STATUSES, OutboxEvent
 from outbox.storage.status import status_is
 from outbox.text import is_storable
 
@@ -26,14 +31,18 @@ Condition = Any
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Selects the events that match every field that is not None. If all fields are None, it selects all events.
+    """Selects the rows that match every field that is not None. If all fields are None, it selects all rows.
 
+    `kind` is "event", "job" or "run"; an `actor` selects jobs only, and a type or an aggregate selects events unless a
+    `kind` is given. The `idempotency_key` of a job is the one that the application has given, without its prefix.
     `since` (inclusive) and `until` (exclusive) are compared with the time of creation.
     """
 
     ids: tuple[UUID, ...] | None = None
     status: str | None = None
+    kind: str | None = None
     event_type: str | None = None
+    actor: str | None = None
     aggregate_type: str | None = None
     aggregate_id: str | None = None
     idempotency_key: str | None = None
@@ -47,6 +56,12 @@ class Filter:
     def __post_init__(self) -> None:
         if self.status is not None and self.status not in STATUSES:
             raise SettingsError(f"There is no status {self.status!r}: it is one of {', '.join(STATUSES)}.")
+        if self.kind is not None and self.kind not in KINDS:
+            raise SettingsError(f"There is no kind {self.kind!r}: it is one of {', '.join(KINDS)}.")
+        if self.actor is not None and (self.kind not in (None, JOB) or self.event_type is not None):
+            raise SettingsError("An actor selects jobs, which have no type: give the actor alone, or the kind job.")
+        if self.kind == JOB and self.event_type is not None:
+            raise SettingsError("Jobs have no type: to select the jobs of an actor, give the actor.")
         for field in fields(self):
             value = getattr(self, field.name)
             if isinstance(value, str) and not is_storable(value):
@@ -60,6 +75,20 @@ class Filter:
     def is_empty(self) -> bool:
         """Return whether no field is set, so that the filter matches every event."""
         return all(getattr(self, field.name) is None for field in fields(self))
+
+    @property
+    def only_kind(self) -> str | None:
+        """Return the kind of the rows that the filter selects, or None if it selects rows of any kind."""
+        if self.actor is not None:
+            return JOB
+        if self.kind is None and (self.event_type is not None or self.aggregate_type is not None):
+            return EVENT
+        return self.kind
+
+    @property
+    def name(self) -> str | None:
+        """Return what the column `event_type` must contain: the type of an event, or the actor of a job."""
+        return self.event_type if self.actor is None else self.actor
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields that are set, as the audit log stores them."""
@@ -75,11 +104,18 @@ class Filter:
         """
         event = OutboxEvent
         conditions: list[Condition] = []
-        for name in ("event_type", "aggregate_type", "aggregate_id", "idempotency_key", "correlation_id", "tenant_id"):
-            value = getattr(self, name)
+        for column, value in (
+            (event.event_type, self.name),
+            (event.aggregate_type, self.aggregate_type),
+            (event.aggregate_id, self.aggregate_id),
+            (event.correlation_id, self.correlation_id),
+            (event.tenant_id, self.tenant_id),
+        ):
             if value is not None:
-                column = getattr(event, name)
                 conditions.append((column.concat("") if in_window else column) == value)
+        if self.only_kind is not None:
+            conditions.append(event.kind == self.only_kind)
+        conditions += self.key_conditions()
         if self.ids is not None:
             conditions.append(event.id.in_(self.ids))
         if self.status is not None:
@@ -96,6 +132,16 @@ class Filter:
         if self.until is not None:
             conditions += [event.created_at < self.until, event.id < first_uuid7_of(_shift(self.until, CLOCK_LEEWAY))]
         return conditions
+
+    def key_conditions(self) -> list[Condition]:
+        """Return the condition for the idempotency key. The index begins with the type, so it must be known as well."""
+        event, key = OutboxEvent, self.idempotency_key
+        if key is None:
+            return []
+        if self.only_kind is not None:
+            return [event.idempotency_key == (PREFIX + key if self.only_kind == JOB else key)]
+        of_job, of_other = (event.idempotency_key == PREFIX + key), (event.idempotency_key == key)
+        return [of_job & (event.kind == JOB) | of_other & (event.kind != JOB)]
 
 
 def _shift(moment: datetime, by: timedelta) -> datetime:

@@ -27,7 +27,7 @@ PENDING, SENDING, DELIVERED, FAILED = STATUSES = ("pending", "sending", "deliver
 # What a row is: an event, a job (a Dramatiq message that `outbox.send` has stored), or a run of a periodic function.
 # Only events go to the destinations whose patterns match their type. Rows of the other kinds have one destination each,
 # which their router finds (`destinations/router.py`).
-EVENT, JOB, RUN = "event", "job", "run"
+EVENT, JOB, RUN = KINDS = ("event", "job", "run")
 
 NAME_LENGTH = 100
 KEY_LENGTH = 255
@@ -161,7 +161,8 @@ class OutboxEvent(peewee.Model):
         kind = "event"
 
     def __str__(self) -> str:
-        return f"{self.event_type} ({self.status.capitalize()})"
+        kind = "" if self.kind == EVENT else f"{self.kind} "
+        return f"{kind}{self.event_type} ({self.status.capitalize()})"
 
 
 class InboxMessage(peewee.Model):

@@ -62,7 +62,7 @@ class Statements:
     audience_find: str
     audience_add: str
     audience_names: str
-    event_types: str
+    names: str
     inbox_insert: str
     inbox_take_back: str
     inbox_delete: str

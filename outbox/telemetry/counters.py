@@ -20,6 +20,11 @@ BOUNDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 
 BUCKETS: Final = (*(f"{bound:g}" for bound in BOUNDS), "+Inf")
 
 
+# How many actors a process counts by name, and the name under which it counts the jobs of all others.
+MOST_ACTORS: Final = 100
+OTHER_ACTORS: Final = "other"
+
+
 class Series(NamedTuple):
     """The name and the labels of one number that only grows."""
 
@@ -33,7 +38,8 @@ class Counters:
     claimed, delivered, retried, failed, fenced, released: events, or outcomes, of deliveries. drains_failed: drains
     that raised. polls: drains that a worker began without a wake-up or sweep. emitted: events that were committed.
     duplicates: events that emit found in the table. skipped: messages that the inbox had seen. `outcomes` are counted
-    by destination and outcome; `latency` and, by destination, `send` are times.
+    by destination and outcome; `latency` and, by destination, `send` are times. `jobs_stored`, `jobs_enqueued` and
+    `jobs_failed` are counted by actor. They are counted among the events as well.
     """
 
     def __init__(self) -> None:
@@ -44,6 +50,7 @@ class Counters:
         self._lock = threading.Lock()
         self._counts: Counter[Series] = Counter()
         self._taken: Counter[Series] = Counter()
+        self._actors: set[str] = set()
 
     def add(self, **counts: int) -> None:
         """Add to counts without labels."""
@@ -56,6 +63,19 @@ class Counters:
         with self._lock:
             for labels, count in counts.items():
                 self._counts[Series(name, labels)] += count
+
+    def add_jobs(self, name: str, actors: Iterable[str]) -> None:
+        """Add jobs to the counts of one name, by actor: one for each time that an actor is named.
+
+        Each actor is a series for ever, and applications make up names (a message may be enqueued for any name). So
+        this process counts the first MOST_ACTORS by name, and all others together.
+        """
+        for actor, count in Counter(actors).items():
+            with self._lock:
+                if actor not in self._actors and len(self._actors) < MOST_ACTORS:
+                    self._actors.add(actor)
+                label = actor if actor in self._actors else OTHER_ACTORS
+                self._counts[Series(name, (("actor", label),))] += count
 
     def observe(self, name: str, seconds: Iterable[float], **labels: str) -> None:
         """Add times: each to its bucket, and all to the sum."""

@@ -32,15 +32,16 @@ INSERT INTO {audit_table} (id, at, who, action, filters, affected, ended_at) VAL
 AUDIT_ADD = "UPDATE {audit_table} SET affected = affected + ? WHERE id = ?"
 AUDIT_END = "UPDATE {audit_table} SET ended_at = {now} WHERE id = ?"
 
-# Every event type in the table, found by stepping from one to the next in the unique index.
-EVENT_TYPES = """
+# Every event type and actor in the table, found by stepping from one to the next in the unique index, with the kind of
+# one of its rows. (An event type and an actor with the same name are one name here.)
+NAMES = """
 WITH RECURSIVE step AS (
     SELECT (SELECT min(event_type) FROM {event_table}) AS type
     UNION ALL
     SELECT (SELECT min(event_type) FROM {event_table} WHERE event_type > step.type)
     FROM step WHERE step.type IS NOT NULL
 )
-SELECT type FROM step WHERE type IS NOT NULL
+SELECT type, (SELECT kind FROM {event_table} WHERE event_type = step.type LIMIT 1) FROM step WHERE type IS NOT NULL
 """
 
 # The clean-up walks along the primary key, which begins with the time of creation, so it needs no index of its own.
