@@ -13,6 +13,7 @@ from outbox.delivery.drain_failures import DrainFailures
 from outbox.destinations.description import describe_destination
 from outbox.destinations.registry import Registry
 from outbox.settings import Settings
+from outbox.storage.models import KINDS
 from outbox.throttle.throttles import Throttles
 from outbox.version import __version__
 
@@ -34,6 +35,8 @@ class ProcessDetails:
         stuck = self.throttles.stuck()
         return {
             "version": __version__,
+            # Code that does not report the kinds that it knows treats every row as an event.
+            "kinds": list(KINDS),
             "destinations": {name: describe_destination(each) for name, each in self.registry.destinations.items()},
             "ignored": [pattern.text for pattern in self.registry._ignored],
             "publish_seconds": self.settings.publish_seconds,

@@ -7,6 +7,9 @@ from click.testing import CliRunner, Result
 
 from outbox.cli import cli
 from outbox.core import Outbox
+from tests.support.jobs import charge, stub_broker
+
+__all__ = ["charge", "stub_broker"]
 
 Command = Callable[..., Result]
 

@@ -55,9 +55,9 @@ class TestList:
         (failed,) = fail_all(box)
         pending = emit_one("user.created", aggregate_type="User", aggregate_id="7")
         lines = command("list").output.splitlines()
-        assert lines[0].split() == ["ID", "CREATED", "(UTC)", "STATUS", "TYPE", "AGGREGATE", "TRIES", "ERROR"]
+        assert lines[0].split() == ["ID", "CREATED", "(UTC)", "STATUS", "KIND", "TYPE", "AGGREGATE", "TRIES", "ERROR"]
         assert [line.split()[0] for line in lines[1:]] == [str(pending.id), str(failed.id)]
-        assert "pending  user.created  User:7" in lines[1]
+        assert "pending  event  user.created  User:7" in lines[1]
         assert lines[2].endswith("runner: Reject: HTTP 500")
 
     def test_is_narrowed_by_filters(self, box: Outbox, command: Command) -> None:

@@ -20,7 +20,7 @@ from outbox.core import Outbox
 from outbox.dramatiq import ActorDestination
 from outbox.storage.models import JOB, OutboxEvent
 from tests.conftest import Configure, Note
-from tests.support.table import let_pass, on_postgres, statuses
+from tests.support.table import change, let_pass, on_postgres, statuses
 
 
 @pytest.fixture(params=["postgres", "sqlite"])
@@ -411,6 +411,23 @@ class TestKeys:
             outbox.send_with_options(charge, args=(2,), idempotency_key="order:2")
         assert len(jobs()) == 2
 
+    def test_the_error_of_a_duplicate_speaks_of_the_job(self, box: Outbox, charge: Any) -> None:
+        with box.database.atomic():
+            message = outbox.send_with_options(charge, idempotency_key="order:1")
+            with pytest.raises(outbox.DuplicateEvent) as caught:
+                outbox.send_with_options(charge, idempotency_key="order:1")
+        error = caught.value
+        assert (error.event_type, error.idempotency_key) == ("charge", "order:1")
+        assert str(error.existing_id) == message.message_id
+        assert str(error).startswith("A job of the actor 'charge' with the idempotency key 'order:1' was already sent")
+        assert "emitted" not in str(error)
+        assert "UNIQUE" not in str(error)
+
+    def test_a_choice_for_duplicates_that_does_not_exist_is_refused(self, box: Outbox, charge: Any) -> None:
+        with pytest.raises(outbox.InvalidEvent, match="on_duplicate must be"):
+            outbox.send_with_options(charge, on_duplicate="forget")  # type: ignore[arg-type]
+        assert jobs() == []
+
     def test_the_message_that_exists_is_returned_if_asked(self, box: Outbox, charge: Any) -> None:
         with box.database.atomic():
             first = outbox.send_with_options(charge, args=(1,), idempotency_key="k")
@@ -462,3 +479,18 @@ class TestCancel:
     def test_an_unknown_id_is_no_error(self, box: Outbox) -> None:
         assert not outbox.cancel(uuid4())
         assert not outbox.cancel("no uuid at all")
+
+
+class TestTheLog:
+    def test_names_the_actor_and_the_message_of_a_job_that_failed(
+        self, box: Outbox, charge: Any, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        outbox.send(charge, 1)
+        (job,) = jobs()
+        change(job, payload={"no": "message"}, max_attempts=1)
+        box.process_pending_events()
+        (record,) = [each for each in caplog.records if each.levelname == "ERROR"]
+        assert record.getMessage().startswith(f"failed: <Job charge {job.id}>: dramatiq: ")
+        fields = {name: getattr(record, f"outbox_{name}") for name in ("event_id", "actor", "queue", "message_id")}
+        assert fields == {"event_id": job.id, "actor": "charge", "queue": "money", "message_id": job.aggregate_id}
+        assert not hasattr(record, "outbox_event_type")

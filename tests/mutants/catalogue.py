@@ -1089,4 +1089,15 @@ MUTANTS = [
         "text",
         ("tests/scheduler/test_schedule.py::TestCronExpressions::test_count_the_days_of_the_week_as_cron_does",),
     ),
+    # Jobs: their arguments never reach a destination of events
+    Mutant(
+        "a-job-is-replayed-to-a-destination-of-events",
+        "outbox/operations/actions.py",
+        "    return (OutboxEvent.kind == EVENT) & wanted",
+        "    return wanted",
+        (
+            "tests/operations/test_jobs.py::test_a_replay_to_a_webhook_posts_no_job",
+            "tests/cli/test_jobs.py::TestActions::test_a_replay_to_a_destination_never_has_a_job",
+        ),
+    ),
 ]

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from outbox.admin.doctor.check import Context, Finding, ok, problem, warning
 from outbox.admin.durations import format_seconds
-from outbox.operations.count import COUNT_CAP
+from outbox.operations.count import COUNT_CAP, Count
 from outbox.storage import timestamp
 from outbox.storage.models import FAILED, OutboxEvent
 from outbox.storage.status import is_unfinished
@@ -77,14 +77,16 @@ def open_breakers(context: Context) -> Iterator[Finding]:
 
 def failed_events(context: Context) -> Iterator[Finding]:
     """Check for failed events, which stay failed until an operator retries them."""
-    count = context.overview.counts[FAILED]
+    overview = context.overview
+    count = overview.counts[FAILED]
     if not count.number:
-        yield ok("No event has failed.")
+        yield ok("No event and no job has failed.")
         return
-    causes = context.overview.failures
+    causes = overview.failures
     most = f"; most often at {causes[0].destination or 'no destination'}: {causes[0].error}" if causes else ""
     yield warning(
-        f"{count} events have failed and are not tried again{most}",
+        f"{overview.describe(FAILED)} {'has' if count == Count(1) else 'have'} failed and "
+        f"{'is' if count == Count(1) else 'are'} not tried again{most}",
         "Run `outbox list --status failed` to see why, fix the cause, and run `outbox retry`. They are deleted "
         f"OUTBOX_RETENTION_HOURS ({context.box.settings.retention_hours:g}) after they failed.",
     )

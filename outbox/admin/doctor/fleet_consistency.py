@@ -14,6 +14,7 @@ from outbox.admin.doctor.check import Context, Finding, ok, problem, warning
 from outbox.admin.doctor.processes import name_of
 from outbox.destinations.description import describe_destination
 from outbox.destinations.recorded_destinations import absent_names, read_recorded
+from outbox.storage.models import EVENT, PENDING, SENDING
 from outbox.version import __version__
 
 HERE = "this command"
@@ -76,6 +77,31 @@ def versions(context: Context) -> Iterator[Finding]:
             f"Processes run different versions of the library: {_format_values(by_version)}.",
             "Install the same version everywhere (`pip install --upgrade dramatiq-outbox`), and restart the processes.",
         )
+
+
+def kinds(context: Context) -> Iterator[Finding]:
+    """Check that every worker knows the kinds of rows that wait.
+
+    A worker of a version before there were jobs would deliver a job as an event of the type that is the actor's name:
+    its arguments would reach every destination that wants this type.
+    """
+    counts = context.overview.counts_by_kind
+    waiting = {kind for kind in counts if counts[kind][PENDING].number or counts[kind][SENDING].number} - {EVENT}
+    unaware = {
+        name_of(process): unknown
+        for process in context.overview.workers
+        if (unknown := sorted(waiting - set(process.details.get("kinds", (EVENT,)))))
+    }
+    for name, unknown in list(unaware.items())[:MOST_REPORTED]:
+        plural = " and ".join(f"{kind}s" for kind in unknown)
+        yield problem(
+            f"{name} runs a version of the library that does not know {plural}, and {plural} wait: it delivers those "
+            "that it claims as events, to every destination that wants events of that name.",
+            f"Stop {name}, install this version ({__version__}) there, and start it again. Upgrade all workers before "
+            f"the application stores the first of the {plural}.",
+        )
+    if not unaware:
+        yield ok("All workers know the kinds of rows that wait.")
 
 
 def settings(context: Context) -> Iterator[Finding]:

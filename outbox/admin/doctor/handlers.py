@@ -1,16 +1,17 @@
-"""Check that there is a destination for every event that waits."""
+"""Check that there is a destination for every event that waits, and a worker for every job."""
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from outbox.admin.doctor.check import Context, Finding, note, ok, problem
 from outbox.destinations.event_filter import Pattern
 from outbox.destinations.recorded_destinations import absent_names, read_recorded
-from outbox.operations.count import COUNT_CAP
-from outbox.storage.models import EVENT, RUN, OutboxEvent
+from outbox.operations.count import COUNT_CAP, Count
+from outbox.storage.models import EVENT, JOB, OutboxEvent
 from outbox.storage.progress import NO_DESTINATION, NOT_REGISTERED, parse
 from outbox.storage.status import is_unfinished
 
@@ -20,17 +21,36 @@ MOST_REPORTED = 10
 Wants = Callable[[str], bool]
 
 
+class _Waiting(NamedTuple):
+    """What waits: how many rows, by event type, by destination and type, or by kind and name."""
+
+    # Events, by type.
+    events: Counter[str]
+    # By each destination that a worker did not have: the events that wait for it, by type.
+    missing: dict[str, Counter[str]]
+    # Jobs and runs, by kind and name; and those of them for which no worker was found.
+    others: Counter[tuple[str, str]]
+    others_without_worker: Counter[tuple[str, str]]
+
+
 def missing_handlers(context: Context) -> Iterator[Finding]:
-    """Check that a destination wants each waiting event, and that no event waits for a destination that is missing."""
-    waiting, missing, without_worker = _count_waiting(context)
+    """Check that a destination wants each waiting event, and that no event waits for a destination that is missing.
+
+    No destination wants a job: it waits for a worker that has its actor, or a broker like the sender's.
+    """
+    waiting = _count_waiting(context)
     findings = [
-        *_without_destination(context, waiting),
-        *_waiting_for_missing(missing),
-        *_waiting_for_worker(without_worker),
+        *_without_destination(context, waiting.events),
+        *_waiting_for_missing(waiting.missing),
+        *_without_worker(waiting.others_without_worker),
     ]
     yield from findings[:MOST_REPORTED]
-    if not findings:
-        yield ok("A destination wants every event that waits." if waiting else "No event waits.")
+    if findings:
+        return
+    if waiting.others:
+        yield ok("A destination wants every event that waits, and no job waits for a worker that has its actor.")
+    else:
+        yield ok("A destination wants every event that waits." if waiting.events else "No event waits.")
 
 
 def _without_destination(context: Context, waiting: Counter[str]) -> Iterator[Finding]:
@@ -72,42 +92,51 @@ def _waiting_for_missing(missing: Mapping[str, Counter[str]]) -> Iterator[Findin
             )
 
 
-def _waiting_for_worker(waiting: Counter[tuple[str, str]]) -> Iterator[Finding]:
-    """Yield a problem for each actor or periodic function whose jobs or runs were claimed by a worker without it."""
-    for (kind, name), rows in waiting.items():
-        what = f"runs of the periodic job {name}" if kind == RUN else f"jobs for the actor {name}"
-        yield problem(
-            f"{rows:,} {what} wait for a worker that has it.",
-            "Start every worker with the module that declares it: `outbox worker your.module`.",
-        )
+def _without_worker(waiting: Counter[tuple[str, str]]) -> Iterator[Finding]:
+    """Yield a problem for each actor and periodic function that no worker had that claimed its jobs or runs."""
+    for (kind, name), number in waiting.most_common(MOST_REPORTED):
+        if kind == JOB:
+            yield problem(
+                f"{Count(number).of(kind)} of the actor {name!r} {_wait(number)}: the worker that claimed them has "
+                "neither this actor nor a broker like that of the sender.",
+                "Start a worker with the module that declares the actor: `outbox worker your.module`. If the actor was "
+                f"removed or renamed, run `outbox fail --actor {shlex.quote(name)}`.",
+            )
+        else:
+            yield problem(
+                f"{Count(number).of(kind)} of the periodic job {name!r} {_wait(number)}: the worker that claimed them has "
+                "no such function.",
+                "Start a worker with the module that declares it: `outbox worker your.module`. If it was removed, run "
+                f"`outbox fail --kind run --type {shlex.quote(name)}`.",
+            )
 
 
-def _count_waiting(context: Context) -> tuple[Counter[str], dict[str, Counter[str]], Counter[tuple[str, str]]]:
-    """Return how many events of each type wait, and for each missing destination, how many of each type wait for it.
+def _wait(number: int) -> str:
+    return "waits" if number == 1 else "wait"
 
-    Jobs and runs are no events: also return how many of each kind and name wait for another worker.
-    """
+
+def _count_waiting(context: Context) -> _Waiting:
     event = OutboxEvent
     query = (
-        event.select(event.kind, event.event_type, event.progress)
+        event.select(event.event_type, event.kind, event.progress)
         .where(*is_unfinished())
         .order_by(event.next_attempt_at)
         .limit(COUNT_CAP)
     )
     absent = absent_names(read_recorded(context.box.dialect)[1], ())
-    waiting: Counter[str] = Counter()
-    missing: dict[str, Counter[str]] = defaultdict(Counter)
-    without_worker: Counter[tuple[str, str]] = Counter()
+    waiting = _Waiting(Counter(), defaultdict(Counter), Counter(), Counter())
     for row in context.box.dialect.select(query):
+        entries = parse(row.progress)
         if row.kind != EVENT:
-            is_left = any(entry.reason == NOT_REGISTERED for entry in parse(row.progress).values())
-            without_worker[row.kind, row.event_type] += int(is_left)
+            waiting.others[row.kind, row.event_type] += 1
+            if any(entry.reason == NOT_REGISTERED for entry in entries.values()):
+                waiting.others_without_worker[row.kind, row.event_type] += 1
             continue
-        waiting[row.event_type] += 1
-        for name, entry in parse(row.progress).items():
+        waiting.events[row.event_type] += 1
+        for name, entry in entries.items():
             if name == NO_DESTINATION or entry.reason == NOT_REGISTERED or (entry.absences and name in absent):
-                missing[name][row.event_type] += 1
-    return waiting, missing, +without_worker  # without zeros
+                waiting.missing[name][row.event_type] += 1
+    return waiting
 
 
 def _wanted_types(context: Context) -> Iterator[Wants]:

@@ -75,6 +75,7 @@ CHECKS = (
     Check("destinations", fleet_consistency.destinations, TABLES),
     Check("recorded", fleet_consistency.recorded_destinations, TABLES),
     Check("versions", fleet_consistency.versions, TABLES),
+    Check("kinds", fleet_consistency.kinds, TABLES),
     Check("agreement", fleet_consistency.settings, TABLES),
     Check("handlers", handlers.missing_handlers, TABLES),
     Check("leases", backlog.expired_leases, TABLES),

@@ -79,7 +79,7 @@ def test_warnings_exit_with_1_and_come_last_with_what_to_do_below_them(healthy: 
     done = run_here()
     *_, what, advice, empty, summary = done.output.splitlines()
     assert done.exit_code == 1
-    assert re.match(r"warning  failed +1 events have failed", what)
+    assert re.match(r"warning  failed +1 event has failed", what)
     assert re.match(r" {20,}→ Run `outbox list --status failed`", advice)
     assert (empty, summary) == ("", "1 warning.")
 

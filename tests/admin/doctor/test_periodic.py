@@ -65,7 +65,7 @@ def test_a_run_that_waits_for_a_worker_with_its_function_is_a_problem_and_no_eve
     other.is_worker = True
     other.process_pending_events()
     found = finding_of(box, "handlers")
-    assert (found.level, found.what) == (PROBLEM, "1 runs of the periodic job job wait for a worker that has it.")
+    assert (found.level, "1 run of the periodic job 'job' waits: " in found.what) == (PROBLEM, True)
     let_pass(hours=1)
     box.process_pending_events()
     assert finding_of(box, "handlers").level == OK
