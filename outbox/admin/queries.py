@@ -21,7 +21,7 @@ from outbox.operations.count import COUNT_CAP, Count
 from outbox.operations.filters import Condition, Filter
 from outbox.storage.dialect import Dialect
 from outbox.storage.ids import as_uuid
-from outbox.storage.models import DELIVERED, EVENT, FAILED, JOB, OutboxEvent
+from outbox.storage.models import DELIVERED, EVENT, FAILED, JOB, KINDS, OutboxEvent
 from outbox.storage.status import is_unfinished
 from outbox.text import is_storable
 
@@ -145,6 +145,19 @@ def _names(dialect: Dialect) -> list[tuple[str, str]]:
     """
     with dialect.connection():
         return list(dialect.run(dialect.statements.names).fetchall())
+
+
+def kinds_of(dialect: Dialect, filter: Filter) -> list[str]:
+    """Return the kinds of the rows that a filter may select: of ids exactly, otherwise those that the table has."""
+    if filter.only_kind is not None:
+        return [filter.only_kind]
+    if filter.ids is None:
+        found = {kind for _, kind in _names(dialect)}
+    else:
+        chosen = OutboxEvent.select(OutboxEvent.kind).where(OutboxEvent.id.in_(filter.ids)).distinct()
+        with dialect.connection():
+            found = {kind for (kind,) in dialect.select(chosen.tuples())}
+    return [kind for kind in KINDS if kind in found]
 
 
 def payloads_of_jobs(dialect: Dialect, events: Iterable[OutboxEvent]) -> dict[UUID, Any]:

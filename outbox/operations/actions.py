@@ -42,6 +42,8 @@ class Action:
     done: str
     # Sentences that say what will happen to the events. They are shown before the operator confirms.
     consequences: tuple[str, ...]
+    # The same about jobs.
+    job_consequences: tuple[str, ...]
     # Only events with one of these statuses can be changed. `conditions` returns the same as SQL conditions, and may
     # add more of them.
     statuses: tuple[str, ...]
@@ -72,6 +74,10 @@ RETRY = Action(
         "Destinations that have the event already don't get it again.",
         "Fix the cause first, otherwise the event fails again.",
     ),
+    job_consequences=(
+        "Each job is due at once, and its attempts are counted from 0.",
+        "Fix the cause first, otherwise the job fails again.",
+    ),
     statuses=(FAILED,),
     conditions=is_failed,
     run=_retry,
@@ -94,6 +100,10 @@ REPLAY = Action(
     consequences=(
         "Each event is delivered again, with the same id and the same content.",
         "A consumer that remembers ids (an inbox) skips it; any other consumer processes it once more.",
+    ),
+    job_consequences=(
+        "Each job's message is enqueued again, with the same message id and the same arguments.",
+        "An actor that remembers ids (an inbox) skips it; any other actor runs once more.",
     ),
     statuses=(DELIVERED,),
     conditions=is_delivered,
@@ -176,6 +186,10 @@ FAIL = Action(
         "Each event ends as failed. It is not tried again, unless an operator retries it.",
         "An event that a worker is delivering right now is not changed.",
     ),
+    job_consequences=(
+        "Each job ends as failed. It is not enqueued, unless an operator retries it.",
+        "A job that a worker is enqueueing right now is not changed.",
+    ),
     statuses=(PENDING, SENDING),
     conditions=is_unfinished,
     run=_fail(""),
@@ -203,6 +217,10 @@ DELETE = Action(
     consequences=(
         "Each event is deleted with its content. This can't be undone.",
         "Its idempotency key can be used again, so the same event can be emitted a second time.",
+    ),
+    job_consequences=(
+        "Each job is deleted with its arguments. This can't be undone.",
+        "Its idempotency key can be used again, so the same job can be sent a second time.",
     ),
     statuses=(DELIVERED, FAILED),
     conditions=has_ended,

@@ -40,6 +40,7 @@ async def confirm(request: Request) -> Response:
                 ),
                 "sample": queries.page(box.dialect, requested.filter, size=SAMPLE_SIZE).events if requested.ids else [],
                 "targets": queries.destination_names(box.dialect, box.registry),
+                "kinds": queries.kinds_of(box.dialect, requested.filter),
             }
 
     context = await run_in_threadpool(query)

@@ -14,13 +14,14 @@ from starlette.responses import RedirectResponse, Response
 
 from outbox.admin import queries
 from outbox.admin.event_state import DestinationState, destination_states, next_step
+from outbox.admin.job_view import job_view, listed_arguments
 from outbox.admin.overview import Overview
 from outbox.admin.overview import overview as read_overview
 from outbox.admin.queries import Page
 from outbox.admin.web import parameters
 from outbox.admin.web.alerts import find_alerts
 from outbox.admin.web.chart import make_chart
-from outbox.admin.web.dashboard import dashboard_of
+from outbox.admin.web.dashboard import Dashboard, dashboard_of
 from outbox.admin.web.http_errors import HTTPError
 from outbox.admin.web.render import render
 from outbox.admin.web.timeline import make_timeline
@@ -28,7 +29,7 @@ from outbox.core import Outbox
 from outbox.operations.actions import ACTIONS, Action, actions_for
 from outbox.operations.audit import latest
 from outbox.operations.count import Count
-from outbox.storage.models import OutboxEvent
+from outbox.storage.models import EVENT, JOB, OutboxEvent
 from outbox.storage.operator_models import Audit
 
 
@@ -82,8 +83,11 @@ class Listing:
 
     now: datetime
     page: Page
+    # The arguments of the jobs on the page, masked, by id.
+    arguments: dict[UUID, str]
     count: Count | None
     types: list[str]
+    actors: list[str]
 
 
 async def events(request: Request) -> Response:
@@ -98,11 +102,12 @@ async def events(request: Request) -> Response:
     def query() -> Listing:
         with box.dialect.connection():
             now = box.dialect.now()
-            types = queries.event_types(box.dialect)
+            names = queries.event_types(box.dialect), queries.actors(box.dialect)
             if search:
-                return Listing(now, Page(queries.search(box.dialect, search)), None, types)
-            found = queries.page_and_count(box.dialect, filter, after=after, limits=dashboard.scan_limits)
-            return Listing(now, *found, types)
+                page, count = Page(queries.search(box.dialect, search)), None
+            else:
+                page, count = queries.page_and_count(box.dialect, filter, after=after, limits=dashboard.scan_limits)
+            return Listing(now, page, _arguments(dashboard, page.events), count, *names)
 
     listing = await run_in_threadpool(query)
     if search and len(listing.page.events) == 1 and _is_id(search):
@@ -112,15 +117,25 @@ async def events(request: Request) -> Response:
         "events.html",
         now=listing.now,
         page=listing.page,
+        arguments=listing.arguments,
         count=listing.count,
         types=listing.types,
+        actors=listing.actors,
+        only_kind=filter.only_kind,
         parameters=parameters.filter_parameters(given),
         fields=dict.fromkeys(parameters.NAMES, "") | parameters.filter_parameters(given),
         search=search,
         after=after,
         actions=actions_for(filter.status),
-        notice=notice(request),
+        notice=notice(request, filter.only_kind),
     )
+
+
+def _arguments(dashboard: Dashboard, events: list[OutboxEvent]) -> dict[UUID, str]:
+    """Return the arguments of those of the rows that are jobs, masked and cut, by id."""
+    payloads = queries.payloads_of_jobs(dashboard.box.dialect, events)
+    jobs = [event for event in events if event.kind == JOB]
+    return {job.id: listed_arguments(job, payloads.get(job.id), dashboard.masking) for job in jobs}
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,27 +164,30 @@ def _read_event(box: Outbox, id: UUID) -> EventDetails | None:
 
 
 async def event(request: Request) -> Response:
-    """Show everything about one event, and the actions that apply to it."""
+    """Show everything about one event or job, and the actions that apply to it."""
     id = parameters.parse_id(request.path_params["id"])
     dashboard = dashboard_of(request)
     box = dashboard.box
     details = await run_in_threadpool(_read_event, box, id)
     if details is None:
         raise HTTPError(404, "Event not found", f"{id} does not exist, or was deleted after its retention.")
+    shown = details.event
+    is_job = shown.kind == JOB
     return render(
         request,
         "event.html",
-        event=details.event,
+        event=shown,
+        job=job_view(shown, shown.payload, dashboard.masking) if is_job else None,
         now=details.now,
         next_step=next_step(details.event, details.now, box.settings),
         states=details.states,
         reached_none=details.event.audience is not None,
         timeline=make_timeline(details.event, details.now, details.audits),
-        payload=dashboard.masking.masked(details.event.payload),
+        payload=None if is_job else dashboard.masking.masked(details.event.payload),
         headers=dashboard.masking.masked(details.event.headers),
         actions=actions_for(details.event.status),
         targets=details.destination_names,
-        notice=notice(request),
+        notice=notice(request, shown.kind),
     )
 
 
@@ -185,24 +203,25 @@ async def audit(request: Request) -> Response:
     return render(request, "audit.html", now=now, entries=entries, notice=notice(request))
 
 
-def notice(request: Request) -> str | None:
+def notice(request: Request, kind: str | None = None) -> str | None:
     """Return what the last action has done, from the redirect's parameters; None if there are none.
 
-    Only the name of a known action and a number are taken from the URL, so a link can't show any other text.
+    Only the name of a known action and a number are taken from the URL, so a link can't show any other text. `kind` is
+    what the page shows.
     """
     action, number = ACTIONS.get(request.query_params.get("did", "")), request.query_params.get("number", "")
     if action is None:
         return None
     if number.isascii() and number.isdecimal() and len(number) < len(str(10**12)):
-        return _describe_result(action, int(number))
+        return _describe_result(action, int(number), EVENT if kind is None else kind)
     return f"{action.label} is still running. It continues in the background; this page shows its progress."
 
 
-def _describe_result(action: Action, number: int) -> str:
+def _describe_result(action: Action, number: int, noun: str) -> str:
     """Return what an action has done, as a sentence."""
     if number == 0:
-        return f"Nothing was {action.done}: only events that {action.applies_to} can be."
-    return f"{number:,} {'event was' if number == 1 else 'events were'} {action.done}."
+        return f"Nothing was {action.done}: only {noun}s that {action.applies_to} can be."
+    return f"{Count(number).of(noun)} {'was' if number == 1 else 'were'} {action.done}."
 
 
 def _audits_of(box: Outbox, id: UUID) -> list[Audit]:

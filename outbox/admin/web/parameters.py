@@ -6,14 +6,14 @@ asked for.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from urllib.parse import urlencode
 from uuid import UUID
 
 from outbox.admin.web.http_errors import HTTPError
 from outbox.operations.filters import Filter
-from outbox.storage.models import STATUSES
+from outbox.storage.models import JOB, KINDS, STATUSES
 
 # No column that is compared with a text is longer.
 MAX_LENGTH = 500
@@ -23,6 +23,7 @@ YEARS = range(1970, 3000)
 # Parameters whose value is a text, and the fields of Filter that they set.
 TEXTS = {
     "type": "event_type",
+    "actor": "actor",
     "tenant": "tenant_id",
     "destination": "destination",
     "error": "error",
@@ -30,16 +31,27 @@ TEXTS = {
     "correlation": "correlation_id",
 }
 # All parameters of a filter.
-NAMES = ("status", "type", "aggregate", "tenant", "destination", "error", "key", "correlation", "since", "until")
+NAMES = (
+    "status", "kind", "type", "actor", "aggregate", "tenant", "destination", "error", "key", "correlation", "since",
+    "until",
+)  # fmt: skip
 
 
 def parse_filter(given: Mapping[str, str]) -> Filter:
     """Return the filter that these parameters describe. Empty parameters are ignored."""
     values: dict[str, str | None] = {field: parse_text(given, name) or None for name, field in TEXTS.items()}
     aggregate_type, colon, aggregate_id = parse_text(given, "aggregate").partition(":")
+    kind = _parse_choice(given, "kind", KINDS)
+    if values["actor"] is not None and (values["event_type"] is not None or kind not in (None, JOB)):
+        raise _invalid(
+            "actor", "given without a type, and without a kind or with the kind job: only jobs have an actor"
+        )
+    if values["event_type"] is not None and kind == JOB:
+        raise _invalid("type", "left empty for jobs, which have an actor instead")
     return Filter(
         **values,  # type: ignore[arg-type]  # all of these fields are texts
-        status=_parse_status(parse_text(given, "status")),
+        kind=kind,
+        status=_parse_choice(given, "status", STATUSES),
         aggregate_type=aggregate_type or None,
         aggregate_id=aggregate_id if colon and aggregate_id else None,
         since=parse_time(given, "since"),
@@ -106,9 +118,10 @@ def parse_ids(given: list[str]) -> tuple[UUID, ...]:
     return tuple(dict.fromkeys(parse_id(value) for value in given))
 
 
-def _parse_status(value: str) -> str | None:
-    if value and value not in STATUSES:
-        raise _invalid("status", f"one of {', '.join(STATUSES)}")
+def _parse_choice(given: Mapping[str, str], name: str, choices: Sequence[str]) -> str | None:
+    value = parse_text(given, name)
+    if value and value not in choices:
+        raise _invalid(name, f"one of {', '.join(choices)}")
     return value or None
 
 

@@ -21,7 +21,7 @@ from outbox.admin.web import csrf
 from outbox.admin.web.authentication import USER_KEY
 from outbox.admin.web.dashboard import dashboard_of
 from outbox.admin.web.parameters import query_string
-from outbox.storage.models import STATUSES
+from outbox.storage.models import KINDS, STATUSES
 from outbox.version import __version__
 
 FOLDER = Path(__file__).parent
@@ -82,6 +82,7 @@ def _make_environment() -> Environment:
     environment.globals |= {
         "query": query_string,
         "statuses": STATUSES,
+        "kinds_of_rows": KINDS,
         "version": __version__,
         "refresh_seconds": REFRESH_SECONDS,
     }

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from outbox.storage.models import DELIVERED, FAILED, OutboxEvent
+from outbox.storage.models import DELIVERED, FAILED, JOB, OutboxEvent
 from outbox.storage.operator_models import Audit
 from outbox.storage.progress import parse
 
@@ -26,14 +26,15 @@ def make_timeline(event: OutboxEvent, now: datetime, audits: Iterable[Audit]) ->
 
 
 def _entries(event: OutboxEvent, now: datetime, audits: Iterable[Audit]) -> Iterator[TimelineEntry]:
-    yield TimelineEntry(event.created_at, "Emitted")
+    is_job = event.kind == JOB
+    yield TimelineEntry(event.created_at, "Sent" if is_job else "Emitted")
     for name, progress in parse(event.progress).items():
         if progress.since is not None:
             yield TimelineEntry(progress.since, f"First failed attempt at {name}", "pending")
     for audit in audits:
         yield TimelineEntry(audit.at, f"{audit.action.capitalize()} by {audit.who}", "operator")
     if event.status == DELIVERED:
-        yield TimelineEntry(event.delivered_at, "Delivered to every destination", DELIVERED)
+        yield TimelineEntry(event.delivered_at, "Enqueued" if is_job else "Delivered to every destination", DELIVERED)
     elif event.status == FAILED:
         yield TimelineEntry(event.updated_at, f"Failed, after {_format_attempts(event)}", FAILED)
     else:
