@@ -490,7 +490,7 @@ class TestTheLog:
         change(job, payload={"no": "message"}, max_attempts=1)
         box.process_pending_events()
         (record,) = [each for each in caplog.records if each.levelname == "ERROR"]
-        assert record.getMessage().startswith(f"failed: <Job charge {job.id}>: dramatiq: ")
+        assert record.getMessage().startswith(f"failed: <Job charge {job.id}>: dramatiq")
         fields = {name: getattr(record, f"outbox_{name}") for name in ("event_id", "actor", "queue", "message_id")}
         assert fields == {"event_id": job.id, "actor": "charge", "queue": "money", "message_id": job.aggregate_id}
         assert not hasattr(record, "outbox_event_type")

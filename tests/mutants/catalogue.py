@@ -17,6 +17,7 @@ RECORD = "tests/destinations/test_recorder.py"
 RENAMES = "tests/invariants/test_i8_renames.py"
 DRAINS = "tests/delivery/test_drain_limit.py"
 POLLER = "tests/dramatiq/test_fallback_poller.py"
+JOB_PAGES = "tests/admin/web/test_jobs.py"
 PERIODIC_SQL = "outbox/storage/sql/periodic.py"
 STORE_RUNS = "outbox/scheduler/store_runs.py"
 PERIODIC = "tests/scheduler/test_store_runs.py"
@@ -616,7 +617,7 @@ MUTANTS = [
     Mutant(
         "masking-of-the-page",
         "outbox/admin/web/pages.py",
-        "payload=dashboard.masking.masked(details.event.payload),",
+        "payload=None if is_job else dashboard.masking.masked(details.event.payload),",
         "payload=details.event.payload,",
         ("tests/admin/web/test_pages.py", "tests/test_security.py"),
     ),
@@ -1099,5 +1100,19 @@ MUTANTS = [
             "tests/operations/test_jobs.py::test_a_replay_to_a_webhook_posts_no_job",
             "tests/cli/test_jobs.py::TestActions::test_a_replay_to_a_destination_never_has_a_job",
         ),
+    ),
+    Mutant(
+        "masking-of-the-page-of-a-job",
+        "outbox/admin/web/pages.py",
+        "job_view(shown, shown.payload, dashboard.masking)",
+        "job_view(shown, shown.payload)",
+        (f"{JOB_PAGES}::TestThePageOfAJob::test_shows_actor_arguments_queue_due_time_message_id_and_key",),
+    ),
+    Mutant(
+        "masking-of-listed-jobs",
+        "outbox/admin/web/pages.py",
+        "listed_arguments(job, payloads.get(job.id), dashboard.masking)",
+        "listed_arguments(job, payloads.get(job.id))",
+        (f"{JOB_PAGES}::TestTheList::test_shows_jobs_as_jobs",),
     ),
 ]

@@ -10,6 +10,7 @@ from dramatiq.encoder import JSONEncoder, PickleEncoder
 
 import outbox
 from outbox.core import Outbox
+from outbox.dramatiq.job import BrokerRole
 from outbox.storage.models import OutboxEvent
 from tests.support.table import change, stored
 
@@ -65,7 +66,7 @@ def send_to_nobody(box: Outbox, broker: StubBroker, name: str = "gone") -> Outbo
     actor = declare(name)
     job = send(actor)
     del broker.actors[name]
-    change(job, headers={"broker": "another"})
+    change(job, headers={"broker_role": BrokerRole.OTHER.value, "broker": "another"})
     box.process_pending_events()
     return stored(job)
 

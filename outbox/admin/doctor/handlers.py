@@ -104,8 +104,8 @@ def _without_worker(waiting: Counter[tuple[str, str]]) -> Iterator[Finding]:
             )
         else:
             yield problem(
-                f"{Count(number).of(kind)} of the periodic job {name!r} {_wait(number)}: the worker that claimed them has "
-                "no such function.",
+                f"{Count(number).of(kind)} of the periodic job {name!r} {_wait(number)}: the worker that claimed them "
+                "has no such function.",
                 "Start a worker with the module that declares it: `outbox worker your.module`. If it was removed, run "
                 f"`outbox fail --kind run --type {shlex.quote(name)}`.",
             )
