@@ -73,6 +73,9 @@ def test_fast_leaves_out_processes_and_faults_and_keeps_the_rest() -> None:
     assert "tests/faults/" not in chosen
     assert "test_counts_of_workers_add_up_exactly_when_they_have_stopped" not in chosen
     assert "tests/notify/test_timer.py::" in chosen
+    assert "[sqlite" in chosen
+    assert "[postgres" not in chosen
+    assert "test_has_no_connection_left_open_by_the_reporter" not in chosen  # it needs PostgreSQL
     assert "deselected" in chosen
 
 

@@ -1,7 +1,8 @@
 """Choose the tests that `python3 dev.py test --fast` runs: those that start no process and cause no fault.
 
-A test that runs once on each database runs on SQLite only. The choice is made by folder, by file, by fixture and by
-what a test calls, never by how long a test took: it is the same on every machine.
+A test that runs once on each database runs on SQLite only, and one that needs PostgreSQL is left out: each process
+would have to set up a server first. The choice is made by folder, by file, by fixture and by what a test calls, never
+by how long a test took: it is the same on every machine.
 """
 
 import inspect
@@ -17,14 +18,14 @@ from tests.support import program, servers
 # Their tests start processes, break servers, build something, or try very many inputs.
 FOLDERS = ("benchmarks", "chaos", "examples", "faults", "fuzz", "model")
 FILES = ("test_compose.py", "test_dev.py", "test_docs.py", "test_sdist.py", "test_security.py", "test_servers.py")
-# Fixtures that start workers and commands, or that give a test a server of its own, to break.
-FIXTURES = ("make_stage", "own_redis", "own_server", "durable_redis")
+# Fixtures that start workers and commands, that give a test a server of its own, to break, or that need PostgreSQL.
+FIXTURES = ("make_stage", "own_redis", "own_server", "durable_redis", "postgres_url", "postgres_server")
 # What starts a process when a test calls it.
 STARTERS = (program.run, program.run_python, servers.PostgresServer, servers.RedisServer, subprocess)
 
 
 def is_fast(item: pytest.Item, tests: Path) -> bool:
-    """Return whether a test starts no process, causes no fault, and does not repeat on PostgreSQL what SQLite shows."""
+    """Return whether a test starts no process, causes no fault, and does without PostgreSQL."""
     parts = item.path.relative_to(tests).parts
     if parts[0] in FOLDERS or (len(parts) == 1 and parts[0] in FILES):
         return False
