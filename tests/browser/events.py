@@ -3,6 +3,12 @@
 from pathlib import Path
 from uuid import UUID
 
+import dramatiq
+from dramatiq.brokers.stub import StubBroker
+
+from outbox.dramatiq.send import store_message
+from outbox.storage.ids import uuid7
+from outbox.storage.models import JOB, OutboxEvent
 from tests.support.processes import Stage
 
 
@@ -19,6 +25,20 @@ class Gate:
 
     def mend(self) -> None:
         self._bad.unlink()
+
+
+def send_job(stage: Stage) -> UUID:
+    """A job that waits, since no worker has its broker."""
+    message: dramatiq.Message[None] = dramatiq.Message(
+        queue_name="money",
+        actor_name="charge",
+        args=(42,),
+        kwargs={"currency": "EUR", "api_key": "sk-123", "lines": [{"article": n, "number": 1} for n in range(20)]},
+        options={"max_retries": 7},
+    )
+    store_message(stage.box, StubBroker(), message, id=uuid7(), idempotency_key="order-42")
+    (job,) = stage.box.dialect.select(OutboxEvent.select(OutboxEvent.id).where(OutboxEvent.kind == JOB))
+    return UUID(str(job.id))
 
 
 def fail_one(stage: Stage) -> tuple[UUID, Gate]:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.browser.conftest import Dashboard
-from tests.browser.events import fail_one
+from tests.browser.events import fail_one, send_job
 from tests.support.processes import Stage
 
 SIZES = {"desktop": (1280, 900), "phone": (390, 844)}
@@ -46,6 +46,7 @@ def test_every_page_fits_and_can_be_read(
     event, _ = fail_one(stage)
     stage.emit(3)
     (late,) = stage.emit(1, do="fail", times=9)
+    job = send_job(stage)
     stage.wake()
     width, height = SIZES[size]
     page = dashboard.page(viewport={"width": width, "height": height}, color_scheme=scheme)
@@ -55,6 +56,9 @@ def test_every_page_fits_and_can_be_read(
         "filtered": "/events?status=failed&tenant=nobody",
         "failed": f"/events/{event}",
         "pending": f"/events/{late}",
+        "jobs": "/events?kind=job",
+        "job": f"/events/{job}",
+        "replay": "/confirm?action=replay&scope=all",
         "confirm": f"/confirm?action=retry&scope=selected&from=event&id={event}",
         "delete": "/confirm?action=delete&scope=all",
         "audit": "/audit",

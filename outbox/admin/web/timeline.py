@@ -30,7 +30,8 @@ def _entries(event: OutboxEvent, now: datetime, audits: Iterable[Audit]) -> Iter
     yield TimelineEntry(event.created_at, "Sent" if is_job else "Emitted")
     for name, progress in parse(event.progress).items():
         if progress.since is not None:
-            yield TimelineEntry(progress.since, f"First failed attempt at {name}", "pending")
+            where = "" if is_job else f" at {name}"
+            yield TimelineEntry(progress.since, f"First failed attempt{where}", "pending")
     for audit in audits:
         yield TimelineEntry(audit.at, f"{audit.action.capitalize()} by {audit.who}", "operator")
     if event.status == DELIVERED:

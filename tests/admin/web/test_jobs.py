@@ -11,7 +11,7 @@ from outbox.core import Outbox
 from outbox.storage.models import DELIVERED, FAILED, PENDING, OutboxEvent
 from tests.admin.web.browser import Browser, Document, form_to
 from tests.admin.web.client import Client
-from tests.support.jobs import declare, enqueued, send, send_opaque
+from tests.support.jobs import declare, enqueued, send, send_opaque, send_to_nobody
 from tests.support.table import change, emit_one, stored
 
 
@@ -43,6 +43,7 @@ class TestTheList:
     def test_is_filtered_by_kind_and_actor(self, browser: Browser, charge: Any) -> None:
         event, job, other = emit_one("charge"), send(charge, 1), send(declare("remind"))
         assert rows(browser.get("/events")) == ids(other, job, event)
+        assert "3 events and jobs" in browser.get("/events").text
         assert rows(browser.get("/events?kind=job")) == ids(other, job)
         assert rows(browser.get("/events?kind=event")) == ids(event)
         assert rows(browser.get("/events?actor=charge")) == ids(job)
@@ -134,6 +135,16 @@ class TestThePageOfAJob:
         page = browser.get(f"/confirm?action=replay&scope=selected&to=webhook&id={job.id}")
         assert "No jobs to replay" in page.text
         assert (stored(job).status, len(enqueued(stub_broker))) == (DELIVERED, 1)
+
+    def test_of_a_job_that_waits_for_a_worker_says_what_to_do(
+        self, box: Outbox, browser: Browser, stub_broker: StubBroker
+    ) -> None:
+        page = browser.get(f"/events/{send_to_nobody(box, stub_broker, 'gone').id}")
+        assert "Broker Name State Attempts Next not found yet waiting" in page.text.replace(
+            "State of this job at each destination ", ""
+        )
+        assert "waits for a worker that has 'gone'" in page.text
+        assert "First failed attempt now" in page.text
 
 
 class TestActions:
