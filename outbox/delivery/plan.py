@@ -53,16 +53,16 @@ def plan(
     wanted = (*names, *absent)
     progress = parse(event.progress)
     if wanted:
-        progress.pop(NO_DESTINATION, None)  # when the event was claimed before, no destination wanted it
+        progress.pop(NO_DESTINATION, None)  # written by an earlier claim, when no destination wanted the event
     _match_destinations(recorded, progress, wanted)
-    delivery = Delivery(event, progress)
-    if _has_killed_its_workers(event):
-        _fail_open_entries(delivery, wanted)
-        return delivery, []
     # An operator may have replayed the event to one destination only: then OTHER_DESTINATIONS says that the others have
     # it already.
     for name in wanted:
         progress.setdefault(name, progress.get(OTHER_DESTINATIONS, NEW))
+    delivery = Delivery(event, progress)
+    if _has_killed_its_workers(event):
+        _fail_open_entries(delivery, wanted)
+        return delivery, []
     _put_off_absent_destinations(context, delivery, audience, now)
     _put_off_unknown_destinations(context, delivery, wanted, now)
     if progress.keys() - {NO_DESTINATION} == set(names):
@@ -217,8 +217,8 @@ def _outcome_without_destination(context: DeliveryContext, event: Event, name: s
     """
     if context.registry.ignores(event.event_type):
         return DELIVERED_OUTCOME
-    # A program that delivers by hand and has no handlers, such as a test or a script. A worker without handlers must
-    # not end events unsent.
+    # This process is a test or a script that delivers by hand, and it registers no handlers. A worker without handlers
+    # must not end events unsent.
     if context.registry.is_empty and not context.is_worker():
         context.warn_once(
             "Nothing is registered in this process, so events are marked delivered without going anywhere. "

@@ -7,7 +7,7 @@ from outbox.core import Outbox
 from outbox.delivery.batch import Delivery
 from outbox.delivery.plan import plan
 from outbox.storage.models import DELIVERED, FAILED, OutboxEvent
-from outbox.storage.progress import NO_DESTINATION, NOT_REGISTERED, WAITING
+from outbox.storage.progress import NO_DESTINATION, NOT_REGISTERED, OTHER_DESTINATIONS, WAITING
 from outbox.storage.timestamp import to_text
 from tests.support.table import LONG_AGO, change, claimed, emit_one, expire_leases
 
@@ -113,6 +113,17 @@ class TestEventsFromExpiredLeases:
         change(event, progress={"a": {"state": DELIVERED, "attempts": 1}})
         delivery, _ = planned(box, event)
         assert [delivery.progress[name].state for name in ("a", "b")] == [DELIVERED, FAILED]
+
+    def test_one_that_was_replayed_to_one_destination_fails_there_alone(self, box: Outbox) -> None:
+        register("replayed to", "others")
+        event = emit_one()
+        change(event, attempts=5, progress={"replayed to": {}, OTHER_DESTINATIONS: {"state": DELIVERED}})
+        claimed(box)
+        expire_leases()
+        delivery, names = planned(box, event)
+        assert names == []
+        states = {name: entry.state for name, entry in delivery.progress.items()}
+        assert states == {"replayed to": FAILED, "others": DELIVERED, OTHER_DESTINATIONS: DELIVERED}
 
     def test_it_fails_though_nothing_here_handles_it(self, box: Outbox) -> None:
         register("other", event_type="other")
