@@ -35,11 +35,13 @@ NAME = "dramatiq"
 class JobRouter:
     """Finds the broker for a job.
 
-    If the actor is declared in this process, its broker is known. Otherwise a message that was sent through a global
-    broker goes to the global broker of this process, if that is the same one: enqueueing needs no actor. (An outbox
-    worker may run beside Dramatiq workers of the application, without the modules of their actors.) If the application
-    has set its broker itself, a worker that has not imported the application's modules has another broker: the one of
-    the settings. There, the message would be lost.
+    1. If the actor is declared in this process, its broker.
+    2. Otherwise, if the message was sent through the global broker of its sender, and the global broker of this process
+       is the same one: that broker. Enqueueing needs no actor, and an outbox worker may run beside Dramatiq workers of
+       the application, without the modules of their actors.
+    3. Otherwise none: on another broker, the message would be lost. The job waits for a worker that has its broker. (If
+       the application has made its broker itself, a worker that has not imported the application's modules has another
+       broker, the one that the settings name.)
     """
 
     def __init__(self) -> None:
@@ -71,7 +73,7 @@ class JobRouter:
 
 
 class JobDestination:
-    """One broker as the destination of jobs. No event pattern leads here."""
+    """One broker as the destination of jobs. No event pattern selects it."""
 
     events: Sequence[str] = ()
     # How many jobs it may have under way: enough for the threads of a worker.

@@ -1,7 +1,7 @@
 """The brokers of this process that the outbox knows: Dramatiq's global one, and those given to `outbox.transactional`.
 
 Dramatiq has no list of brokers. A job names its actor, and an outbox worker looks for the actor in these brokers. If
-several of them have an actor of this name, the job also says whether the broker is the global one, and what it is.
+several of them have an actor of this name, the job also says whether its broker is the global one, and describes it.
 """
 
 from __future__ import annotations
@@ -50,5 +50,5 @@ def broker_of_actor(actor_name: str, other: str | None) -> dramatiq.Broker | Non
 
 
 def _others() -> Iterator[dramatiq.Broker]:
-    """Yield the brokers that are not global, the latest one first: in tests, an earlier one may be garbage."""
+    """Yield the brokers that are not global, the latest one first: an earlier one may be left over from a test."""
     return (broker for broker in reversed(list(_named)) if broker is not dramatiq.broker.global_broker)
