@@ -712,7 +712,7 @@ MUTANTS = [
         "outbox/throttle/stuck_calls.py",
         "        return concurrency_limit.hold(state, extended) if extended else state",
         "        return state",
-        ("tests/throttle/test_process_limiter.py", "tests/throttle/test_stuck_calls.py"),
+        ("tests/throttle/test_stuck_calls.py",),
     ),
     Mutant(
         "stuck-and-never-told",
