@@ -861,7 +861,7 @@ MUTANTS = [
         "claims-before-it-records",
         "outbox/delivery/deliver.py",
         "                context.recorder.keep_current()\n",
-        "            pass\n",
+        "                pass\n",
         (f"{AUDIENCE}::TestRecording",),
     ),
     Mutant(

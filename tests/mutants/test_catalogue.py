@@ -15,6 +15,16 @@ def test_what_a_mutant_breaks_is_there_exactly_once(mutant: Mutant) -> None:
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_a_mutant_is_a_program_that_python_can_read(mutant: Mutant) -> None:
+    texts = {file: (ROOT / file).read_text() for file, _, _ in mutant.changes}
+    for file, old, new in mutant.changes:
+        texts[file] = texts[file].replace(old, new)
+    for file, text in texts.items():
+        if file.endswith(".py"):
+            compile(text, file, "exec")
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_the_tests_that_must_notice_are_there(mutant: Mutant) -> None:
     assert mutant.tests
     for test in mutant.tests:
