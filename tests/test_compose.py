@@ -203,4 +203,6 @@ def test_the_example_environment_names_what_the_files_use() -> None:
         "HANDLERS", "OUTBOX_DATABASE_URL", "OUTBOX_REDIS_URL", "POSTGRES_PASSWORD", "REDIS_PASSWORD", "DASHBOARD_USER",
         "DASHBOARD_PASSWORD",
     }  # fmt: skip
-    assert shlex.split(procfile()["worker"])[-1] == "${HANDLERS:-examples.orders.shop}"
+    # The scheduler loads them too: they may declare periodic jobs.
+    for name in ("worker", "scheduler"):
+        assert shlex.split(procfile()[name])[-1] == "${HANDLERS:-examples.orders.shop}"
