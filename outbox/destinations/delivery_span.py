@@ -14,6 +14,7 @@ from outbox.destinations.handler import Handler
 from outbox.destinations.outcome import Delivered, Outcome
 from outbox.destinations.protocol import Destination
 from outbox.events.event import Event
+from outbox.storage.models import JOB
 from outbox.telemetry import tracing
 
 if TYPE_CHECKING:
@@ -48,9 +49,8 @@ def _start(tracer: Tracer, event: Event, destination: Destination) -> Span:
         "messaging.operation.name": operation,
         "messaging.destination.name": destination.name,
         "messaging.message.id": str(event.id),
-        "outbox.event.type": event.event_type,
-        "outbox.aggregate.type": event.aggregate_type,
         "outbox.attempt": event.attempt,
+        **_about(event),
     }
     if event.correlation_id is not None:
         attributes["messaging.message.conversation_id"] = event.correlation_id
@@ -61,6 +61,13 @@ def _start(tracer: Tracer, event: Event, destination: Destination) -> Span:
         links=[trace.Link(creator)] if creator.is_valid else None,
         attributes=attributes,
     )
+
+
+def _about(event: Event) -> dict[str, str]:
+    """Return the attributes that say what an event is about, or which actor a job is for."""
+    if event.kind == JOB:
+        return {"outbox.job.actor": event.event_type, "outbox.job.queue": event.aggregate_type}
+    return {"outbox.event.type": event.event_type, "outbox.aggregate.type": event.aggregate_type}
 
 
 def end_span(event: Event, outcome: Outcome) -> None:

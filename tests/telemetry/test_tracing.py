@@ -21,11 +21,12 @@ from outbox.telemetry import tracing
 from tests.conftest import Configure
 from tests.consumer.conftest import make_consumer, stream
 from tests.consumer.streams import MakeConsumer, Stream, consume
+from tests.support.jobs import charge, send, stub_broker
 from tests.support.program import run_python
 from tests.support.receiver import Receiver, answers
 from tests.support.table import emit, emit_one, let_pass, stored
 
-__all__ = ["make_consumer", "stream"]
+__all__ = ["charge", "make_consumer", "stream", "stub_broker"]
 
 
 class Recorder:
@@ -107,6 +108,16 @@ def raises(error: Exception) -> Any:
 
 
 class TestADelivery:
+    def test_of_a_job_is_a_span_that_names_its_actor_and_queue(
+        self, box: Outbox, recorder: Recorder, charge: Any
+    ) -> None:
+        send(charge, 1)
+        box.process_pending_events()
+        (span,) = recorder.deliveries()
+        attributes = dict(span.attributes or {})
+        assert (attributes["outbox.job.actor"], attributes["outbox.job.queue"]) == ("charge", "money")
+        assert "outbox.event.type" not in attributes
+
     def test_is_a_span_that_continues_the_emitters_trace_and_is_linked_to_it(
         self, box: Outbox, recorder: Recorder
     ) -> None:
