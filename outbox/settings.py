@@ -157,7 +157,9 @@ class Settings:
     )
     max_attempts: int = _setting(5, _whole(1, 1_000), "attempts per destination before an event fails")
     max_age_hours: float = _setting(
-        72.0, _number(0, TEN_YEARS_OF_HOURS), "how long an event waits for a destination, or a job for its broker, that is unavailable"
+        72.0,
+        _number(0, TEN_YEARS_OF_HOURS),
+        "how long an event waits for a destination, or a job for its broker, that is unavailable",
     )
     backoff_base_seconds: float = _setting(
         60.0, _number(0, 365 * DAY), "the wait before the second attempt; doubles each time"
@@ -202,7 +204,11 @@ class Settings:
         _one_of("text", "json"),
         "the log format of commands, scheduler and workers: `text`, or `json`, a line for each record",
     )
-    max_payload_bytes: int = _setting(256 * 1024, _whole(2, 64 * 1024 * 1024), "the largest payload of an event, or message of a job, as JSON in UTF-8")
+    max_payload_bytes: int = _setting(
+        256 * 1024,
+        _whole(2, 64 * 1024 * 1024),
+        "the largest payload of an event, or message of a job, as JSON in UTF-8",
+    )
     require_transaction: bool = _setting(False, truth, "refuse `emit` and `outbox.send` outside a transaction")
     namespace: str = _setting("dramatiq", _text, "what Dramatiq's keys in Redis begin with")
     queue: str = _setting("outbox", _text, "the Dramatiq queue of the deliveries")

@@ -99,7 +99,9 @@ def port() -> int:
 def test_the_first_event(shop: Shop) -> None:
     shop.follow("first-event.md")
     assert shop.order("ada", 20, OUTBOX_DISPATCH="off") == "placed order 1\n"
-    assert "pending" in shop.run("outbox", "list")
+    heading, event = shop.run("outbox", "list").splitlines()
+    assert heading in (TUTORIAL / "first-event.md").read_text()
+    assert event.split()[3:] == ["pending", "event", "order.placed", "Order:1", "0/5"]
     up = shop.start("outbox", "up", "shop.handlers", ready="Dear ada, we have your order 1.", OUTBOX_SWEEP_SECONDS="1")
     shop.order("bob", 5, OUTBOX_DISPATCH="off")
     prints(up, "Dear bob, we have your order 2.")
@@ -176,7 +178,10 @@ def test_a_job_that_cannot_be_lost(shop: Shop, redis_server: Redis) -> None:
     prints(worker, "charged order 4")
     worker.kill()
     shop.run(*orders, "emma", "30")
-    assert "charge" in shop.run("outbox", "list", "-m", "shop.broker", "--status", "pending")
+    pending = shop.run("outbox", "list", "-m", "shop.broker", "--actor", "charge", "--status", "pending")
+    heading, job = pending.splitlines()
+    assert heading in (TUTORIAL / page).read_text()
+    assert job.split()[5:] == ["pending", "charge", "default", "0/5", "5"]
     worker = shop.start(*start, ready="charged order 5")
     rolled_back = (
         "from shop.models import Order, db\nfrom shop.orders import place_order\n"
