@@ -7,9 +7,11 @@ from contextlib import ExitStack
 from typing import Any
 from urllib.parse import quote
 
+import dramatiq
 import peewee
 import psycopg
 import pytest
+from dramatiq.brokers.stub import StubBroker
 from psycopg.sql import SQL, Identifier
 
 import outbox
@@ -23,6 +25,7 @@ from outbox.core import Outbox
 from outbox.destinations.periodic_job import PeriodicFunction, PeriodicJob
 from outbox.destinations.registry import Registry
 from outbox.destinations.retirement import retire
+from outbox.dramatiq.send import store_message
 from outbox.operations import actions, periodic_jobs
 from outbox.operations.filters import Filter
 from outbox.operations.periodic_jobs import FORGET, PAUSE, RESUME, RUN_NOW
@@ -143,6 +146,46 @@ def test_an_application_emits_with_the_rights_of_the_page_and_changes_nothing(
         ),
     ]
     assert all(refused(call) for call in calls)
+
+
+def send(box: Outbox, argument: int, **options: Any) -> dramatiq.Message[Any]:
+    message: dramatiq.Message[Any] = dramatiq.Message("default", "charge", (argument,), {}, {})
+    return store_message(box, StubBroker(), message, **options)
+
+
+def test_an_application_sends_jobs_with_the_rights_of_the_page_and_takes_none_back(
+    owner: psycopg.Connection[Any], box_as: As
+) -> None:
+    grant(owner, GRANTS)
+    box = box_as("app")
+    first = send(box, 1, idempotency_key="k")
+    with pytest.raises(outbox.DuplicateEvent):
+        send(box, 2, idempotency_key="k")
+    assert send(box, 2, idempotency_key="k", on_duplicate="ignore").message_id == first.message_id
+    send(box, 3, idempotency_key="new", on_duplicate="replace")  # nothing to replace
+    assert refused(lambda: send(box, 2, idempotency_key="k", on_duplicate="replace"))
+    assert refused(lambda: box.cancel(first))
+    assert owner.execute("SELECT count(*) FROM outbox_event").fetchone() == (2,)
+
+
+@pytest.mark.parametrize("state", ["untried", "tried"])
+def test_replacing_takes_the_right_to_update_and_cancelling_that_to_delete(
+    owner: psycopg.Connection[Any], box_as: As, state: str
+) -> None:
+    grant(owner, GRANTS)
+    box = box_as("app")
+    send(box, 1, idempotency_key="k")
+    if state == "tried":
+        owner.execute("UPDATE outbox_event SET attempts = 1")
+    granted = dict(re.findall(r"`[^`]*` also needs `(GRANT (\w+) ON outbox_event TO app;)`", PAGE))
+    for statement, right in granted.items():
+        grant(owner, statement)
+        if right == "UPDATE":
+            send(box, 2, idempotency_key="k", on_duplicate="replace")
+        else:
+            assert box.cancel(actor="charge", idempotency_key="k")
+    assert set(granted.values()) == {"UPDATE", "DELETE"}
+    assert owner.execute("SELECT count(*) FROM outbox_event").fetchone() == (int(state == "tried"),)
 
 
 def test_an_application_that_may_not_read_events_emits_and_names_duplicates(
