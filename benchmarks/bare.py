@@ -1,22 +1,26 @@
 """The limit: our own SQL through psycopg, in a loop, and nothing else.
 
-`python -m benchmarks.bare URL BATCH THREADS [REDIS]` says that it is ready, waits for a line, and claims and settles
-until nothing is due, with a connection for each thread. With the address of a Redis, each batch is added to a stream in
-between, in one round trip.
+`python -m benchmarks.bare URL BATCH THREADS [REDIS [jobs]]` says that it is ready, waits for a line, and claims and
+settles until nothing is due, with a connection for each thread. With the address of a Redis, each batch is added to a
+stream in between, or, if it consists of jobs, enqueued by Dramatiq's own means; in one round trip.
 """
 
 from __future__ import annotations
 
+import copy
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 from uuid import UUID, uuid4
 
 import psycopg
 import redis
+from dramatiq import Message
+from dramatiq.brokers.redis import RedisBroker
 
 from outbox.storage import statements
 from outbox.table_names import Tables
@@ -25,6 +29,7 @@ STATEMENTS = statements.postgres(Tables())
 LEASE_SECONDS = 30.0
 STREAM = "bare"
 AUDIENCE = 1  # a number like any other
+JOBS = "jobs"
 
 
 def claim(connection: psycopg.Connection[Any], size: int, lease_id: UUID) -> list[Any]:
@@ -36,14 +41,14 @@ def settle(connection: psycopg.Connection[Any], rows: list[Any], lease_id: UUID)
     connection.execute(STATEMENTS.delivered.encode(), (AUDIENCE, None, ids, lease_id))
 
 
-def drain(connection: psycopg.Connection[Any], size: int, client: redis.Redis | None) -> None:
+def drain(connection: psycopg.Connection[Any], size: int, deliver: Callable[[list[Any]], None] | None) -> None:
     while True:
         lease_id = uuid4()
         rows = claim(connection, size, lease_id)
         if not rows:
             return
-        if client is not None:
-            add(client, rows)
+        if deliver is not None:
+            deliver(rows)
         settle(connection, rows, lease_id)
 
 
@@ -57,10 +62,24 @@ def add(client: redis.Redis, rows: list[Any]) -> None:
         pipeline.execute()
 
 
-def main(url: str, batch: int, threads: int, redis_url: str | None = None) -> None:
-    client = None if redis_url is None else redis.Redis.from_url(redis_url)
+def enqueue(broker: RedisBroker, rows: list[Any]) -> None:
+    """The messages that are stored in the rows."""
+    with broker.client.pipeline(transaction=False) as pipeline:
+        into_pipeline: Any = copy.copy(broker)
+        into_pipeline.scripts = broker.scripts | {"dispatch": partial(broker.scripts["dispatch"], client=pipeline)}
+        for row in rows:
+            message = Message.decode(row[6].encode()).copy(options={"redis_message_id": str(uuid4())})
+            into_pipeline.do_enqueue(message.queue_name, message.options["redis_message_id"], message.encode())
+        pipeline.execute()
+
+
+def main(url: str, batch: int, threads: int, redis_url: str | None = None, what: str | None = None) -> None:
+    deliver: Callable[[list[Any]], None] | None = None
+    if redis_url is not None:
+        client = redis.Redis.from_url(redis_url)
+        deliver = partial(enqueue, RedisBroker(client=client)) if what == JOBS else partial(add, client)
     connections = [psycopg.connect(url, autocommit=True) for _ in range(threads)]
-    drains = [threading.Thread(target=drain, args=(connection, batch, client)) for connection in connections]
+    drains = [threading.Thread(target=drain, args=(connection, batch, deliver)) for connection in connections]
     print("ready", flush=True)
     sys.stdin.readline()
     for thread in drains:

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import psycopg
 import redis
 
+from benchmarks.actors import ACTOR, QUEUE
 from benchmarks.guard import Guard
 from outbox.core import Outbox
 from outbox.settings import Settings
@@ -40,6 +41,14 @@ SELECT (lpad(to_hex((extract(epoch FROM at) * 1000)::bigint), 12, '0') || '7' ||
     CASE WHEN %(status)s::text = 'delivered' THEN at END, at, at
 FROM (SELECT n, statement_timestamp() - (%(count)s - n) * interval '10 microseconds' AS at
       FROM generate_series(1, %(count)s::int) AS n) AS item
+"""
+# As `outbox.send` would have stored them: the message's id is the row's.
+INTO_JOBS = """
+UPDATE outbox_event SET kind = 'job', event_type = %(actor)s::text, aggregate_type = %(queue)s::text,
+    aggregate_id = id::text, idempotency_key = 'job:' || id,
+    payload = json_build_object('queue_name', %(queue)s::text, 'actor_name', %(actor)s::text,
+        'args', json_build_array(%(text)s::text), 'kwargs', '{}'::json, 'options', '{}'::json,
+    'message_id', id, 'message_timestamp', 1700000000000)
 """
 DELIVERED_PER_SECOND = """
 SELECT count(*) FILTER (WHERE delivered_at > began_at)::float8,
@@ -81,8 +90,18 @@ class Site:
 
     def fill(self, count: int, status: str = "pending", key: str = "") -> None:
         """So many events, made by the database itself."""
+        self._insert(count, status, key)
+        self.connection.execute("VACUUM ANALYZE outbox_event")
+
+    def _insert(self, count: int, status: str = "pending", key: str = "") -> None:
         values = {"type": EVENT_TYPE, "payload": self.payload_text, "key": key, "status": status, "count": count}
         self.connection.execute(FILL, values | {"attempts": int(status == "delivered")})
+
+    def fill_jobs(self, count: int) -> None:
+        """So many jobs."""
+        with self.connection.transaction():  # a worker must not see them as events
+            self._insert(count)
+            self.connection.execute(INTO_JOBS, {"actor": ACTOR, "queue": QUEUE, "text": PAYLOAD["text"]})
         self.connection.execute("VACUUM ANALYZE outbox_event")
 
     @property
@@ -113,10 +132,14 @@ class Site:
 
     @contextmanager
     def worker(
-        self, module: str, processes: int = 1, variables: Mapping[str, str] = MappingProxyType({})
+        self,
+        module: str,
+        processes: int = 1,
+        variables: Mapping[str, str] = MappingProxyType({}),
+        options: Sequence[str] = (),
     ) -> Iterator[subprocess.Popen[bytes]]:
         """`dramatiq jobs MODULE`, ready."""
-        command = [sys.executable, "-m", "dramatiq", "jobs", module, "-p", str(processes)]
+        command = [sys.executable, "-m", "dramatiq", "jobs", module, "-p", str(processes), *options]
         environment = {**os.environ, "OUTBOX_DATABASE_URL": self.url, "PYTHONUNBUFFERED": "1", **variables}
         log = self.folder / "worker.log"
         with log.open("wb") as file:
@@ -131,9 +154,9 @@ class Site:
                 process.send_signal(signal.SIGTERM)
                 process.wait(60)
 
-    def warm_up(self) -> None:
+    def warm_up(self, fill: Callable[[int], None] | None = None) -> None:
         """A few events, so that connections are open, statements prepared and modules imported."""
-        self.fill(WARM_UP)
+        (self.fill if fill is None else fill)(WARM_UP)
         self.wake()
         self.wait_until_drained()
         self.empty()

@@ -58,19 +58,18 @@ def draft_of(
     id: UUID,
     settings: Settings,
     *,
-    role: BrokerRole,
-    broker: str,
+    broker: dict[str, str] | None,
     key: str | None = None,
     due: tuple[str | None, float],
 ) -> Draft:
     """Return the row to insert for this message; raise InvalidEvent if it can't be stored.
 
-    `role` and `broker` say what its broker is, `due` when the job is due (`validate.due_time`).
+    `broker` are the headers that say what its broker is (`broker_headers`). `due` says when the job is due
+    (`validate.due_time`).
     """
     correlation_id, tenant_id = inherited_context()
     message_id = check_text(message.message_id, "the message's id", NAME_LENGTH)
-    stored = None if role is BrokerRole.SETTINGS else {_ROLE: role.value, _DESCRIPTION: broker}
-    headers = tracing.with_context(stored)
+    headers = tracing.with_context(broker)
     return Draft(
         id,
         check_text(message.queue_name, "the name of the queue", NAME_LENGTH),
@@ -95,6 +94,11 @@ def message_of(event: Event) -> Message:
 def message_of_row(row: OutboxEvent) -> Message:
     """Return the message of a job that was read with a query."""
     return _decode(json.dumps(row.payload, separators=(",", ":")))
+
+
+def broker_headers(role: BrokerRole, description: str) -> dict[str, str]:
+    """Return the headers of a message for a broker that the settings don't name; `broker_of` reads them."""
+    return {_ROLE: role.value, _DESCRIPTION: description}
 
 
 def broker_of(event: Event) -> tuple[BrokerRole, str | None]:
