@@ -58,11 +58,11 @@ class JobRouter:
         return None if broker is None else self._destination(broker)
 
     def _destination(self, broker: dramatiq.Broker) -> JobDestination:
+        is_global = broker is dramatiq.broker.global_broker
         found = self._destinations.get(broker)
-        if found is None:
-            is_global = broker is dramatiq.broker.global_broker
-            name = NAME if is_global else f"{NAME}:{getattr(broker, 'namespace', type(broker).__name__)}"
-            found = self._destinations[broker] = JobDestination(broker, self._unique(name))
+        if found is None or (found.name == NAME) != is_global:
+            name = NAME if is_global else self._unique(f"{NAME}:{getattr(broker, 'namespace', type(broker).__name__)}")
+            found = self._destinations[broker] = JobDestination(broker, name)
         return found
 
     def _unique(self, name: str) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 from functools import partial
 from typing import Any
-from uuid import uuid4
 
 import dramatiq
 from dramatiq.brokers.redis import RedisBroker
@@ -19,6 +18,7 @@ from outbox.destinations.redis_outcomes import execute_pipeline
 from outbox.dramatiq.enqueue_each import Messages, enqueue_each
 from outbox.dramatiq.enqueue_now import enqueue_now
 from outbox.errors import Unavailable, describe
+from outbox.storage.ids import uuid7
 from outbox.storage.redis_client import UNAVAILABLE_ERRORS
 
 
@@ -53,11 +53,16 @@ def _add_to_pipeline(
 
     An error in one message must not stop the others.
     """
-    message = message.copy(options={"redis_message_id": str(uuid4())})
+    # Dramatiq draws this id from the operating system's random numbers, which takes much longer than this.
+    id = str(uuid7())
+    if are_stored:
+        message.options["redis_message_id"] = id  # it was read from its row for this call alone
+    else:
+        message = message.copy(options={"redis_message_id": id})
     try:
         if not are_stored:
             broker.emit_before("enqueue", message, None)
-        pipelined_broker.do_enqueue(message.queue_name, message.options["redis_message_id"], message.encode())
+        pipelined_broker.do_enqueue(message.queue_name, id, message.encode())
     except UNAVAILABLE_ERRORS:
         raise  # on its first use, the broker reads a limit from Redis, and Redis may be down
     except Exception as error:

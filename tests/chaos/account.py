@@ -28,13 +28,18 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Emitted:
-    """An event, in its emitter's words. Not `kept`: its savepoint was rolled back. `doomed`: it can only fail."""
+    """An event or a job, in its emitter's words.
+
+    Not `kept`: its savepoint was rolled back, or it was replaced or cancelled in its own transaction. `doomed`: it can
+    only fail. `key`: a later job with this key may take its place.
+    """
 
     id: str
     kind: str
     payload: str
     kept: bool = True
     doomed: bool = False
+    key: str | None = None
 
     @property
     def destinations(self) -> tuple[str, ...]:
@@ -114,6 +119,19 @@ class Account:
     # The scheduled times of the periodic job: of all runs that were stored, and of all calls.
     runs: list[float] = field(default_factory=list)
     ran: list[float] = field(default_factory=list)
+    effects: Counter[str] = field(default_factory=Counter)  # of jobs, by the id of the message
+
+    @cached_property
+    def replaceable(self) -> set[str]:
+        """The jobs whose key another one has that was committed later: it may have taken over the row, too."""
+        latest: dict[str, str] = {}
+        found = set()
+        for transaction in self.transactions:
+            for job in transaction.events:
+                if job.key is not None and job.kept and self.happened(transaction):
+                    found.add(latest.get(job.key, job.id))
+                    latest[job.key] = job.id
+        return found - set(latest.values())
 
     @cached_property
     def emitted(self) -> dict[str, tuple[Transaction, Emitted]]:

@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 import outbox
+import tests.chaos.jobs  # noqa: F401  (its broker is where jobs go)
 from tests.chaos.destinations import (
     BREAKER,
     BUS,

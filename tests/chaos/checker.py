@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from itertools import pairwise
 
 from tests.chaos import faults
-from tests.chaos.account import COMMITTED, Account, Delivery, Emitted, Fault, Transaction
-from tests.chaos.destinations import ARCHIVE, HANDLER, STREAM, WEBHOOK
+from tests.chaos.account import COMMITTED, Account, Delivery, Emitted, Fault, Row, Transaction
+from tests.chaos.destinations import ACTOR, ARCHIVE, HANDLER, STREAM, WEBHOOK
 
 ENDED = ("delivered", "failed")
 # What a broken connection is to Peewee. Anything else is no matter of the database being away.
@@ -25,6 +25,7 @@ LOSE_ANSWERS = {
     ARCHIVE: (),
     WEBHOOK: (faults.RECEIVER_KILLED, faults.ANSWERS_LOST),
     STREAM: (faults.BUS_PAUSED,),
+    ACTOR: (faults.BUS_PAUSED,),
 }
 BREAK_CONNECTIONS = (*faults.DATABASE, faults.COMMIT_CUT_BEFORE, faults.COMMIT_CUT_AFTER)
 
@@ -39,7 +40,7 @@ class Violation:
 def check(account: Account, *, in_the_end: bool = True) -> list[Violation]:
     """Everything that is wrong; before the end, events may still be on their way."""
     checks = [committed, fence, duplicates, caller, once]
-    checks += [ends, isolation, without_redis, every_run] if in_the_end else []
+    checks += [ends, effects, isolation, without_redis, every_run] if in_the_end else []
     return [violation for check in checks for violation in check(account)]
 
 
@@ -80,9 +81,15 @@ def ends(account: Account) -> Iterator[Violation]:
 
 def _end_of(account: Account, transaction: Transaction, event: Emitted) -> Iterator[Violation]:
     row = account.row_of.get(event.id)
-    if row is None:
+    if row is not None:
+        yield from _end_of_row(account, event, row)
+    elif event.id not in account.replaceable:
         yield Violation("I2", f"lost: {transaction.name} was committed, and there is no row", event.id)
-        return
+    elif (event.id, ACTOR) in account.delivered:
+        yield Violation("I4", "it was replaced after it had run", event.id)
+
+
+def _end_of_row(account: Account, event: Emitted, row: Row) -> Iterator[Violation]:
     if row.payload != event.payload:
         yield Violation("I2", "the row does not hold what was emitted", event.id)
     if row.status not in ENDED:
@@ -98,6 +105,16 @@ def _end_of(account: Account, transaction: Transaction, event: Emitted) -> Itera
         for destination in event.destinations:
             if (event.id, destination) not in account.delivered:
                 yield Violation("I8", f"lost: it counts as delivered, and the {destination} never got it", event.id)
+
+
+def effects(account: Account) -> Iterator[Violation]:
+    """The inbox: a job that was committed has one effect, however often it has run; others have none."""
+    for id in account.effects:
+        if (why := _not_to_be(account, id)) is not None:
+            yield Violation("inbox", f"there is an effect of what {why}", id)
+    for id, destination in account.delivered:
+        if destination == ACTOR and account.effects[id] != 1:
+            yield Violation("inbox", f"it has run, and has had {account.effects[id]} effects", id)
 
 
 def fence(account: Account) -> Iterator[Violation]:
@@ -219,6 +236,8 @@ def proof(account: Account) -> list[str]:
         "no emitter has noticed that the database was away": bool(account.errors)
         or faults.POSTGRES_RESTARTED not in happened,
         "the periodic job has not run": bool(account.runs),
+        "no job has had an effect": bool(account.effects),
+        "no job was replaced": bool(account.replaceable - account.row_of.keys()),
         "no event failed, although some can only fail": any(row.status == "failed" for row in account.rows),
     }
     return missing + [what for what, shown in expected.items() if not shown]

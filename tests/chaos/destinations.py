@@ -2,12 +2,14 @@
 
 HANDLED, POSTED, STREAMED, EVERYWHERE = "chaos.handled", "chaos.posted", "chaos.streamed", "chaos.everywhere"
 ARCHIVED = "chaos.archived"
+# Not an event: a job, by the name of its actor.
+JOB = "chaos.job"
 # The archive is registered in one worker only.
-HANDLER, WEBHOOK, STREAM, ARCHIVE = "handler", "webhook", "stream", "archive"
+HANDLER, WEBHOOK, STREAM, ARCHIVE, ACTOR = "handler", "webhook", "stream", "archive", "actor"
 
 # Variables of the workers' environment, and a key in the stream's Redis.
-LEDGER, ARCHIVE_LEDGER, HOOK, BUS, BREAKER = (
-    f"OUTBOX_TEST_CHAOS_{name}" for name in ("LEDGER", "ARCHIVE_LEDGER", "HOOK", "BUS", "BREAKER")
+LEDGER, ARCHIVE_LEDGER, JOB_LEDGER, HOOK, BUS, BREAKER = (
+    f"OUTBOX_TEST_CHAOS_{name}" for name in ("LEDGER", "ARCHIVE_LEDGER", "JOB_LEDGER", "HOOK", "BUS", "BREAKER")
 )
 STREAM_KEY = "events"
 
@@ -20,6 +22,7 @@ DESTINATIONS: dict[str, tuple[str, ...]] = {
     STREAMED: (STREAM,),
     EVERYWHERE: (HANDLER, WEBHOOK, STREAM),
     ARCHIVED: (HANDLER, ARCHIVE),
+    JOB: (ACTOR,),
 }
 
 

@@ -1,20 +1,21 @@
 """An application, as a process: `python -m tests.chaos.emitter NAME SEED STOP LEDGER`, until the file STOP exists.
 
-Each transaction leaves a row of the application's own, and events. Before it ends, what it holds is in the ledger;
-after that, what became of it: committed, rolled back, or unknown, if the connection broke during COMMIT. One that has
-no such line, since its emitter was killed, is unknown as well.
+Each transaction leaves a row of the application's own, events, and often jobs. Before it ends, what it holds is in the
+ledger; after that, what became of it: committed, rolled back, or unknown, if the connection broke during COMMIT. One
+that has no such line, since its emitter was killed, is unknown as well.
 """
 
 import random
 import sys
 import time
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import outbox
 from outbox.core import Outbox
 from outbox.events.encoding import encode_object
-from tests.chaos.destinations import ARCHIVED, EVERYWHERE, HANDLED, POSTED, STREAMED
+from tests.chaos.destinations import ARCHIVED, EVERYWHERE, HANDLED, JOB, POSTED, STREAMED
 from tests.chaos.ledger import Ledger, digest
 
 COMMITTED, ROLLED_BACK, UNKNOWN = "committed", "rolled back", "unknown"
@@ -22,6 +23,8 @@ COMMITTED, ROLLED_BACK, UNKNOWN = "committed", "rolled back", "unknown"
 PAUSE_SECONDS = 0.02
 WORK_SECONDS = 0.02
 UNDONE = 0.15  # of all transactions, and of all that have a savepoint
+JOBS = 0.5  # of all transactions
+DEBOUNCE = timedelta(milliseconds=200)
 # Deaths of workers cost events attempts, and must not be what fails them.
 ATTEMPTS, DOOMED_ATTEMPTS = 100, 2
 KINDS = (HANDLED,) * 6 + (STREAMED,) * 2 + (POSTED, EVERYWHERE, ARCHIVED)
@@ -67,9 +70,39 @@ class Emitter:
         events = [self._emit(kept=True) for _ in range(self._chance.choice((1, 1, 2, 3)))]
         if self._chance.random() < UNDONE:
             with database.savepoint() as savepoint:
-                events.append(self._emit(kept=False))
+                events += [self._emit(kept=False), self._send(kept=False)]
                 savepoint.rollback()
+        if self._chance.random() < JOBS:
+            events += self._send_some(transaction)
         return events
+
+    def _send_some(self, transaction: str) -> list[dict[str, Any]]:
+        """A job, in one of the ways in which the application sends, replaces and cancels them."""
+        match self._chance.choice(("send", "actor.send", "debounce", "replace", "cancel")):
+            case "debounce":  # it takes the place of the one before, if that still waits
+                return [self._send(key=f"debounced by {self._name}", delay=DEBOUNCE)]
+            case "replace":
+                return [self._send(key=transaction, kept=False), self._send(key=transaction)]
+            case "cancel":
+                job = self._send(kept=False)
+                if not outbox.cancel(job["id"]):
+                    raise RuntimeError(f"{job['id']} can't be cancelled in its own transaction")
+                return [job]
+            case how:
+                return [self._send(plainly=how == "actor.send")]
+
+    def _send(
+        self, *, kept: bool = True, key: str | None = None, delay: timedelta | None = None, plainly: bool = False
+    ) -> dict[str, Any]:
+        from tests.chaos.jobs import digest_of, run_job  # the run itself, which imports this module, has no such broker
+
+        token = self._chance.randbytes(8).hex()
+        if plainly:
+            message = run_job.send(token)
+        else:
+            options: dict[str, Any] = {"idempotency_key": key, "delay": delay, "on_duplicate": "replace"}
+            message = outbox.send_with_options(run_job, args=(token,), **options)
+        return {"id": message.message_id, "kind": JOB, "payload": digest_of(token), "kept": kept, "key": key}
 
     def _undo_some(self) -> None:
         if self._chance.random() < UNDONE:

@@ -43,6 +43,7 @@ class Verdict:
             f"events          {_listed(statuses)}",
             f"deliveries      {_listed(accepted)}",
             f"duplicates      {_listed(account.duplicates)}",
+            f"jobs' effects   {account.effects.total()}",
             f"fenced outcomes {account.fenced}",
             f"periodic runs   {len(account.runs)} stored, {len(account.ran)} calls",
             f"emitters' errors while the database was away {len(account.errors)}",

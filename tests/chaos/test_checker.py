@@ -1,7 +1,9 @@
 """The checker finds what it is there for: accounts in which one thing was falsified."""
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -21,7 +23,7 @@ from tests.chaos.account import (
     transactions,
 )
 from tests.chaos.checker import check, proof
-from tests.chaos.destinations import EVERYWHERE, HANDLED, HANDLER, POSTED, STREAM, STREAMED, WEBHOOK
+from tests.chaos.destinations import ACTOR, EVERYWHERE, HANDLED, HANDLER, JOB, POSTED, STREAM, STREAMED, WEBHOOK
 from tests.chaos.run import Verdict
 
 # When what happened, in the account that is right.
@@ -34,7 +36,7 @@ HANGING = Fault(faults.RECEIVER_HANGS, 100, 200, {"events in the air": 1})
 NO_REDIS = Fault(faults.REDIS_KILLED, 100, 200)
 
 
-def event(id: str, kind: str = HANDLED, **fields: bool) -> Emitted:
+def event(id: str, kind: str = HANDLED, **fields: Any) -> Emitted:
     return Emitted(id, kind, f"payload {id}", **fields)
 
 
@@ -60,6 +62,8 @@ def right() -> Account:
             transaction("cut and done", UNKNOWN, event("posted", POSTED), at=60),
             transaction("cut and gone", UNKNOWN, event("gone"), at=60),
             transaction("doomed", COMMITTED, event("doomed", doomed=True)),
+            transaction("jobs", COMMITTED, event("job", JOB), event("replaced", JOB, key="k")),
+            transaction("debounced", COMMITTED, event("debounced", JOB, key="k")),
             *(
                 transaction(f"during {id}", COMMITTED, event(id), event(f"{id} too", STREAMED), at=120)
                 for id in meanwhile
@@ -73,6 +77,9 @@ def right() -> Account:
             delivery("wide", WEBHOOK, at=52),  # again, after its answer was lost
             delivery("wide", STREAM),
             delivery("posted", WEBHOOK, at=70),
+            delivery("job", ACTOR),
+            delivery("job", ACTOR, at=42),  # again, after the death
+            delivery("debounced", ACTOR),
             *(delivery(id, HANDLER, at=130) for id in meanwhile),
             *(delivery(f"{id} too", STREAM, at=130) for id in meanwhile),
         ],
@@ -82,15 +89,18 @@ def right() -> Account:
             row("plain"),
             row("wide"),
             row("posted"),
+            row("job"),
+            row("debounced"),
             row("doomed", "failed", "ValueError: this one always fails"),
             *(row(id) for id in meanwhile),
             *(row(f"{id} too") for id in meanwhile),
         ],
-        notes={"good", "cut and done", "doomed", *(f"during {id}" for id in meanwhile)},
+        notes={"good", "cut and done", "doomed", "jobs", "debounced", *(f"during {id}" for id in meanwhile)},
         fenced=1,
         changes={"plain": [(15.0, "sending by worker-1")]},
         runs=[10.0, 11.0, 12.0],
         ran=[10.0, 11.0, 11.0, 12.0],
+        effects=Counter(["job", "debounced"]),
     )
 
 
@@ -128,6 +138,12 @@ Falsify = Callable[[Account], Account]
         ("I8", "wide", lambda a: replace(a, deliveries=[d for d in a.deliveries if d.destination != WEBHOOK])),
         ("I2", "plain", lambda a: replace(a, rows=[replace(r, payload="other") for r in a.rows])),
         ("I2", "plain", lambda a: replace(a, notes=a.notes - {"good"})),
+        ("I8", "job", lambda a: replace(a, deliveries=[d for d in a.deliveries if d.id != "job"])),
+        ("I2", "job", lambda a: replace(a, rows=without(a.rows, "job"))),
+        ("I4", "replaced", lambda a: replace(a, deliveries=[*a.deliveries, delivery("replaced", ACTOR)])),
+        ("inbox", "job", lambda a: replace(a, effects=a.effects + Counter(["job"]))),
+        ("inbox", "job", lambda a: replace(a, effects=Counter(["debounced"]))),
+        ("inbox", "never", lambda a: replace(a, effects=a.effects + Counter(["never"]))),
         ("I3", "plain", lambda a: replace(a, trespasses=[Trespass("plain", "changed after its end")])),
         ("I4", "plain", lambda a: replace(a, deliveries=[*a.deliveries, delivery("plain", at=43)])),
         ("I4", "plain", lambda a: replace(a, faults=[f for f in a.faults if f is not DEATH])),

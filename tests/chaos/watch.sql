@@ -1,5 +1,7 @@
 -- The application's own table, and a watch over the outbox's: who has changed what, and who was not allowed to.
 CREATE TABLE chaos_note (transaction text PRIMARY KEY);
+-- What jobs do. Nothing but the inbox keeps a second row away.
+CREATE TABLE chaos_effect (message text NOT NULL);
 
 CREATE TABLE chaos_change (
     event uuid NOT NULL,
@@ -21,7 +23,8 @@ DECLARE
     holder text;
 BEGIN
     IF TG_OP = 'UPDATE' THEN
-        IF OLD.next_attempt_at IS NULL THEN
+        -- A job that takes over the key of one that has ended changes that one's key.
+        IF OLD.next_attempt_at IS NULL AND NEW.idempotency_key = OLD.idempotency_key THEN
             INSERT INTO chaos_trespass VALUES (OLD.id, 'changed after its end, by ' || me);
         END IF;
         IF OLD.lease_until > statement_timestamp() AND NEW.lease_id <> OLD.lease_id THEN

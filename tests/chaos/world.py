@@ -20,8 +20,8 @@ import redis
 from outbox import crash_points
 from tests.chaos import destinations, receiver
 from tests.chaos.account import Account, Delivery, Error, Fault, Row, Trespass, transactions
-from tests.chaos.destinations import ARCHIVE, HANDLED, HANDLER, STREAM, STREAM_KEY, WEBHOOK, types_for
-from tests.chaos.emitter import COMMITTED, emit
+from tests.chaos.destinations import ACTOR, ARCHIVE, HANDLED, HANDLER, STREAM, STREAM_KEY, WEBHOOK, types_for
+from tests.chaos.emitter import ATTEMPTS, COMMITTED, emit
 from tests.chaos.faults import ENOUGH, FAULTS, Hits
 from tests.chaos.ledger import Ledger, Reader, digest
 from tests.chaos.proxy import Proxy
@@ -30,11 +30,16 @@ from tests.support.processes import BIN, Program, Stage
 from tests.support.servers import PostgresServer, RedisServer, free_port, send, wait_until
 
 PATIENCE_SECONDS = 120.0
-SETTINGS: dict[str, Any] = {"lease_seconds": 3, "backoff_cap_seconds": 1}
+SETTINGS: dict[str, Any] = {"lease_seconds": 3, "backoff_cap_seconds": 1, "max_attempts": ATTEMPTS}
 WORKERS, EMITTERS = 3, 2
 
+ENQUEUED = "SELECT aggregate_id FROM outbox_event WHERE kind = 'job' AND status = 'delivered'"
+# A job is known by its message, and by its arguments.
+ROWS = """SELECT CASE kind WHEN 'job' THEN aggregate_id ELSE id::text END, status,
+        CASE kind WHEN 'job' THEN (payload -> 'args')::text ELSE payload::text END, error_message
+    FROM outbox_event WHERE kind IN ('event', 'job')"""
 UNFINISHED = "SELECT count(*) FROM outbox_event WHERE next_attempt_at IS NOT NULL"
-UNFINISHED_EVENTS = UNFINISHED + " AND kind = 'event'"
+UNFINISHED_EVENTS = UNFINISHED + " AND kind IN ('event', 'job')"
 # Being sent, or tried before: not just waiting for its first turn.
 UNDER_WAY = UNFINISHED + " AND event_type = ANY (%s) AND (status = 'sending' OR progress IS NOT NULL)"
 HELD = """SELECT count(*) FROM outbox_event AS event WHERE status = 'sending' AND %s =
@@ -74,6 +79,7 @@ class World:
         self._handled = Reader(folder / "handled")
         self._received = Reader(folder / "received")
         self._archived = Reader(folder / "archived")
+        self._ran = Reader(folder / "ran")
         self._emitted = Reader(folder / "emitted")
         self._errors = Reader(folder / "errors")
         self._streamed: list[Delivery] = []
@@ -112,6 +118,7 @@ class World:
         self.stage.environment |= {
             destinations.LEDGER: str(self._folder / "handled"),
             destinations.ARCHIVE_LEDGER: str(self._folder / "archived"),
+            destinations.JOB_LEDGER: str(self._folder / "ran"),
             destinations.HOOK: f"http://127.0.0.1:{self._receiver_port}/hook",
             destinations.BUS: self.bus.url,
             destinations.BREAKER: "on" if self._breaker else "",
@@ -122,10 +129,14 @@ class World:
         for number in range(WORKERS):
             self._start_worker(has_archive=number == 0)
         self.wait_for(lambda: all(worker.ready for worker in self.workers), "the workers are ready")
+        self.job_worker = self._start(
+            "job-worker", BIN / "dramatiq", "tests.chaos.jobs:broker", *("-p", "1", "-t", "2")
+        )
         for _ in range(EMITTERS):
             self._start_emitter()
         self.wait_for(lambda: len(self.accepted(HANDLER)) >= ENOUGH, "events are delivered")
         self.wait_for(lambda: len(self.accepted(ARCHIVE)) > 0, "an event is archived")
+        self.wait_for(lambda: len(self.accepted(ACTOR)) > 0, "a job has run")
 
     # What happens
 
@@ -160,10 +171,12 @@ class World:
             emitter.wait()
         with contextlib.suppress(Stuck):  # whatever has not ended, the checker tells about
             self.wait_for(lambda: self.ask(UNFINISHED_EVENTS)[0][0] == 0, "every event ends", 2 * PATIENCE_SECONDS)
+            enqueued = {id for (id,) in self.ask(ENQUEUED)}
+            self.wait_for(lambda: enqueued <= set(self.accepted(ACTOR)), "every job has run")
         self._stop(self.scheduler)  # it stores a run every second
         with contextlib.suppress(Stuck):
             self.wait_for(lambda: self.ask(UNFINISHED)[0][0] == 0, "every run ends")
-        self._stop(*(worker.program for worker in self.workers))
+        self._stop(self.job_worker, *(worker.program for worker in self.workers))
         return self.account()
 
     @staticmethod
@@ -327,7 +340,7 @@ class World:
     def deliveries(self, destination: str) -> list[Delivery]:
         if destination == STREAM:
             return self._read_stream()
-        readers = {HANDLER: self._handled, WEBHOOK: self._received, ARCHIVE: self._archived}
+        readers = {HANDLER: self._handled, WEBHOOK: self._received, ARCHIVE: self._archived, ACTOR: self._ran}
         lines = readers[destination].lines()
         return [
             Delivery(line["id"], destination, line["body"], line["payload"], line["at"])
@@ -400,13 +413,15 @@ class World:
         changes: dict[str, list[tuple[float, str]]] = {}
         for id, at, what in self.ask(CHANGES):
             changes.setdefault(id, []).append((at, what))
-        rows = self.ask("SELECT id::text, status, payload::text, error_message FROM outbox_event WHERE kind = 'event'")
+        rows = self.ask(ROWS)
         runs = self.ask("SELECT extract(epoch FROM scheduled_at)::float8 FROM chaos_run")
         emitted = self._emitted.lines()
         errors = [line for line in emitted if line["what"] == "error"]
         return Account(
             transactions=transactions(emitted),
-            deliveries=[delivery for to in (HANDLER, WEBHOOK, STREAM, ARCHIVE) for delivery in self.deliveries(to)],
+            deliveries=[
+                delivery for to in (HANDLER, WEBHOOK, STREAM, ARCHIVE, ACTOR) for delivery in self.deliveries(to)
+            ],
             faults=self.faults,
             errors=[Error(line["kind"], line["text"], line["at"], line["good_at"]) for line in errors],
             rows=[Row(id, status, digest(payload.encode()), error) for id, status, payload, error in rows],
@@ -416,6 +431,7 @@ class World:
             changes=changes,
             runs=[at for (at,) in runs],
             ran=[line["scheduled_at"] for line in self._handled.lines() if line["what"] == "ran"],
+            effects=Counter(id for (id,) in self.ask("SELECT message FROM chaos_effect")),
         )
 
     def wait_for(self, condition: Callable[[], bool], what: str, seconds: float = PATIENCE_SECONDS) -> None:

@@ -8,6 +8,7 @@ import dramatiq
 import peewee
 import pytest
 from dramatiq import Worker, group, pipeline
+from dramatiq.brokers.rabbitmq import RabbitmqBroker
 from dramatiq.brokers.redis import RedisBroker
 from dramatiq.brokers.stub import StubBroker
 from dramatiq.middleware import GroupCallbacks, Middleware
@@ -365,3 +366,62 @@ class TestOnRedis:
         messages = [dramatiq.Message.decode(text) for text in texts]
         assert [message.message_id for message in messages] == [message.message_id for message in sent]
         assert all(list(message.options) == ["redis_message_id"] for message in messages)
+
+    def test_before_enqueue_has_run_at_the_send_and_does_not_run_again(
+        self, box: Outbox, redis_broker: RedisBroker
+    ) -> None:
+        class Counting(Middleware):
+            calls = 0
+
+            def before_enqueue(self, broker: Any, message: Any, delay: Any) -> None:
+                Counting.calls += 1
+
+        redis_broker.add_middleware(Counting())
+
+        @dramatiq.actor
+        def work() -> None:
+            pass
+
+        with box.database.atomic():
+            work.send()
+        assert Counting.calls == 1
+        box.process_pending_events()
+        assert (Counting.calls, statuses()) == (1, {"delivered": 1})
+
+
+class TestOnRabbitmq:
+    def test_every_message_of_the_outbox_is_confirmed_by_the_server(
+        self, box: Outbox, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        calls: list[str] = []
+
+        class Connection:
+            """What Dramatiq calls of pika's connection and of its channel; it notes the calls."""
+
+            is_open = True
+
+            def __init__(self, **_: Any) -> None:
+                pass
+
+            def channel(self) -> Any:
+                return self
+
+            def __getattr__(self, name: str) -> Any:
+                return lambda *args, **kwargs: calls.append(name)
+
+        monkeypatch.setattr("pika.BlockingConnection", Connection)
+        broker = RabbitmqBroker(url="amqp://127.0.0.1:1")
+        dramatiq.set_broker(outbox.transactional(broker, databases=[box.database]))
+        try:
+
+            @dramatiq.actor
+            def work() -> None:
+                pass
+
+            with box.database.atomic():
+                work.send()
+            box.process_pending_events()
+        finally:
+            dramatiq.broker.global_broker = None
+        assert statuses() == {"delivered": 1}
+        assert calls.index("confirm_delivery") < calls.index("basic_publish")

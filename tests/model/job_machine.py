@@ -167,7 +167,9 @@ class JobMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_table_holds_the_jobs(self) -> None:
-        rows = [dramatiq.Message(**row.payload) for row in OutboxEvent.select(OutboxEvent.payload)]
+        rows: list[dramatiq.Message[Any]] = [
+            dramatiq.Message(**row.payload) for row in OutboxEvent.select(OutboxEvent.payload)
+        ]
         assert Counter(map(shown, rows)) == Counter((job.message, job.number) for job in self.jobs)
         ids = {UUID(job.row) for job in self.jobs if job.row is not None}
         assert ids <= {row.id for row in OutboxEvent.select(OutboxEvent.id)}

@@ -23,7 +23,122 @@ STORE_RUNS = "outbox/scheduler/store_runs.py"
 PERIODIC = "tests/scheduler/test_store_runs.py"
 COMPRESSED_TIME = "tests/scheduler/test_compressed_time.py::test_every_scheduled_time_of_hours_is_stored_once"
 
+SEND = "tests/dramatiq/test_send.py"
+TRANSACTIONAL = "tests/dramatiq/test_transactional.py"
+JOB_BROKERS = "tests/dramatiq/test_job_brokers.py"
+JOB_MODEL = "tests/model/test_jobs.py"
+
 MUTANTS = [
+    # Jobs: what the application sends in a transaction, and what must not be stored in it
+    Mutant(
+        "jobs-a-retry-is-stored-and-rolled-back",
+        "outbox/dramatiq/transactional.py",
+        "        if is_handling_signal() or not self._is_in_transaction(box := current()):",
+        "        if not self._is_in_transaction(box := current()):",
+        (f"{TRANSACTIONAL}::TestStraightThrough::test_dramatiqs_retries_are_not_rolled_back_with_the_failed_attempt",),
+    ),
+    Mutant(
+        "jobs-are-matched-by-patterns",
+        "outbox/delivery/dispatch.py",
+        "            if event.kind == EVENT:\n",
+        "            if event.kind:\n",
+        (f"{SEND}::TestJobsAreAKindOfTheirOwn::test_no_pattern_matches_a_job",),
+        also=(
+            (
+                "outbox/delivery/dispatch.py",
+                " for event in batch.events if event.kind == EVENT}",
+                " for event in batch.events}",
+            ),
+        ),
+    ),
+    Mutant(
+        "jobs-before-enqueue-runs-at-the-delivery",
+        "outbox/dramatiq/enqueue_now.py",
+        '        if is_before and signal == "enqueue" and _state.is_enqueueing_stored:',
+        "        if False:",
+        (f"{SEND}::TestMiddleware",),
+    ),
+    Mutant(
+        "jobs-before-enqueue-runs-at-the-delivery-into-redis",
+        "outbox/dramatiq/redis_pipeline.py",
+        "        if not are_stored:",
+        "        if True:",
+        (f"{TRANSACTIONAL}::TestOnRedis::test_before_enqueue_has_run_at_the_send_and_does_not_run_again",),
+    ),
+    Mutant(
+        "jobs-are-replaced-after-an-attempt",
+        "outbox/storage/status.py",
+        "next_attempt_at IS NOT NULL AND attempts = 0 AND lease_id IS NULL",
+        "next_attempt_at IS NOT NULL",
+        (JOB_MODEL,),
+    ),
+    Mutant(
+        "jobs-share-their-keys-with-events",
+        "outbox/events/job_key.py",
+        'PREFIX = "job:"',
+        'PREFIX = ""',
+        (f"{SEND}::TestJobsAreAKindOfTheirOwn::test_an_event_with_the_name_of_an_actor_is_no_job",),
+    ),
+    Mutant(
+        "jobs-have-the-message-as-their-key",
+        "outbox/dramatiq/job.py",
+        "job_key(str(id) if key is None else key)",
+        "job_key(message_id if key is None else key)",
+        (f"{TRANSACTIONAL}::TestEnqueue::test_the_same_message_may_be_enqueued_twice",),
+    ),
+    Mutant(
+        "jobs-without-confirms-on-rabbitmq",
+        "outbox/dramatiq/rabbitmq.py",
+        "        self._copy.confirm_delivery = True\n",
+        "",
+        (f"{TRANSACTIONAL}::TestOnRabbitmq",),
+    ),
+    Mutant(
+        "jobs-go-to-the-broker-of-the-settings",
+        "outbox/dramatiq/job_destination.py",
+        "            broker = found if role is BrokerRole.SETTINGS or is_same else None",
+        "            broker = found",
+        (f"{JOB_BROKERS}::TestAWorkerWithoutTheApplicationsBroker",),
+    ),
+    Mutant(
+        "jobs-of-two-brokers-are-mixed",
+        "outbox/dramatiq/job_destination.py",
+        "        return next(each for each in names if each not in taken)",
+        "        return name",
+        (f"{JOB_BROKERS}::TestSeveralBrokers",),
+    ),
+    Mutant(
+        "jobs-wrong-settings-burn-attempts",
+        "outbox/delivery/plan.py",
+        "    except SettingsError as error:  # the settings",
+        "    except ZeroDivisionError as error:  # the settings",
+        (
+            f"{JOB_BROKERS}::TestAWorkerWithoutTheApplicationsBroker::test_that_names_two_redis_servers_burns_no_attempt",
+        ),
+    ),
+    Mutant(
+        "jobs-an-interrupted-signal-lasts",
+        "outbox/dramatiq/enqueue_now.py",
+        'signals = 0 if is_before and signal == "process_message" else _state.signals',
+        "signals = _state.signals",
+        (
+            f"{TRANSACTIONAL}::TestStraightThrough::test_a_time_limit_in_the_middle_of_a_signal_does_not_last_until_the_next_message",
+        ),
+    ),
+    Mutant(
+        "jobs-the-applications-transaction-is-discarded",
+        "outbox/dramatiq/broker.py",
+        "    add_once(broker, ClosedConnections(), is_first=True)",
+        "    add_once(broker, ClosedConnections())",
+        ("tests/faults/test_transactional_application.py",),
+    ),
+    Mutant(
+        "jobs-deliveries-run-in-the-applications-transaction",
+        "outbox/dramatiq/actors.py",
+        "        with without_connection(database):\n            yield",
+        "        yield",
+        ("tests/faults/test_transactional_application.py",),
+    ),
     # A forgotten configure(database=db) is told of
     Mutant(
         "an-emit-outside-a-transaction-is-silent",
