@@ -16,6 +16,7 @@ from outbox.operations.audit import WHO_LENGTH
 from outbox.storage.dialect import Dialect
 from outbox.storage.ids import uuid7
 from outbox.storage.operator_models import Periodic
+from outbox.text import is_storable
 
 # A scheduler records every 20 s that it has a job. After this time, none has it.
 ABSENT_AFTER = timedelta(minutes=1)
@@ -72,7 +73,7 @@ def apply(dialect: Dialect, action: PeriodicAction, name: str, *, who: str) -> s
     Raise RegistrationError if there is no such job, or if a job is to be forgotten that a scheduler still has.
     """
     with dialect.connection(), dialect.atomic():
-        found: list[Periodic] = dialect.select(Periodic.select().where(Periodic.name == name))
+        found = _find(dialect, name)
         if not found:
             raise RegistrationError(f"There is no periodic job called {name!r}. {_known(dialect)}")
         if action is FORGET and dialect.now() - found[0].seen_at < ABSENT_AFTER:
@@ -86,6 +87,11 @@ def apply(dialect: Dialect, action: PeriodicAction, name: str, *, who: str) -> s
             values = (dialect.id(uuid7()), who[:WHO_LENGTH], f"{action.name} periodic", details)
             dialect.run(dialect.statements.audit_note, values)
     return f"{name} {action.done if changed else action.not_done}"
+
+
+def _find(dialect: Dialect, name: str) -> list[Periodic]:
+    """Return the job of this name, if there is one. A name that can't be stored would be an error of the database."""
+    return dialect.select(Periodic.select().where(Periodic.name == name)) if is_storable(name) else []
 
 
 def _known(dialect: Dialect) -> str:

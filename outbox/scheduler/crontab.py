@@ -82,8 +82,9 @@ def parse(expression: object) -> Crontab:
             given[field] = _weekdays(text) if field == "day_of_week" else text
             CronTrigger(**{field: given[field]}, timezone=UTC)
         except ValueError as error:
+            why = re.sub("^Error validating expression .*?: ", "", str(error))
             raise RegistrationError(
-                f"cron={expression!r}: the field {FIELDS[field]} is {text!r}, which is invalid: {error}."
+                f"cron={expression!r}: the field {FIELDS[field]} is {text!r}, which is invalid: {why}."
             ) from None
     crontab = Crontab(**given)
     if all(

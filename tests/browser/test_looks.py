@@ -1,5 +1,6 @@
 """How it looks: nothing sticks out, everything can be read, and the keyboard gets everywhere. Pictures are kept."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,7 @@ def test_every_page_fits_and_can_be_read(
     stage: Stage, dashboard: Dashboard, tmp_path: Path, size: str, scheme: str
 ) -> None:
     stage.worker()
+    stage.start("scheduler", sys.executable, "-m", "scheduler", "tests.apps.periodic", ready="scheduler started")
     event, _ = fail_one(stage)
     stage.emit(3)
     (late,) = stage.emit(1, do="fail", times=9)
@@ -61,6 +63,7 @@ def test_every_page_fits_and_can_be_read(
         "replay": "/confirm?action=replay&scope=all",
         "confirm": f"/confirm?action=retry&scope=selected&from=event&id={event}",
         "delete": "/confirm?action=delete&scope=all",
+        "periodic": "/periodic",
         "audit": "/audit",
         "missing": "/nowhere",
     }

@@ -60,7 +60,7 @@ def test_attacks_in_every_field_run_nothing_and_send_nothing(stage: Stage, dashb
     page = dashboard.page()
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
-    paths = ["/", "/events", "/events?status=failed", "/audit", "/confirm?action=retry&scope=all"]
+    paths = ["/", "/events", "/events?status=failed", "/periodic", "/audit", "/confirm?action=retry&scope=all"]
     paths += [f"/events/{id}" for id in ids]
     paths += [f"/confirm?action=retry&scope=selected&id={id}" for id in ids]
     for path in paths:

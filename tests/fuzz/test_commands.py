@@ -102,3 +102,11 @@ def test_either_end_of_the_calendar_is_a_time_like_any_other(some: Outbox, optio
     code, said = run("list", option, moment, "--json")
     is_listed = (option, moment[:4]) in [("--since", "0001"), ("--until", "9999")]
     assert (code, '"events": []' not in said) == (0, is_listed)
+
+
+@thorough(50)
+@given(action=st.sampled_from(["run", "pause", "resume", "forget"]), name=words)
+def test_a_periodic_job_of_any_name_is_found_or_named_as_missing(some: Outbox, action: str, name: str) -> None:
+    code, said = run("periodic", action, "--", name)
+    assert code == 2
+    assert "There is no periodic job called" in said

@@ -20,6 +20,8 @@ PATHS = [
     b"/events/",
     b"/events/x",
     b"/audit",
+    b"/periodic",
+    b"/periodic/act",
     b"/confirm",
     b"/act",
     b"/metrics",

@@ -191,7 +191,10 @@ class TestMistakes:
     @pytest.mark.parametrize(
         ("expression", "error"),
         [
-            ("61 * * * *", r"the field minute is '61', which is invalid: .*maximum value \(59\)"),
+            (
+                "61 * * * *",
+                r"the field minute is '61', which is invalid: the last value \(61\) is higher than the maximum",
+            ),
             ("* 24 * * *", "the field hour is '24', which is invalid"),
             ("* * 0 * *", "the field day of the month is '0', which is invalid"),
             ("* * * foo *", "the field month is 'foo', which is invalid"),
