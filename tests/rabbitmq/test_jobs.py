@@ -14,8 +14,8 @@ import outbox
 from outbox.core import Outbox
 from outbox.storage.models import OutboxEvent
 from tests.rabbitmq.conftest import MakeShop, Shop
+from tests.rabbitmq.queues import HOUR, consumers_and_messages
 from tests.rabbitmq.server import RabbitmqServer
-from tests.rabbitmq.test_shop import HOUR, consumers_and_messages
 from tests.support.processes import BIN, Program
 from tests.support.table import let_pass
 

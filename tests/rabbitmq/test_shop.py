@@ -2,23 +2,9 @@
 
 from collections import Counter
 
-import pika
-import pika.exceptions
-
 from tests.rabbitmq.conftest import MakeShop
+from tests.rabbitmq.queues import HOUR, consumers_and_messages
 from tests.rabbitmq.server import RabbitmqServer
-
-HOUR = 3_600  # so seldom that a sweep explains nothing
-
-
-def consumers_and_messages(server: RabbitmqServer, queue: str) -> tuple[int, int]:
-    """Return how many consume the queue and how many messages wait in it; none of either if there is no such queue."""
-    with pika.BlockingConnection(pika.URLParameters(server.url)) as connection:
-        try:
-            found = connection.channel().queue_declare(queue, passive=True).method
-        except pika.exceptions.ChannelClosedByBroker:
-            return 0, 0
-        return found.consumer_count, found.message_count
 
 
 def test_each_of_many_commits_wakes_a_worker_without_a_sweep(make_shop: MakeShop) -> None:
