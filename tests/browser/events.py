@@ -7,7 +7,6 @@ import dramatiq
 from dramatiq.brokers.stub import StubBroker
 
 from outbox.dramatiq.send import store_message
-from outbox.storage.ids import uuid7
 from outbox.storage.models import JOB, OutboxEvent
 from tests.support.processes import Stage
 
@@ -36,7 +35,7 @@ def send_job(stage: Stage) -> UUID:
         kwargs={"currency": "EUR", "api_key": "sk-123", "lines": [{"article": n, "number": 1} for n in range(20)]},
         options={"max_retries": 7},
     )
-    store_message(stage.box, StubBroker(), message, id=uuid7(), idempotency_key="order-42")
+    store_message(stage.box, StubBroker(), message, idempotency_key="order-42")
     (job,) = stage.box.dialect.select(OutboxEvent.select(OutboxEvent.id).where(OutboxEvent.kind == JOB))
     return UUID(str(job.id))
 

@@ -19,9 +19,8 @@ def test_a_mutant_is_a_program_that_python_can_read(mutant: Mutant) -> None:
     texts = {file: (ROOT / file).read_text() for file, _, _ in mutant.changes}
     for file, old, new in mutant.changes:
         texts[file] = texts[file].replace(old, new)
-    for file, text in texts.items():
-        if file.endswith(".py"):
-            compile(text, file, "exec")
+    programs = [compile(text, file, "exec") for file, text in texts.items() if file.endswith(".py")]
+    assert len(programs) == sum(file.endswith(".py") for file in texts)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
