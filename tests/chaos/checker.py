@@ -138,9 +138,14 @@ def duplicates(account: Account) -> Iterator[Violation]:
 
 
 def _is_excused(account: Account, first: Delivery, second: Delivery) -> bool:
-    """Whatever made it come again has happened between the two, or around them."""
+    """Whatever made it come again has happened between the two, or around them.
+
+    A job that was enqueued twice may wait in the queue until the fault is over, and then run twice.
+    """
     reasons = (*LOSE_LEASES, *LOSE_ANSWERS[first.destination])
-    return any(fault.what in reasons and fault.overlaps(first.at, second.at) for fault in account.faults)
+    is_job = first.destination == ACTOR and first.id in account.emitted
+    begin = account.emitted[first.id][0].intended_at if is_job else first.at
+    return any(fault.what in reasons and fault.overlaps(begin, second.at) for fault in account.faults)
 
 
 def isolation(account: Account) -> Iterator[Violation]:

@@ -77,8 +77,8 @@ def right() -> Account:
             delivery("wide", WEBHOOK, at=52),  # again, after its answer was lost
             delivery("wide", STREAM),
             delivery("posted", WEBHOOK, at=70),
-            delivery("job", ACTOR),
-            delivery("job", ACTOR, at=42),  # again, after the death
+            delivery("job", ACTOR, at=42),
+            delivery("job", ACTOR, at=43),  # again: both have waited since the death
             delivery("debounced", ACTOR),
             *(delivery(id, HANDLER, at=130) for id in meanwhile),
             *(delivery(f"{id} too", STREAM, at=130) for id in meanwhile),
@@ -141,6 +141,7 @@ Falsify = Callable[[Account], Account]
         ("I8", "job", lambda a: replace(a, deliveries=[d for d in a.deliveries if d.id != "job"])),
         ("I2", "job", lambda a: replace(a, rows=without(a.rows, "job"))),
         ("I4", "replaced", lambda a: replace(a, deliveries=[*a.deliveries, delivery("replaced", ACTOR)])),
+        ("I4", "debounced", lambda a: replace(a, deliveries=[*a.deliveries, delivery("debounced", ACTOR, at=21)])),
         ("inbox", "job", lambda a: replace(a, effects=a.effects + Counter(["job"]))),
         ("inbox", "job", lambda a: replace(a, effects=Counter(["debounced"]))),
         ("inbox", "never", lambda a: replace(a, effects=a.effects + Counter(["never"]))),
