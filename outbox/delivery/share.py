@@ -51,6 +51,8 @@ class Share:
         self._batch = batch
         self._destination = destination
         self.name = destination.name
+        # How long an event waits at most after the destination was unavailable; None for the usual backoff.
+        self._longest_wait: timedelta | None = getattr(destination, "longest_wait", None)
         self.deliveries: list[Delivery] = []
         # Whether it is waiting for its destination's throttle, and what to call when it starts to wait.
         self.is_waiting = False
@@ -173,6 +175,9 @@ class Share:
             next_entry = delivered(entry.attempts + 1)
         else:
             now = self._batch.clock.now()
+            if isinstance(outcome, Unavailable) and outcome.not_before is None and self._longest_wait is not None:
+                backoff = retry.backoff(entry.waits + 1, self._context.settings)
+                outcome = Unavailable(outcome.error, not_before=min(backoff, self._longest_wait))
             next_entry = retry.after(entry, outcome, now, delivery.event.max_attempts, self._context.settings)
         self._batch.record(delivery, self.name, next_entry)
         returned_at = time.monotonic()
@@ -222,7 +227,8 @@ class Share:
 
     def _not_tried(self, entry: ProgressEntry, admission: Admission) -> Unavailable:
         backoff = retry.backoff(entry.waits + 1, self._context.settings)
-        usual = min(backoff, timedelta(seconds=LONGEST_WAIT_FOR_BREAKER_SECONDS))
+        longest = timedelta(seconds=LONGEST_WAIT_FOR_BREAKER_SECONDS)
+        usual = min(backoff, longest if self._longest_wait is None else self._longest_wait)
         at_least = timedelta(seconds=admission.decision.wait_seconds)
         return Unavailable(
             "not tried: its circuit breaker is open, since it could not be reached",

@@ -8,6 +8,7 @@ delivered when its actor has run (`job_completion.py`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import timedelta
 from itertools import chain, count
 from weakref import WeakKeyDictionary
 
@@ -76,6 +77,9 @@ class JobDestination:
     """One broker as the destination of jobs. No event pattern selects it."""
 
     events: Sequence[str] = ()
+    # How long a job waits at most after the broker was unavailable. The usual backoff grows to an hour, and jobs would
+    # wait that long although the broker is back.
+    longest_wait = timedelta(minutes=1)
     # How many jobs it may have under way: enough for the threads of a worker.
     at_once = 100
 

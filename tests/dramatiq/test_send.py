@@ -346,6 +346,27 @@ class TestABrokerThatIsNotThere:
         finally:
             dramatiq.broker.global_broker = None
 
+    def test_is_tried_again_every_minute_however_long_it_is_gone(self, box: Outbox) -> None:
+        dramatiq.set_broker(RedisBroker(url="redis://127.0.0.1:1/0"))
+        try:
+
+            @dramatiq.actor
+            def charge() -> None:
+                pass
+
+            with box.database.atomic():
+                outbox.send(charge)
+            waits = []
+            for _ in range(8):  # the circuit breaker opens in between
+                box.process_pending_events()
+                (job,) = jobs()
+                assert job.next_attempt_at is not None
+                waits.append(job.next_attempt_at - job.updated_at)
+                let_pass(minutes=2)
+            assert max(waits) < timedelta(seconds=65)
+        finally:
+            dramatiq.broker.global_broker = None
+
     def test_a_worker_without_the_actor_enqueues_on_its_global_broker(
         self, box: Outbox, broker: StubBroker, charge: Any
     ) -> None:
