@@ -41,14 +41,17 @@ class CardProvider:
 
 
 class MailServer:
-    """Down for the first seconds after the shop opens."""
+    """Down for some seconds, from its first mail on."""
 
     def __init__(self, down_seconds: float) -> None:
         self.sent: Counter[int] = Counter()
         self.turned_away: set[int] = set()
-        self._back_at = time.monotonic() + down_seconds
+        self._down_seconds = down_seconds
+        self._back_at: float | None = None
 
     def send(self, order: int, text: str) -> None:
+        if self._back_at is None:
+            self._back_at = time.monotonic() + self._down_seconds
         if time.monotonic() < self._back_at:
             self.turned_away.add(order)
             logger.info("order %-3d mail: the server is down", order)

@@ -45,7 +45,7 @@ PATIENT_HONCHO = "import honcho.command, honcho.manager; honcho.manager.KILL_WAI
 
 
 def start_honcho(stage: Stage, *honcho: str | Path) -> InFlight:
-    stage.environment["HANDLERS"] = f"{HANDLERS} -p 1 -t 2"
+    stage.environment["HANDLERS"] = HANDLERS
     stage.environment["OUTBOX_DASHBOARD_PORT"] = "0"
     command = [*honcho, "start", "-f", ROOT / "Procfile", "-d", ROOT]
     in_flight = InFlight(stage, lambda: stage.start("honcho", *command, ready="ready for action"))

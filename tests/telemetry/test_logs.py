@@ -158,6 +158,7 @@ def test_a_worker_changes_formatters_only_in_a_process_of_dramatiqs_program(
 
 def test_peewee_logs_no_parameters_once_they_are_hidden(box: Outbox, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
+    caplog.set_level(logging.DEBUG, logger="peewee")  # a program that another test ran may have raised its level
     emit_one(payload={"card": NEVER})
     assert NEVER in caplog.text
     caplog.clear()
