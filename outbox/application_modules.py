@@ -14,8 +14,14 @@ from outbox.errors import RegistrationError
 
 
 def import_modules(names: Iterable[str]) -> None:
-    """Import these modules. They are also searched in the working directory."""
-    sys.path.insert(0, str(Path.cwd()))
+    """Import these modules. They are also searched in the working directory.
+
+    Without modules the working directory is not searched. Otherwise a file in it, such as one named `redis.py` in a
+    folder that other users can write to, would be imported in place of an installed package.
+    """
+    names = list(names)
+    if names:
+        sys.path.insert(0, str(Path.cwd()))
     for name in names:
         _import(name)
 

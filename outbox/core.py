@@ -10,9 +10,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from contextvars import ContextVar
 from datetime import datetime, timedelta
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 from typing import Any
 from uuid import UUID
 
@@ -20,31 +19,43 @@ import peewee
 from playhouse.pool import PooledDatabase
 
 from outbox.configured_destinations import register_configured_destinations
+from outbox.configured_dispatch import make_notifier
 from outbox.delivery import deliver
 from outbox.delivery.audience import Audiences
 from outbox.delivery.batch_size import AdaptiveBatchSize
+from outbox.delivery.call_transaction import CallTransaction
 from outbox.delivery.context import DeliveryContext
 from outbox.delivery.drain_failures import DrainFailures
 from outbox.delivery.drain_limit import DrainLimit
+from outbox.delivery.failure_hooks import FailureHooks
 from outbox.delivery.lease import LeaseKeeper
+from outbox.delivery.overlooked_scan import OverlookedScan
 from outbox.delivery.process_details import ProcessDetails
 from outbox.delivery.quarantine import Quarantine
+from outbox.delivery.recovered import Recovery
 from outbox.delivery.scan_position import ScanPosition
+from outbox.delivery.settled_signal import SettledSignal
+from outbox.destinations.handler import Handler
 from outbox.destinations.recorded_destinations import RecordedDestinations
 from outbox.destinations.recorder import Recorder
 from outbox.destinations.registry import Registry
 from outbox.destinations.retirement import retire_absent
 from outbox.destinations.router import Router
+from outbox.encryption.cipher import make_cipher
 from outbox.errors import NothingRegistered, SettingsError, as_sentence
 from outbox.events import cancel
 from outbox.events.cancel import HasActorName, HasMessageId
+from outbox.events.declared_object import DeclaredObject
 from outbox.events.emit import Emitter
-from outbox.events.new_event import NewEvent, OnDuplicate, Unique, as_new_event
+from outbox.events.encrypted_row import decrypted
+from outbox.events.new_event import NewEvent, OnDuplicate, Ordered, Unique, as_new_event
 from outbox.inbox.inbox import Inbox
-from outbox.notify.notifier import Notifier
 from outbox.operations import apply_action
-from outbox.settings import INLINE, OFF, Settings
+from outbox.operations.archive import delete_ended
+from outbox.settings import INLINE, Settings
 from outbox.storage import retention, schema
+from outbox.storage.async_database import awaitable
+from outbox.storage.blocking_database import blocking_beside
 from outbox.storage.connect import open_database
 from outbox.storage.connection_errors import CONNECTION_ERRORS
 from outbox.storage.dialect import Dialect
@@ -57,9 +68,6 @@ from outbox.throttle.throttles import Throttles
 
 logger = logging.getLogger(__name__)
 
-# True while a thread delivers inline: a handler that emits an event must not start a second, nested delivery.
-_delivering_inline: ContextVar[bool] = ContextVar("outbox_delivering_inline", default=False)
-
 
 class Outbox:
     """One outbox: a table in a database, and what this process does with it."""
@@ -71,26 +79,38 @@ class Outbox:
         database: peewee.Database | None = None,
         registry: Registry | None = None,
         inbox_database: peewee.Database | None = None,
+        blocking_database: peewee.Database | None = None,
     ) -> None:
         self.settings = Settings.load() if settings is None else settings
-        self.database = self._open_database() if database is None else behind_proxy(database)
-        self.dialect: Dialect = dialect_of(self.database, self.settings.tables)
+        self.cipher = make_cipher(self.settings.encryption_keys)
+        # What the application's transactions are on, and so where `emit` writes.
+        self.application_database = self._open_database() if database is None else behind_proxy(database)
+        self.emit_dialect: Dialect = dialect_of(self.application_database, self.settings.tables)
+        # What everything else uses: the same database, with blocking connections.
+        self.database = blocking_beside(self.application_database, blocking_database, self.settings)
+        self.dialect: Dialect = self.emit_dialect
+        if self.database is not self.application_database:
+            self.dialect = dialect_of(self.database, self.settings.tables)
         self.registry = Registry() if registry is None else registry
         self.counters = Counters()
         inbox_dialect = self.dialect
         if inbox_database is not None:
             inbox_dialect = dialect_of(behind_proxy(inbox_database), self.settings.tables)
-        self.inbox = Inbox(inbox_dialect, self.counters, self.settings.inbox_hours)
+        is_apart = inbox_database is None and self.database is not self.application_database
+        self.inbox = Inbox(inbox_dialect, self.counters, self.settings.inbox_hours, is_apart=is_apart)
         # The first reads the destinations that all workers have recorded. The second records those of this process.
         self.recorded_destinations = RecordedDestinations(self.dialect)
         self.recorder = Recorder(self.dialect, self.registry, self.recorded_destinations, self.warn_once)
         self.throttles = Throttles(self.settings)
         self.drain_failures = DrainFailures(self.counters)
-        self.notifier = self._make_notifier()
-        details = ProcessDetails(self.settings, self.registry, self.throttles, self.drain_failures)
+        self.notifier = make_notifier(self.settings.dispatch, self)
+        details = ProcessDetails(self.settings, self.registry, self.throttles, self.drain_failures, self.cipher)
         self.reporter = ProcessReporter(self.dialect, self.counters, self.settings.publish_seconds, details.collect)
         self.reporter.stop_with(self)
-        self.emitter = Emitter(self.dialect, self.settings, self.notifier, self.counters, self.reporter.start)
+        self.emitter = Emitter(
+            self.emit_dialect, self.settings, self.notifier, self.counters, self.reporter.start, cipher=self.cipher
+        )
+        self.name: str | None = None  # what `configure(name=…)` has called it; None for the default
         # True in a process that was started to deliver events (`become_worker`). It records its destinations.
         self.is_worker = False
         # Set when this process is about to stop. Claimed events whose delivery has not begun are then released.
@@ -106,7 +126,7 @@ class Outbox:
         self,
         aggregate_type: str,
         aggregate_id: object,
-        event_type: str,
+        event_type: str | DeclaredObject | type[Any],
         payload: object = None,
         *,
         idempotency_key: str | Unique | None = None,
@@ -116,11 +136,16 @@ class Outbox:
         tenant_id: str | None = None,
         max_attempts: int | None = None,
         deliver_after: datetime | timedelta | None = None,
+        ordering_key: str | None = None,
+        ordered: Ordered = False,
+        hold: bool = False,
+        subject: str | None = None,
     ) -> OutboxEvent:
         """Store an event in the caller's transaction: it is delivered if and only if the transaction commits.
 
         - `aggregate_type`, `aggregate_id`: what the event is about, such as "Order" and 42.
-        - `event_type`: what happened, such as "order.placed".
+        - `event_type`: what happened, such as "order.placed"; or an object of a class that `outbox.event` has declared,
+          which is the payload, too; or such a class, with its object or a dict as the payload.
         - `payload`: a JSON object; None becomes `{}`.
         - `idempotency_key`: by default "{aggregate_type}:{aggregate_id}", so that an event of this type can be emitted
           once for this aggregate. Pass `outbox.UNIQUE` for an event that may repeat, or a key of your own.
@@ -131,6 +156,11 @@ class Outbox:
         - `correlation_id`, `tenant_id`: by default those of `outbox.context`.
         - `max_attempts`: by default OUTBOX_MAX_ATTEMPTS.
         - `deliver_after`: a datetime with a timezone, or a timedelta from now.
+        - `ordering_key`: each destination gets the events of one key in the order in which they were emitted.
+        - `ordered`: True takes "{aggregate_type}:{aggregate_id}" as the ordering key. "strict" also locks the key until
+          the transaction ends, so that transactions that run at the same time commit in the order of their events.
+        - `hold`: with `deliver_after`, later events of the ordering key wait for this one. By default they don't.
+        - `subject`: whom the data is about, such as "user:7": `outbox erase --subject user:7` erases it.
         """
         event = NewEvent(
             aggregate_type,
@@ -143,6 +173,10 @@ class Outbox:
             tenant_id=tenant_id,
             max_attempts=max_attempts,
             deliver_after=deliver_after,
+            ordering_key=ordering_key,
+            ordered=ordered,
+            hold=hold,
+            subject=subject,
         )
         return self.emitter.emit(event, on_duplicate)
 
@@ -154,6 +188,9 @@ class Outbox:
     ) -> list[OutboxEvent]:
         """Store many events at once, all or none; return them in the order given."""
         return self.emitter.emit_many(map(as_new_event, events), on_duplicate)
+
+    aemit = awaitable(emit, "aemit")
+    aemit_many = awaitable(emit_many, "aemit_many")
 
     def cancel(
         self,
@@ -169,7 +206,19 @@ class Outbox:
         - `event_type`, `idempotency_key`: the type and key of an event, instead of `id`.
         - `actor`, `idempotency_key`: the actor (or its name) and the key of a job, instead of `id`.
         """
-        return cancel.cancel(self.dialect, id, event_type=event_type, actor=actor, idempotency_key=idempotency_key)
+        return cancel.cancel(self.emit_dialect, id, event_type=event_type, actor=actor, idempotency_key=idempotency_key)
+
+    acancel = awaitable(cancel, "acancel")
+
+    def decrypted(self, event: OutboxEvent) -> OutboxEvent:
+        """Return a copy of an event that a query has read, with its payload and headers in plain text.
+
+        Raise EncryptionKeyMissing if this process lacks the key, or DecryptionError if the row was changed after it was
+        encrypted. Don't save the copy: it would be stored in plain text.
+
+        - `event`: the row. If it is not encrypted, it is returned itself.
+        """
+        return decrypted(event, self.cipher)
 
     # For workers, and for programs that deliver events themselves
 
@@ -196,6 +245,9 @@ class Outbox:
         """
         self.check_registered(modules, has_jobs=has_jobs)
         self.is_worker = True
+        for name, destination in self.registry.destinations.items():
+            for risk in getattr(destination, "risks", ()):
+                self.warn_once(f"{name}: {risk}. Use an https:// URL.")
         try:
             self.recorder.keep_current()
         except CONNECTION_ERRORS as error:
@@ -206,10 +258,14 @@ class Outbox:
     def check_registered(self, modules: Sequence[str] = (), *, has_jobs: bool = False) -> None:
         """Raise NothingRegistered unless a destination is registered here, or an event type is ignored.
 
-        A process that can enqueue jobs of the application needs no destination.
+        A process that can enqueue jobs of the application needs no destination. Raise RegistrationError if a handler
+        takes objects of a class, and its events can't be read as such.
         """
         if self.registry.is_empty and not has_jobs:
             raise NothingRegistered(modules)
+        for destination in self.registry.destinations.values():
+            if isinstance(destination, Handler):
+                destination.check_classes()
 
     def _router_of(self, kind: str) -> Router | None:
         """Return the router for rows of this kind, or None.
@@ -225,6 +281,7 @@ class Outbox:
 
     def _make_delivery_context(self) -> DeliveryContext:
         settings = self.settings
+        uses_threads = settings.dispatch != INLINE and not is_private_to_a_thread(self.database)
         return DeliveryContext(
             dialect=self.dialect,
             settings=settings,
@@ -238,14 +295,20 @@ class Outbox:
             scan_position=ScanPosition(),
             quarantine=Quarantine(search_every=settings.lease_seconds),
             drain_limit=DrainLimit(settings.drains),
+            cipher=self.cipher,
             drain_failures=self.drain_failures,
+            failure_hooks=FailureHooks(self.database, runs_in_background=uses_threads),
             leases=LeaseKeeper(self.dialect, settings),
             stopping=self.stopping,
             router_of=self._router_of,
             is_worker=lambda: self.is_worker,
             warn_once=self.warn_once,
             start_reporting=self.reporter.start,
-            uses_threads=settings.dispatch != INLINE and not is_private_to_a_thread(self.database),
+            overlooked_scan=OverlookedScan(settings.sweep_seconds),
+            recovery=Recovery(),
+            settled=SettledSignal(),
+            uses_threads=uses_threads,
+            call_transaction=CallTransaction(self.dialect),
         )
 
     # Maintenance of the tables
@@ -265,20 +328,18 @@ class Outbox:
     def cleanup_delivered_events(
         self, retention_hours: float | None = None, *, seconds: float | None = None
     ) -> dict[str, int]:
-        """Delete events that ended longer ago than the retention. Stop after `seconds`, if given.
+        """Archive (if configured) and delete events that ended longer ago than the retention; stop after `seconds`.
 
         Return {"deleted": how many were deleted, "remaining": how many are left to delete, counted up to a limit}.
         """
         hours = self.settings.retention_hours if retention_hours is None else retention_hours
-        return retention.cleanup_delivered_events(self.dialect, hours, stopping=self.stopping, seconds=seconds)
+        directory = self.settings.archive_directory
+        return delete_ended(self.dialect, directory, hours, stopping=self.stopping, seconds=seconds)
 
     def delete_old_records(self) -> None:
-        """Delete old process reports, counts by the minute and audit entries.
-
-        Also retire destinations that no worker has had for a long time.
-        """
+        """Delete old reports, counts, audit entries and attempts; retire destinations that no worker has any more."""
         retire_absent(self.dialect, self.settings)
-        retention.delete_old_records(self.dialect)
+        retention.delete_old_records(self.dialect, self.settings.retention_hours)
 
     def retry_failed_events(
         self,
@@ -319,46 +380,4 @@ class Outbox:
             logger.warning(message)
 
     def _open_database(self) -> peewee.Database:
-        settings = self.settings
-        return open_database(settings.database_url, prepared_statements=settings.prepared_statements)
-
-    # Notifying workers after a commit
-
-    def _make_notifier(self) -> Notifier:
-        """Return the notifier for OUTBOX_DISPATCH.
-
-        `outbox.dramatiq` is loaded through its entry point in the group `outbox.dispatch`, because this module must not
-        import a layer above it.
-        """
-        name = self.settings.dispatch
-        if name == OFF:
-            return Notifier(None)
-        if name == INLINE:
-            return Notifier(self._deliver_inline, inline=True)
-        known = {point.name: point for point in entry_points(group="outbox.dispatch")}
-        if name not in known:
-            choices = ", ".join(sorted({INLINE, OFF, *known}))
-            raise SettingsError(f"OUTBOX_DISPATCH must be one of {choices}, not {name!r}.")
-        plug_in = known[name]
-        return Notifier(lambda: plug_in.load()(self), prepare=lambda: self._prepare_to_notify(plug_in))
-
-    def _prepare_to_notify(self, plug_in: EntryPoint) -> None:
-        """Import the plug-in and all that it needs. The notifier calls this at the first emit."""
-        notify = plug_in.load()
-        if hasattr(notify, "prepare"):
-            notify.prepare(self)
-
-    def _deliver_inline(self) -> None:
-        """Deliver all due events in the thread that emitted, including events that handlers emit meanwhile."""
-        if _delivering_inline.get():
-            return
-        token = _delivering_inline.set(True)
-        seen: set[UUID] = set()
-        try:
-            while (batch := deliver.deliver_batch(self.delivery, self.settings.batch_size)) is not None:
-                ids = {event.id for event in batch.events}
-                if ids <= seen:
-                    break  # every event was tried already and is due again: the emitter must not wait for its retries
-                seen |= ids
-        finally:
-            _delivering_inline.reset(token)
+        return open_database(self.settings.database_url, prepared_statements=self.settings.prepared_statements)

@@ -22,7 +22,7 @@ PREFIX_LENGTH = NAME_LENGTH - len("unique_event_type_idempotency_key")
 # The tables. The templates of statements call them `{event_table}`, `{history_table}` and so on.
 KINDS = (
     "event", "inbox", "process", "total", "minute", "audit", "history", "destination", "control", "audience",
-    "periodic",
+    "periodic", "waiting", "audit_batch", "attempt",
 )  # fmt: skip
 
 
@@ -62,6 +62,10 @@ class Tables:
         return self.qualified("audit")
 
     @property
+    def audit_batch(self) -> str:
+        return self.qualified("audit_batch")
+
+    @property
     def history(self) -> str:
         """Return the name of the table with the versions of the schema that were applied."""
         return self.qualified("history")
@@ -81,6 +85,14 @@ class Tables:
     @property
     def periodic(self) -> str:
         return self.qualified("periodic")
+
+    @property
+    def waiting(self) -> str:
+        return self.qualified("waiting")
+
+    @property
+    def attempt(self) -> str:
+        return self.qualified("attempt")
 
     def name(self, kind: str) -> str:
         """Return the table's name without the schema."""

@@ -1,9 +1,9 @@
-"""Check and clean text that is stored or shown.
+"""Clean text that is stored or shown.
 
 PostgreSQL stores no NUL character, and UTF-8 can't encode a lone surrogate: a statement with either of them fails.
 Error messages, names and labels come from handlers, receivers and users, so they may contain anything. Text that the
-caller of `emit` passes is checked, and refused with an error (`check_text`). Text that arrives while events are
-delivered is cleaned instead: an error message must be stored, whatever it contains.
+caller of `emit` passes is refused with an error (`events/validate.py`). Text that arrives while events are delivered is
+cleaned instead: an error message must be stored, whatever it contains.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ import json
 import math
 from collections.abc import Mapping
 from typing import Any
-
-from outbox.errors import InvalidEvent
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
@@ -31,26 +29,10 @@ def is_storable(text: str) -> bool:
     return "\x00" not in text
 
 
-def check_text(value: str, field: str, most: int) -> str:
-    """Return a name or key as plain text; raise InvalidEvent unless it has 1 to `most` characters and is storable."""
-    if not isinstance(value, str):
-        raise InvalidEvent(f"{field} must be text, not {type(value).__name__}.")
-    if not value:
-        raise InvalidEvent(f"{field} must not be empty.")
-    if len(value) > most:
-        raise InvalidEvent(f"{field} is {len(value)} characters long; the limit is {most}.")
-    if "\x00" in value:
-        raise InvalidEvent(f"{field} contains a NUL character, which PostgreSQL can't store.")
-    if not value.isascii():
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            raise InvalidEvent(f"{field} contains a lone surrogate, which UTF-8 can't carry.") from None
-    return str.__str__(value)  # a plain text, also for a member of an Enum of texts
-
-
 def clean_error(error: str) -> str:
     """Return an error message that every database can store, of at most ERROR_LENGTH characters."""
+    if error.isascii() and "\x00" not in error:  # the usual case
+        return shorten(error, ERROR_LENGTH)
     return shorten(error.replace("\x00", REPLACEMENT).encode(errors="replace").decode(), ERROR_LENGTH)
 
 
@@ -93,6 +75,37 @@ def shorten(text: str, most: int) -> str:
 def one_line(text: str) -> str:
     """Return the text with every run of white space as one space: libpq's error messages have several lines."""
     return " ".join(text.split())
+
+
+def visible(text: str) -> str:
+    """Return the text with an escape for each character that is not printable: a line break becomes `\\n`, ESC `\\x1b`.
+
+    Such characters come with names and errors. In a log or a terminal they forge lines, move the cursor or change
+    colours; those that set the writing direction let a text look like another one, on a page as well.
+    """
+    return text if text.isprintable() else "".join(map(_escaped, text))
+
+
+def visible_lines(text: str) -> str:
+    """Return the text as `visible` does, but with its line breaks."""
+    return "\n".join(map(visible, text.split("\n")))
+
+
+def visible_json(text: str) -> str:
+    """Return a JSON text that means the same, with JSON's escapes for the characters that are not printable.
+
+    The encoder escapes only some of them. Line breaks stay: in JSON they can only be white space between the values.
+    """
+    return "".join(each if each.isprintable() or each == "\n" else _json_escaped(each) for each in text)
+
+
+def _escaped(character: str) -> str:
+    return character if character.isprintable() else character.encode("unicode_escape").decode()
+
+
+def _json_escaped(character: str) -> str:
+    units = character.encode("utf-16-be", errors="surrogatepass").hex()
+    return "".join(f"\\u{units[start : start + 4]}" for start in range(0, len(units), 4))
 
 
 def printable(text: str, replacement: str = REPLACEMENT) -> str:

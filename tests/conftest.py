@@ -1,5 +1,6 @@
 """Fixtures for every test: real servers, and an outbox on each database that we support."""
 
+import gc
 import os
 import shutil
 import signal
@@ -10,25 +11,30 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import peewee
-import psycopg
 import pytest
-from psycopg.sql import SQL, Identifier
 
 import outbox
 from outbox import current_outbox
 from outbox.core import Outbox
 from outbox.settings import Settings
 from outbox.storage.connect import open_database
-from tests.support.fast import is_fast
-from tests.support.servers import Postgres, Redis, ServerError, find_postgres, find_redis
+from tests.support.fast import is_fast, is_left_out
+from tests.support.outbox_parts import waiting_for_handlers
+from tests.support.postgres_database import PostgresDatabase
+from tests.support.servers import Postgres, Redis, ServerError, find_postgres, find_redis, wait_until
 
 # Folders whose tests need what a bare machine lacks. Only those who name one get it: `dev.py test --browser`.
-APART = ("browser", "faketime", "pgbouncer", "rabbitmq", "sentinel", "netns")
+APART = ("browser", "faketime", "nats", "pgbouncer", "rabbitmq", "sentinel", "netns")
+
+# Folders with tests that take longer than others: at the end most of pytest's processes would wait for them.
+LONGEST = frozenset({"benchmarks", "chaos", "website"})
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave out a folder that stands apart, unless an argument names it."""
+    """Leave out a folder that stands apart, unless an argument names it, and what `--fast` leaves out whole."""
     folder = collection_path.name
+    if config.getoption("--fast") and is_left_out(collection_path, Path(__file__).parent):
+        return True
     if collection_path.parent != Path(__file__).parent or folder not in APART:
         return None
     return None if any(folder in argument for argument in config.args) else True
@@ -39,17 +45,25 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the tests that `--fast` does not ask for."""
+    """Begin with the longest tests, and leave out those that `--fast` does not ask for."""
+    items.sort(key=lambda item: LONGEST.isdisjoint(item.path.parts))
     if config.getoption("--fast"):
         left_out = [item for item in items if not is_fast(item, Path(__file__).parent)]
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in set(left_out)]
 
 
+def pytest_collection_finish() -> None:
+    """Keep the garbage collector from looking through the thousands of tests again and again."""
+    gc.collect()
+    gc.freeze()
+
+
 def pytest_configure() -> None:
-    """Hear SIGINT although a shell that runs this in the background has it ignored: children would inherit that."""
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    """Don't ignore SIGINT and SIGHUP as `nohup … &` makes this process do: the programs under test would inherit it."""
+    for signum, default in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+        if signal.getsignal(signum) is signal.SIG_IGN:
+            signal.signal(signum, default)
 
 
 def pytest_sessionstart() -> None:
@@ -86,19 +100,28 @@ def redis_server() -> Iterator[Redis]:
 
 
 @pytest.fixture(scope="session")
-def _postgres_database(postgres_server: Postgres) -> str:
-    return postgres_server.create_database("outbox_tests")
+def _postgres_database(postgres_server: Postgres) -> Iterator[PostgresDatabase]:
+    database = PostgresDatabase(postgres_server.create_database("outbox_tests"))
+    yield database
+    database.close()
 
 
 @pytest.fixture
-def postgres_url(_postgres_database: str) -> str:
-    """An empty PostgreSQL database."""
-    with psycopg.connect(_postgres_database, autocommit=True) as connection:
-        schemas = "SELECT nspname FROM pg_namespace WHERE nspname !~ '^(pg_|information_schema$)'"
-        for (name,) in connection.execute(schemas).fetchall():
-            connection.execute(SQL("DROP SCHEMA {} CASCADE").format(Identifier(name)))
-        connection.execute("CREATE SCHEMA public")
-    return _postgres_database
+def new_tables() -> None:
+    """Ask for tables that no other test uses: PostgreSQL counts dead rows for a table, and remembers what is in it."""
+
+
+@pytest.fixture
+def postgres_url(_postgres_database: PostgresDatabase, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A PostgreSQL database: empty, unless `database` is about to have its tables there."""
+    callspec = getattr(request.node, "callspec", None)
+    is_elsewhere = callspec is not None and callspec.params.get("url") == "sqlite"
+    wants_new_tables = "new_tables" in request.fixturenames
+    if "database" not in request.fixturenames or wants_new_tables or is_elsewhere:
+        _postgres_database.clear()
+    yield _postgres_database.url
+    if wants_new_tables:
+        _postgres_database.clear()
 
 
 @pytest.fixture
@@ -131,7 +154,7 @@ def create_tables(database: Any) -> None:
 
 
 @pytest.fixture(scope="session")
-def _sqlite_file_with_tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def sqlite_file_with_tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Hundreds of tests begin with these tables on SQLite: to copy a file takes a fraction of creating them."""
     file = tmp_path_factory.mktemp("tables") / "outbox.sqlite3"
     opened: Any = open_database(f"sqlite:///{file}")
@@ -144,10 +167,10 @@ def _sqlite_file_with_tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def database(url: str, request: pytest.FixtureRequest) -> Iterator[Any]:
     """The application's database, with its own table `note` and the outbox's tables."""
     if not is_postgres(url):
-        shutil.copyfile(request.getfixturevalue("_sqlite_file_with_tables"), urlsplit(url).path)
+        shutil.copyfile(request.getfixturevalue("sqlite_file_with_tables"), urlsplit(url).path)
     opened: Any = open_database(url)
     if is_postgres(url):
-        create_tables(opened)
+        request.getfixturevalue("_postgres_database").renew(lambda: create_tables(opened))
     Note.bind(opened)
     yield opened
     opened.close_all()
@@ -158,20 +181,33 @@ class Configure(Protocol):
 
 
 @pytest.fixture
-def configure(database: peewee.Database) -> Iterator[Configure]:
+def usual_slices() -> None:
+    """Ask for drains that go on without a slow handler, and batches that give back what they have not begun, as usual.
+
+    They do so after a tenth of a second and after a second: on a busy machine also where all handlers are quick.
+    """
+
+
+@pytest.fixture
+def configure(database: peewee.Database, request: pytest.FixtureRequest) -> Iterator[Configure]:
     """Configure the package on the test's database: `box = configure(dispatch="inline")`.
 
-    Unless the test says otherwise nothing follows a commit, nothing is published, and backoffs are exact.
+    Unless the test says otherwise nothing follows a commit, nothing is published, backoffs are exact, and deliveries
+    wait for their handlers, however slow the machine is.
     """
 
     def configured(**settings: Any) -> Outbox:
         defaults: dict[str, Any] = {"dispatch": "off", "backoff_jitter": False, "publish_seconds": 0}
-        return outbox.configure(database=database, **defaults | settings)
+        box = outbox.configure(database=database, **defaults | settings)
+        if "usual_slices" not in request.fixturenames:
+            waiting_for_handlers(box)
+        return box
 
     yield configured
-    for thread in threading.enumerate():
-        if thread.name.startswith(("outbox-to-", "outbox-closing")):
-            thread.join()  # it may be using the database that is about to be closed
+    # They may be using the database that is about to be closed, and start others.
+    while threads := [each for each in threading.enumerate() if each.name.startswith(("outbox-to-", "outbox-closing"))]:
+        for thread in threads:
+            join(thread)
     if current_outbox.is_configured():
         outbox.current().notifier.flush()
     current_outbox.registry.clear()
@@ -182,6 +218,12 @@ def configure(database: peewee.Database) -> Iterator[Configure]:
 def box(configure: Configure) -> Outbox:
     """An outbox in which nothing happens by itself."""
     return configure()
+
+
+def join(thread: threading.Thread) -> None:
+    """Wait for a thread's end, also of one that is just being started."""
+    assert wait_until(lambda: thread.ident is not None)
+    thread.join()
 
 
 def is_postgres(url: str) -> bool:

@@ -56,3 +56,25 @@ def test_a_module_without_handlers_is_refused_before_anything_is_made(folder: Pa
     assert finished.returncode == 2
     assert "`outbox up your.module`" in finished.stdout
     assert not (folder / "outbox.db").exists()
+
+
+@pytest.fixture
+def trap(tmp_path: Path) -> Path:
+    """A folder with files that have the names of packages which the commands import."""
+    for name in ("redis", "prometheus_client", "uvicorn", "starlette", "dramatiq"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('imported from the working directory')")
+    return tmp_path
+
+
+@pytest.mark.parametrize("command", [["init"], ["metrics"], ["status"], ["doctor"], ["worker", "-p", "1", "-t", "1"]])
+def test_without_modules_nothing_is_imported_from_the_working_directory(trap: Path, command: list[str]) -> None:
+    run(BIN / "outbox", "init", cwd=trap)
+    finished = run(BIN / "outbox", *command, cwd=trap, redis_url="redis://127.0.0.1:1/0", dispatch="off")
+    assert "imported from the working directory" not in finished.stdout
+    assert "Traceback" not in finished.stdout
+
+
+def test_with_a_module_its_neighbours_in_the_working_directory_can_be_imported(folder: Path) -> None:
+    (folder / "neighbour.py").write_text("import shop")
+    finished = run(BIN / "outbox", "init", "neighbour", cwd=folder)
+    assert finished.stdout.endswith("The tables are ready in sqlite:///shop.db\n")

@@ -16,7 +16,8 @@ from outbox.notify.notifier import Notifier
 from outbox.notify.timer import Timer
 from outbox.telemetry.process_reports import WORKER, ProcessReporter
 from tests.support.program import run_python
-from tests.support.table import PATIENCE_SECONDS, becomes_true
+from tests.support.servers import PATIENCE_SECONDS
+from tests.support.table import becomes_true
 
 
 class Owner:

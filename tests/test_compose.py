@@ -20,6 +20,7 @@ COMPOSE = ROOT / "docker-compose.yml"
 
 OURS = ("init", "worker", "scheduler", "web")
 SERVERS = ("postgres", "redis")
+EXACT_VERSIONS = {"postgres": r"postgres:\d+\.\d+", "redis": r"redis:\d+\.\d+\.\d+"}
 
 
 def validate(file: Path) -> subprocess.CompletedProcess[str]:
@@ -110,9 +111,9 @@ def test_init_runs_once_before_the_others_and_again_only_if_it_failed() -> None:
 
 
 @pytest.mark.parametrize("name", SERVERS)
-def test_a_server_has_a_pinned_major_version_a_volume_and_no_open_port(name: str) -> None:
+def test_a_server_has_an_exact_version_a_volume_and_no_open_port(name: str) -> None:
     definition = service(name)
-    assert re.fullmatch(r"[a-z]+:\d+", definition["image"])
+    assert re.fullmatch(EXACT_VERSIONS[name], definition["image"])
     volume, _, _ = definition["volumes"][0].partition(":")
     assert volume in load()["volumes"]
     assert all(port.startswith("127.0.0.1:") for port in definition["ports"])
@@ -131,7 +132,7 @@ def test_the_dashboard_is_for_this_machine_and_has_a_password() -> None:
     web = service("web")
     assert all(port.startswith("127.0.0.1:") for port in web["ports"])
     assert web["environment"]["OUTBOX_DASHBOARD_USER"] == "${DASHBOARD_USER:-outbox}"
-    assert web["environment"]["OUTBOX_DASHBOARD_PASSWORD"] == "${DASHBOARD_PASSWORD:-localonly}"
+    assert web["environment"]["OUTBOX_DASHBOARD_PASSWORD"].startswith("${DASHBOARD_PASSWORD:?")
 
 
 def test_the_image_has_every_extra_since_settings_ask_for_them_at_run_time() -> None:
@@ -185,6 +186,15 @@ def test_the_image_is_built_from_every_package_of_the_library() -> None:
     assert packages == {source for source, target in copied.items() if source == target} - {"examples"}
 
 
+def test_the_image_is_built_with_exact_versions_of_its_bases_and_of_uv() -> None:
+    dockerfile = (ROOT / "Dockerfile").read_text()
+    bases = re.findall(r"^FROM (\S+)", dockerfile, re.MULTILINE)
+    assert len(set(bases)) == 1
+    assert all(re.fullmatch(r"python:3\.\d+\.\d+-slim-[a-z]+", base) for base in bases)
+    (locked,) = re.findall(r"^uv==(\S+)", (ROOT / "requirements.lock").read_text(), re.MULTILINE)
+    assert re.findall(r"uv==(\S+)", dockerfile) == [locked]
+
+
 def test_the_image_runs_as_a_user_of_its_own_and_installs_by_the_lock() -> None:
     dockerfile = (ROOT / "Dockerfile").read_text()
     assert re.search(r"^USER (?!root)", dockerfile, re.MULTILINE)
@@ -206,3 +216,17 @@ def test_the_example_environment_names_what_the_files_use() -> None:
     # The scheduler loads them too: they may declare periodic jobs.
     for name in ("worker", "scheduler"):
         assert shlex.split(procfile()[name])[-1] == "${HANDLERS:-examples.orders.shop}"
+
+
+def test_no_password_has_a_default_and_one_that_is_not_set_is_an_error_that_says_what_to_set() -> None:
+    used = re.findall(r"\$\{(\w+PASSWORD)([^}]*)\}", COMPOSE.read_text())
+    assert len(used) == 6
+    for name, rest in used:
+        assert rest == f":?set {name} in the environment or in .env, see .env.example"
+
+
+def test_the_example_of_the_environment_has_no_password_to_copy() -> None:
+    lines = (ROOT / ".env.example").read_text().splitlines()
+    passwords = [line for line in lines if re.match(r"\w*PASSWORD=", line)]
+    assert [line.partition("=")[2] for line in passwords] == ["", "", ""]
+    assert "localonly" not in "".join(lines)

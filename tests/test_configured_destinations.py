@@ -70,7 +70,7 @@ class TestAStream:
             configure(stream="events")
 
     @pytest.mark.parametrize(
-        "wrong", [{"stream": "events.{order}"}, {"redis_url": "nonsense://hush"}, {"redis_url": REDIS + "?hush=1"}]
+        "wrong", [{"stream": "events.{order}"}, {"redis_url": "redis://:hush@h:port"}, {"redis_url": REDIS + "?hush=1"}]
     )
     def test_that_can_not_be_used_names_the_variables_and_repeats_no_address(
         self, configure: Configure, wrong: dict[str, str]
@@ -87,9 +87,9 @@ class TestAWebhook:
         """What webhooks were made of."""
         calls: list[tuple[Any, ...]] = []
 
-        def make(name: str, url: str, *, secret: list[str] | None, client: str) -> outbox.Webhook:
-            calls.append((name, url, secret, client))
-            return outbox.Webhook(name, url, secret=secret, client=client)
+        def make(name: str, url: str, *, secret: list[str] | None, client: str, **options: Any) -> outbox.Webhook:
+            calls.append((name, url, secret, client, *options.values()))
+            return outbox.Webhook(name, url, secret=secret, client=client, **options)
 
         monkeypatch.setattr(configured_destinations, "Webhook", make)
         return calls
@@ -97,18 +97,24 @@ class TestAWebhook:
     def test_is_made_of_its_address_and_secrets(self, configure: Configure, made: list[tuple[Any, ...]]) -> None:
         old = outbox.webhooks.new_secret()
         box = configure(webhook_url=URL, webhook_secret=f" {SECRET}  {old}\n")
-        assert made == [("webhook", URL, [SECRET, old], "httpx")]
+        assert made == [("webhook", URL, [SECRET, old], "httpx", True)]
         assert isinstance(box.registry.destinations["webhook"], outbox.Webhook)
 
     def test_is_posted_by_the_client_that_is_asked_for(self, configure: Configure, made: list[tuple[Any, ...]]) -> None:
         configure(webhook_url=URL, webhook_secret=SECRET, webhook_client="curl")
-        assert made == [("webhook", URL, [SECRET], "curl")]
+        assert made == [("webhook", URL, [SECRET], "curl", True)]
+
+    def test_stores_nothing_of_a_response_if_that_is_asked_for(
+        self, configure: Configure, made: list[tuple[Any, ...]]
+    ) -> None:
+        configure(webhook_url=URL, webhook_secret=SECRET, webhook_response_excerpt=False)
+        assert made == [("webhook", URL, [SECRET], "httpx", False)]
 
     def test_without_a_secret_is_warned_about(
         self, configure: Configure, made: list[tuple[Any, ...]], caplog: pytest.LogCaptureFixture
     ) -> None:
         configure(webhook_url=URL)
-        assert made[0] == ("webhook", URL, None, "httpx")
+        assert made[0] == ("webhook", URL, None, "httpx", True)
         (warning,) = [message for message in caplog.messages if "OUTBOX_WEBHOOK_SECRET" in message]
         assert "not signed" in warning
         assert "hush" not in warning
@@ -181,7 +187,7 @@ class TestOtherSettings:
 
 
 class TestANameThatIsTaken:
-    CLASH = r"Two destinations are called 'stream', one of them by the settings \(OUTBOX_WEBHOOK_URL, OUTBOX_STREAM\)"
+    CLASH = r"Two destinations are called 'stream', one of them by the settings"
 
     def test_by_the_settings_is_refused_in_code(self, configure: Configure) -> None:
         configure(redis_url=REDIS, stream="events")
@@ -216,3 +222,56 @@ def test_a_registry_that_was_cleared_has_forgotten_what_was_configured(configure
     outbox.handler("*", name="stream")(lambda _: None)
     with pytest.raises(outbox.RegistrationError):
         configure(redis_url=REDIS, stream="events")
+
+
+class TestARabbitMQ:
+    def test_is_named_rabbitmq_and_connects_only_when_it_delivers(self, configure: Configure) -> None:
+        configure(rabbitmq_url="amqp://me:hush@127.0.0.1:1/ amqp://127.0.0.1:1/", rabbitmq_exchange="events")
+        assert names() == ["rabbitmq"]
+        assert "hush" not in repr(current_outbox.registry.destinations)
+
+    @pytest.mark.parametrize(("given", "missing"), [("url", "EXCHANGE"), ("exchange", "URL")])
+    def test_needs_a_server_and_an_exchange(self, configure: Configure, given: str, missing: str) -> None:
+        with pytest.raises(outbox.SettingsError, match=f"OUTBOX_RABBITMQ_{missing} is not"):
+            configure(**{f"rabbitmq_{given}": "amqp://127.0.0.1:1/"})
+
+    def test_that_can_not_be_used_names_the_variables_and_repeats_no_address(self, configure: Configure) -> None:
+        with pytest.raises(outbox.SettingsError, match="OUTBOX_RABBITMQ_URL and OUTBOX_RABBITMQ_EXCHANGE") as raised:
+            configure(rabbitmq_url="http://me:hush@127.0.0.1/", rabbitmq_exchange="events")
+        assert "hush" not in str(raised.value)
+
+
+class TestANats:
+    def test_is_named_nats_and_connects_only_when_it_delivers(self, configure: Configure) -> None:
+        configure(nats_url="nats://me:hush@127.0.0.1:1 nats://127.0.0.1:2", nats_subject="events.{tenant_id}")
+        assert names() == ["nats"]
+        assert "hush" not in repr(current_outbox.registry.destinations)
+
+    @pytest.mark.parametrize("wrong", [{"nats_url": "http://hush"}, {"nats_subject": "events.{hush}"}])
+    def test_that_can_not_be_used_names_the_variables_and_repeats_no_address(
+        self, configure: Configure, wrong: dict[str, str]
+    ) -> None:
+        with pytest.raises(outbox.SettingsError, match="OUTBOX_NATS_URL and OUTBOX_NATS_SUBJECT") as raised:
+            configure(**{"nats_url": "nats://me:secret@localhost"} | wrong)
+        assert "http://hush" not in str(raised.value)
+        assert "secret" not in str(raised.value)
+
+
+class TestAKafka:
+    def test_is_named_kafka_and_connects_only_when_it_delivers(self, configure: Configure) -> None:
+        configure(kafka_servers="127.0.0.1:1", kafka_config="security.protocol=SASL_SSL sasl.password=hush=")
+        assert names() == ["kafka"]
+        destination: Any = current_outbox.registry.destinations["kafka"]
+        assert destination._config["sasl.password"] == "hush="
+        assert "hush" not in repr(destination)
+
+    @pytest.mark.parametrize(
+        "wrong", [{"kafka_topic": "{hush}"}, {"kafka_config": "hush"}, {"kafka_config": "acks=0 sasl.password=hush"}]
+    )
+    def test_that_can_not_be_used_names_the_variables_and_repeats_no_setting(
+        self, configure: Configure, wrong: dict[str, str]
+    ) -> None:
+        with pytest.raises(outbox.SettingsError, match="OUTBOX_KAFKA_CONFIG") as raised:
+            configure(kafka_servers="127.0.0.1:1", **wrong)
+        assert "sasl" not in str(raised.value)
+        assert "=hush" not in str(raised.value)

@@ -16,19 +16,30 @@ from tests.support.program import ROOT
 LAYERS = [
     ["version"],
     ["errors"],
-    ["text", "table_names", "background_thread", "crash_points", "application_modules", "stop_signal"],
+    ["encryption"],
+    [
+        "text",
+        "setting_arguments",
+        "setting_values",
+        "table_names",
+        "background_thread",
+        "event_loop_thread",
+        "crash_points",
+        "application_modules",
+        "stop_signal",
+    ],
     ["settings"],
     ["storage"],
     ["telemetry"],
     ["notify"],
     ["events"],
     ["destinations"],
-    ["webhooks"],
+    ["webhooks", "buses"],
     ["throttle"],
     ["delivery"],
     ["operations"],
     ["inbox"],
-    ["configured_destinations"],
+    ["configured_destinations", "configured_dispatch"],
     ["core"],
     ["current_outbox"],
     ["current_inbox"],
@@ -42,7 +53,15 @@ LAYERS = [
 RANKS = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 
 # They offer the names of other modules to users; no module of the package imports anything from them.
-FACADES = {"outbox", "outbox.inbox", "outbox.webhooks", "outbox.consumer", "outbox.dramatiq", "outbox.admin.web"}
+FACADES = {
+    "outbox",
+    "outbox.inbox",
+    "outbox.webhooks",
+    "outbox.consumer",
+    "outbox.dramatiq",
+    "outbox.admin.web",
+    "outbox.testing",
+}
 
 
 def modules() -> dict[str, Path]:

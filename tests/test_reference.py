@@ -12,28 +12,39 @@ import pytest
 
 import outbox
 import outbox.dramatiq
+from outbox import testing
 from outbox.admin import metrics, web
 
 REFERENCE = Path(__file__).resolve().parent.parent / "docs" / "reference"
 
 # Names that take no arguments of the user: constants, modules, types, models, and what only the library makes.
 NOT_CALLED = {
-    "DuplicateEvent", "Event", "EventNotStored", "Destination", "InboxMessage", "InvalidEvent", "InvalidMessage",
-    "Lease", "NotPermitted", "OutboxError", "OutboxEvent", "Outcome", "RegistrationError", "Reject", "SchemaError",
-    "SettingsError", "TransactionOpen", "TransactionRequired", "UNIQUE", "inbox", "webhooks",
+    "AsyncRequired", "DecryptionError", "DuplicateEvent", "EncryptionKeyMissing", "Event", "EventNotStored",
+    "Destination", "InboxMessage", "InvalidEvent", "InvalidMessage",
+    "Lease", "NewerEvent", "OutboxError", "OutboxEvent", "Outcome", "RegistrationError", "Reject", "SchemaError",
+    "SettingsError", "TenantMismatch", "TransactionOpen", "TransactionRequired", "UNIQUE", "UnreadableEvent", "inbox",
+    "testing",
+    "webhooks",
 }  # fmt: skip
+# They take what the blocking function takes whose name comes after the `a`.
+AWAITABLE = {"acancel", "aemit", "aemit_many", "asend", "asend_with_options"}
+# Of `outbox.testing`: what only the kit makes.
+MADE_BY_THE_KIT = {"CannotProve", "Captured", "NotAccepted", "NotFinished", "NotSafe", "Proof"}
 # Their parameters are the settings, which have a page of their own.
 SETTINGS = {"Settings"}
 
 
 def public() -> Iterator[tuple[str, Callable[..., Any]]]:
     for name in outbox.__all__:
-        if name not in NOT_CALLED | SETTINGS:
+        if name not in NOT_CALLED | SETTINGS | AWAITABLE:
             yield f"outbox.{name}", getattr(outbox, name)
     yield from ((f"outbox.inbox.{name}", getattr(outbox.inbox, name)) for name in ("claim", "cleanup", "once"))
     yield "outbox.inbox.create_tables", outbox.inbox.create_tables
     yield from ((f"outbox.webhooks.{name}", getattr(outbox.webhooks, name)) for name in ("new_secret", "verify"))
     yield from ((f"outbox.dramatiq.{name}", getattr(outbox.dramatiq, name)) for name in outbox.dramatiq.__all__)
+    yield from (
+        (f"outbox.testing.{name}", getattr(testing, name)) for name in testing.__all__ if name not in MADE_BY_THE_KIT
+    )
     yield from ((f"outbox.admin.web.{name}", getattr(web, name)) for name in web.__all__)
     yield "outbox.admin.metrics.Collector", metrics.Collector
     yield "outbox.admin.metrics.exposition", metrics.exposition
@@ -71,9 +82,19 @@ def test_every_parameter_is_listed_with_its_default(name: str, callable: Callabl
     assert rows == [(parameter, shown(parameters[parameter])) for parameter in parameters]
 
 
+@pytest.mark.parametrize("name", sorted(AWAITABLE))
+def test_an_awaitable_function_takes_what_its_blocking_function_takes(name: str) -> None:
+    awaitable, blocking = (inspect.signature(getattr(outbox, each)) for each in (name, name.removeprefix("a")))
+    assert awaitable.parameters == blocking.parameters
+
+
 def test_every_public_name_is_in_the_reference() -> None:
     text = "\n".join(page.read_text() for page in REFERENCE.glob("*.md"))
     assert [name for name in outbox.__all__ if not re.search(rf"\boutbox\.{name}\b", text)] == []
+
+
+def test_every_name_of_the_test_kit_is_in_the_reference() -> None:
+    assert {f"outbox.testing.{name}" for name in testing.__all__} <= sections().keys()
 
 
 def test_every_error_is_in_the_tree_and_has_its_meaning() -> None:

@@ -10,6 +10,7 @@ import pytest
 import redis
 
 import outbox
+from outbox.encryption.keys import new_key
 from outbox.settings import PREFIX
 from outbox.storage.ids import uuid7
 from outbox.webhooks.verify import new_secret
@@ -27,13 +28,18 @@ WRONG_PASSWORD = "wrong-60b1c5"
 WEBHOOK_PASSWORD = "in-webhook-url-b7ad6b"
 WEBHOOK_TOKEN = "in-webhook-query-0af765"
 DASHBOARD_PASSWORD = "in-dashboard-77aa01"
+USER_PASSWORD = "in-dashboard-users-4be19c"
+METRICS_TOKEN = "in-metrics-token-93a0d7"
 PAYLOAD_PASSWORD = "in-payload-c0ffee"
 HEADER_TOKEN = "in-headers-d00d1e"
 CARD = "in-payload-4000-0000"  # under a key that sounds like no secret
 
 WEBHOOK_SECRET = new_secret()
+ENCRYPTION_KEY, OLD_KEY = new_key().text, new_key().text
+WRONG_KEY = OLD_KEY[:-8]
 SETTINGS = [WEBHOOK_PASSWORD, WEBHOOK_TOKEN, DASHBOARD_PASSWORD, REDIS_PASSWORD, WRONG_PASSWORD]
-SECRETS = [*SETTINGS, WEBHOOK_SECRET, WEBHOOK_SECRET.removeprefix("whsec_")]
+SETTINGS += [USER_PASSWORD, METRICS_TOKEN]
+SECRETS = [*SETTINGS, ENCRYPTION_KEY, OLD_KEY, WRONG_KEY, WEBHOOK_SECRET, WEBHOOK_SECRET.removeprefix("whsec_")]
 BASIC = b64encode(f"me:{WEBHOOK_PASSWORD}".encode()).decode()
 MASKED = [PAYLOAD_PASSWORD, HEADER_TOKEN]
 
@@ -65,9 +71,12 @@ def stage(make_stage: MakeStage, redis_address: str) -> Iterator[Stage]:
             redis_url=redis_address,
             webhook_url=f"http://me:{WEBHOOK_PASSWORD}@{place}?token={WEBHOOK_TOKEN}",
             webhook_secret=WEBHOOK_SECRET,
+            encryption_keys=f"{ENCRYPTION_KEY} {OLD_KEY}",
             stream=f"secrets-{uuid7()}",
             dashboard_user="ada",
             dashboard_password=DASHBOARD_PASSWORD,
+            dashboard_users=f"grace:view:{USER_PASSWORD}",
+            metrics_token=METRICS_TOKEN,
             publish_seconds=0.1,
         )
         assert receiver.requests
@@ -106,10 +115,11 @@ def commands(stage: Stage) -> dict[str, str]:
     }
     found = {
         line: run(BIN / "outbox", *line.split(), **given).stdout
-        for line in ("list", "doctor", "emit Thing 1 *", "deliver nowhere")
+        for line in ("list", "doctor", "reencrypt --yes", "emit Thing 1 *", "deliver nowhere")
     }
     for number, (command, variable, value) in enumerate(WRONG):
         found[f"{command} {number}"] = run(BIN / "outbox", command, **given | {variable: value}).stdout
+    found["doctor with brokers"] = run(BIN / "outbox", "doctor", **given | BROKERS).stdout
     return found
 
 
@@ -120,7 +130,17 @@ WRONG = [
     ("doctor", "redis_url", f"redis://:{WRONG_PASSWORD}/@h:port"),
     ("status", "webhook_url", f"ftp://u:{WRONG_PASSWORD}@h"),
     ("status", "webhook_secret", WRONG_PASSWORD),
+    ("doctor", "encryption_keys", f"{ENCRYPTION_KEY} {WRONG_KEY}"),
+    ("reencrypt", "encryption_keys", f"{ENCRYPTION_KEY} {ENCRYPTION_KEY}"),
 ]
+# Message brokers that can't be reached.
+BROKERS = {
+    "rabbitmq_url": f"amqp://u:p@127.0.0.1:1 amqp://u:{WRONG_PASSWORD}@127.0.0.1:1",
+    "rabbitmq_exchange": "events",
+    "nats_url": f"nats://{WRONG_PASSWORD}@127.0.0.1:1",
+    "kafka_servers": "127.0.0.1:1",
+    "kafka_config": f"security.protocol=ssl ssl.key.pem={WRONG_PASSWORD}",
+}
 
 
 def test_no_secret_is_in_anything_that_a_run_prints_shows_keeps_or_lists(stage: Stage) -> None:
@@ -155,3 +175,4 @@ def test_no_secret_is_in_anything_that_a_run_prints_shows_keeps_or_lists(stage: 
     assert CARD in str(seen)
     assert "dramatiq" in lines
     assert all(said.values())
+    assert said["doctor with brokers"].count("can't be reached") >= 3

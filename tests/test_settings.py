@@ -1,10 +1,12 @@
 """Settings: from the environment or from configure, and a wrong one is one clear sentence."""
 
+import ipaddress
 import logging
 import os
 import socket
 import sqlite3
 import sys
+import typing
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -17,11 +19,14 @@ import outbox
 from outbox import current_outbox
 from outbox import settings as settings_module
 from outbox.core import Outbox
+from outbox.setting_arguments import SettingArguments
 from outbox.settings import PREFIX, Settings
 from outbox.storage.connect import open_database
 from tests.support.program import BIN, run
 
 # Each setting's default, a value that an environment variable may have, and what it means.
+KEY = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
+
 GOOD: dict[str, tuple[Any, list[tuple[str, Any]]]] = {
     "database_url": ("sqlite:///outbox.db", [("postgresql://h/d", "postgresql://h/d")]),
     "schema": (None, [("shop", "shop"), ("Shop_2", "Shop_2"), ("s" * 63, "s" * 63)]),
@@ -46,6 +51,7 @@ GOOD: dict[str, tuple[Any, list[tuple[str, Any]]]] = {
     "publish_seconds": (10.0, [("0", 0.0), ("3600", 3600.0)]),
     "log_format": ("text", [("json", "json")]),
     "max_payload_bytes": (256 * 1024, [("2", 2), ("67108864", 67_108_864)]),
+    "attempts": ("failures", [("all", "all"), ("none", "none")]),
     "exit_on_stuck": (False, [("1", True), ("true", True), ("off", False)]),
     "require_transaction": (False, [("1", True), (" on ", True), ("True", True)]),
     "namespace": ("dramatiq", [("mine", "mine")]),
@@ -53,11 +59,31 @@ GOOD: dict[str, tuple[Any, list[tuple[str, Any]]]] = {
     "webhook_url": (None, [("https://h/in", "https://h/in")]),
     "webhook_secret": (None, [("new old", "new old")]),
     "webhook_client": ("httpx", [("curl", "curl")]),
+    "webhook_response_excerpt": (True, [("false", False), ("on", True)]),
+    "warn_in_event_loop": (True, [("false", False)]),
     "stream": (None, [("events.{tenant_id}", "events.{tenant_id}")]),
+    "consume_url": (None, [("amqp://localhost/", "amqp://localhost/")]),
+    "rabbitmq_url": (None, [("amqp://localhost/", "amqp://localhost/")]),
+    "rabbitmq_exchange": (None, [("events", "events")]),
+    "nats_url": (None, [("nats://localhost", "nats://localhost")]),
+    "nats_subject": ("events.{event_type}", [("events.all", "events.all")]),
+    "kafka_servers": (None, [("localhost:9092", "localhost:9092")]),
+    "kafka_topic": ("events.{aggregate_type}", [("events", "events")]),
+    "kafka_config": (None, [("sasl.username=me", "sasl.username=me")]),
+    "encryption_keys": (None, [(f" {KEY} ", KEY), (f"plain {KEY}", f"plain {KEY}")]),
     "masked_keys": (settings_module.DEFAULT_MASKED_KEYS, [("iban,pin_code", "iban,pin_code")]),
     "dashboard_host": ("127.0.0.1", [("0.0.0.0", "0.0.0.0")]),  # noqa: S104  (a value, not a socket)
     "dashboard_port": (8642, [("0", 0), ("65535", 65_535)]),
     "dashboard_user": (None, [("ada", "ada")]),
+    "dashboard_users": (None, [("ada:view:hush", "ada:view:hush")]),
+    "dashboard_allowed_hosts": ((), [("a.example.com, b.example.com", ("a.example.com", "b.example.com"))]),
+    "dashboard_trusted_proxies": (
+        (),
+        [("10.0.0.0/8 ::1", (ipaddress.ip_network("10.0.0.0/8"), ipaddress.ip_network("::1")))],
+    ),
+    "archive_directory": (None, [("/var/outbox", "/var/outbox")]),
+    "health_directory": (None, [("/run/outbox", "/run/outbox")]),
+    "metrics_token": (None, [("hush", "hush")]),
     "dashboard_password": (None, [("hush", "hush")]),
     "dashboard_read_only": (False, [("on", True)]),
 }
@@ -83,10 +109,14 @@ BAD = {
     "log_format": ["JSON", "logfmt"],
     "max_payload_bytes": ["1", "67108865"],
     "require_transaction": ["ja"],
+    "warn_in_event_loop": ["nein"],
     "webhook_client": ["libcurl", "HTTPX"],
+    "webhook_response_excerpt": ["maybe"],
     "dashboard_port": ["-1", "65536", "http"],
     "dashboard_user": [" ", "a:b"],
     "dashboard_read_only": ["perhaps"],
+    "dashboard_allowed_hosts": [" , "],
+    "dashboard_trusted_proxies": ["proxy.example.com", "10.0.0.1/8", "10.0.0.0/8, *"],
 }
 
 
@@ -228,9 +258,9 @@ def test_configure_refuses_what_it_does_not_know() -> None:
     with pytest.raises(
         outbox.SettingsError, match=r"configure\(\) has no setting 'bath_size'; did you mean batch_size\?"
     ):
-        outbox.configure(bath_size=1)
+        outbox.configure(bath_size=1)  # type: ignore[call-arg]
     with pytest.raises(outbox.SettingsError, match=r"configure\(\) has no setting 'colour'\."):
-        outbox.configure(colour=1)
+        outbox.configure(colour=1)  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize(
@@ -244,8 +274,34 @@ def test_configure_refuses_values_of_another_kind(name: str, value: Any) -> None
 
 def test_configure_hides_secrets() -> None:
     with pytest.raises(outbox.SettingsError) as raised:
-        outbox.configure(database_url=["hush"])
+        outbox.configure(database_url=["hush"])  # type: ignore[arg-type]
     assert "hush" not in str(raised.value)
+
+
+@pytest.mark.parametrize("url", ["localhost:6379", "hush", "http://:hush@h", "redis:/h", "Redis://h", " redis://h"])
+def test_a_redis_url_that_is_none_is_refused_at_once_and_not_repeated(url: str) -> None:
+    with pytest.raises(
+        outbox.SettingsError, match=r"^configure\(redis_url=…\) must be a URL that begins with redis://.* "
+    ) as raised:
+        outbox.configure(redis_url=url)
+    assert url not in str(raised.value).removeprefix("configure(redis_url=…)").partition(", such as")[0]
+    assert "hush" not in str(raised.value)
+
+
+@pytest.mark.parametrize("url", ["redis://localhost:6379", "rediss://:x@h:1/2?y=z", "unix:///run/redis.sock"])
+def test_every_kind_of_redis_url_is_accepted(url: str) -> None:
+    assert load(redis_url=url).redis_url == url
+
+
+def test_type_checkers_know_the_arguments_of_configure() -> None:
+    hints = typing.get_type_hints(SettingArguments)
+    assert list(hints) == [field.name for field in fields(Settings)]
+    for name, (default, tries) in GOOD.items():
+        allowed = typing.get_args(hints[name])
+        assert type(None) in allowed
+        for value in [default, *(meant for _, meant in tries)]:
+            if value is not None and not isinstance(value, tuple):
+                assert value in typing.get_args(allowed[0]) or isinstance(value, allowed), name
 
 
 def test_an_unknown_dispatch_names_those_that_exist(sqlite_url: str) -> None:

@@ -22,13 +22,15 @@ from outbox.core import Outbox
 from outbox.destinations.registry import Registry
 from outbox.destinations.retirement import retire
 from outbox.errors import Reject
-from outbox.operations import actions, audit
+from outbox.operations import actions
 from outbox.operations.filters import Filter
 from outbox.settings import Settings
 from outbox.storage import schema
 from outbox.storage.connect import open_database
 from outbox.storage.schema import VERSIONS, Version
 from outbox.table_names import KINDS, PREFIX_LENGTH, Tables
+from outbox.telemetry import audit
+from outbox.telemetry.audit import Operator
 from tests.operations.changing import change_all, count_all
 from tests.support.program import BIN, ROOT, run
 from tests.support.table import becomes_true, on_postgres
@@ -141,10 +143,10 @@ def test_all_that_an_outbox_does_is_done_in_tables_of_other_names(
     fails = False
     assert box.retry_failed_events() == 1
     assert box.drain() == 1
-    assert change_all(box, actions.REPLAY, Filter(ids=(first.id,)), who="ada") == 1
-    assert change_all(box, actions.fail_with("why not"), Filter(), who="ada") == 1
+    assert change_all(box, actions.REPLAY, Filter(ids=(first.id,)), operator=Operator("ada")) == 1
+    assert change_all(box, actions.fail_with("why not"), Filter(), operator=Operator("ada")) == 1
     assert count_all(box, actions.DELETE, Filter(event_type="order.lost")) == 1
-    assert change_all(box, actions.DELETE, Filter(event_type="order.lost"), who="ada") == 1
+    assert change_all(box, actions.DELETE, Filter(event_type="order.lost"), operator=Operator("ada")) == 1
     assert [entry.action for entry in audit.latest(box.dialect)] == ["delete", "fail", "replay"]
     assert queries.event_types(box.dialect) == ["order.placed"]
     (name,) = queries.destination_names(box.dialect, box.registry)
@@ -152,7 +154,7 @@ def test_all_that_an_outbox_does_is_done_in_tables_of_other_names(
     delivered = queries.find(box.dialect, listed.id)
     assert delivered is not None
     assert queries.delivered_to(box.dialect, delivered) == (name,)
-    retire(box.dialect, name, retired_by="ada", force=True)
+    retire(box.dialect, name, retired_by=Operator("ada"), force=True)
     assert audit.latest(box.dialect)[0].action == "retire"
     assert len(queries.search(box.dialect, "Order:1")) == 1
     box.reporter.report_now()
@@ -323,6 +325,9 @@ def test_the_default_names_are_those_that_databases_have() -> None:
         "control": "outbox_control",
         "audience": "outbox_audience",
         "periodic": "outbox_periodic",
+        "waiting": "outbox_waiting",
+        "audit_batch": "outbox_audit_batch",
+        "attempt": "outbox_attempt",
     }
     assert all(getattr(tables, kind) == tables.qualified(kind) for kind in KINDS)
     assert Tables(prefix="b_").inbox == "b_inbox"

@@ -16,6 +16,9 @@ from outbox.text import (
     is_storable,
     one_line,
     printable,
+    visible,
+    visible_json,
+    visible_lines,
 )
 
 ANY_TEXT = st.text(st.characters(codec=None))
@@ -58,3 +61,20 @@ def test_any_value_becomes_json(value: Any, cleaned: Any) -> None:
 
 def test_control_characters_and_line_breaks_are_not_shown() -> None:
     assert printable(one_line("a\n b\x1b[31m")) == "a b\N{REPLACEMENT CHARACTER}[31m"
+
+
+class TestVisible:
+    @given(ANY_TEXT)
+    def test_whatever_it_was_it_is_printable(self, text: str) -> None:
+        assert visible(text).isprintable()
+        assert visible_lines(text).replace("\n", "").isprintable()
+        assert visible_lines(text).count("\n") == text.count("\n")
+
+    def test_shows_what_it_was(self) -> None:
+        assert visible("ß a\n\x1b\x85\u202e\ud800\U000e0041") == "ß a\\n\\x1b\\x85\\u202e\\ud800\\U000e0041"
+
+    @given(ANY_TEXT)
+    def test_json_means_the_same(self, text: str) -> None:
+        shown = visible_json(json.dumps({text: [text]}, indent=2, ensure_ascii=False))
+        assert json.loads(shown) == {text: [text]}
+        assert shown.replace("\n", "").isprintable()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from datetime import timedelta
+
+from outbox.telemetry.counters import BOUNDS
 
 # A unit and its seconds; the next smaller unit and its seconds.
 UNITS = (("d", 86_400, "h", 3_600), ("h", 3_600, "min", 60), ("min", 60, "s", 1), ("s", 1, "ms", 1))
@@ -21,6 +24,13 @@ def format_duration(span: timedelta) -> str:
     return f"{text} {rest // smaller_size} {smaller}" if whole < TWO_UNITS_BELOW and rest >= smaller_size else text
 
 
+def format_age(span: timedelta) -> str:
+    """Return a duration in its largest unit, for a narrow column: `12 s`, `5 min` or `3 d`."""
+    seconds = max(0.0, span.total_seconds())
+    unit, size = next(((name, size) for name, size, *_ in UNITS if seconds >= size), ("s", 1))
+    return f"{int(seconds) // size} {unit}"
+
+
 def format_seconds(seconds: float) -> str:
     """Return a number of seconds as `format_duration` does, for example `5 min 20 s`."""
     return format_duration(timedelta(seconds=seconds))
@@ -29,3 +39,10 @@ def format_seconds(seconds: float) -> str:
 def format_latency(seconds: float) -> str:
     """Return a measured time, for example `250 ms` or `1.5 s`."""
     return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
+
+
+def format_bound(seconds: float) -> str:
+    """Return an upper bound of a measured time, for example `≤ 250 ms`, `≤ 5 min` or `> 1 d`."""
+    if seconds == math.inf:
+        return f"> {format_seconds(BOUNDS[-1])}"
+    return f"≤ {format_seconds(seconds)}"

@@ -9,10 +9,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from outbox.admin.blocked_keys import BlockedKey, EventOrder, describe_waits, how_to_go_on
 from outbox.admin.durations import format_duration
 from outbox.settings import Settings
 from outbox.storage.models import DELIVERED, FAILED, JOB, OutboxEvent
 from outbox.storage.progress import OTHER_DESTINATIONS, parse
+from outbox.storage.status import is_parked
+
+NO_ORDER = EventOrder()
+# An event that has just been released, or parked, while the page was read.
+BEHIND_ANOTHER = "behind an earlier event of its ordering key"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,21 +48,54 @@ def destination_states(event: OutboxEvent, delivered_to: Sequence[str]) -> list[
     ]
 
 
-def next_step(event: OutboxEvent, now: datetime, settings: Settings) -> str:
-    """Return a sentence that says what happens to the event or job next, and what an operator can do."""
+def next_step(event: OutboxEvent, now: datetime, settings: Settings, order: EventOrder = NO_ORDER) -> str:
+    """Return sentences that say what happens to the event or job next, and what an operator can do."""
     it = f"the {event.kind}"
+    if event.erased_at is not None:
+        return _describe_erased(it, event, now, settings)
     if event.status == DELIVERED:
         done = "The job is delivered: its message was enqueued." if event.kind == JOB else f"{_start(it)} is delivered."
         return f"{done} It will be deleted {_deletion_time(event.delivered_at, now, settings)}."
     if event.status == FAILED:
-        deletion = _deletion_time(event.updated_at, now, settings)
-        return (
-            f"{_start(it)} has failed and is not tried again automatically. Fix the cause, then run "
-            f"`outbox retry {event.id}`. Otherwise {it} will be deleted {deletion}."
-        )
+        return _describe_failure(it, event, now, settings, order)
     if event.lease_until is not None:
         return _describe_lease(it, event.lease_until, now)
-    return _describe_wait(it, event, now, settings)
+    if is_parked(event):
+        wait = f"{_start(it)} waits {describe_waits(order.waits, now) or BEHIND_ANOTHER}."
+    else:
+        wait = _describe_wait(it, event, now, settings)
+        if order.waits:
+            wait += f" It also waits {describe_waits(order.waits, now)}."
+    # It may have failed at one destination, and wait for a retry at another.
+    return wait + _go_on([*order.waits, *order.holds_back])
+
+
+def _describe_erased(it: str, event: OutboxEvent, now: datetime, settings: Settings) -> str:
+    """Say that only the row is left. It may hold back later events of its ordering key until it is skipped."""
+    ended_at = event.updated_at if event.delivered_at is None else event.delivered_at
+    return (
+        f"The content of {it} was erased: it can't be replayed or retried. The row will be deleted "
+        f"{_deletion_time(ended_at, now, settings)}."
+    )
+
+
+def _describe_failure(it: str, event: OutboxEvent, now: datetime, settings: Settings, order: EventOrder) -> str:
+    text = (
+        f"{_start(it)} has failed and is not tried again automatically. Fix the cause, then run "
+        f"`outbox retry {event.id}`."
+    )
+    if not order.holds_back:
+        return f"{text} Otherwise {it} will be deleted {_deletion_time(event.updated_at, now, settings)}."
+    others = ", and ".join(f"{each.waiting.of('later event')} at {each.destination}" for each in order.holds_back)
+    return (
+        f"{text} Behind it, {others} of the same ordering key wait: `outbox skip {event.id}` lets them go on without "
+        "it. It is not deleted while they wait."
+    )
+
+
+def _go_on(waits: Sequence[BlockedKey]) -> str:
+    """Return what an operator can do if a failed event is waited for, as a sentence; "" if none is."""
+    return "".join(f" {sentence}" for sentence in how_to_go_on(waits))
 
 
 def _describe_lease(it: str, until: datetime, now: datetime) -> str:

@@ -13,10 +13,14 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from outbox.admin.overview import Overview, overview
+import peewee
+
+from outbox.admin.controls_view import shown_name
+from outbox.admin.overview import BACKLOG_CAP, STATEMENT_SECONDS, Overview, overview
 from outbox.admin.periodic_jobs import PeriodicView, read_periodic_jobs
+from outbox.destinations.controls import EVERYTHING
 from outbox.destinations.recorded_destinations import RecordedDestination, read_recorded
-from outbox.errors import SchemaError, SettingsError
+from outbox.errors import SchemaError, SettingsError, as_sentence
 from outbox.operations.count import COUNT_CAP
 from outbox.storage.connection_errors import CONNECTION_ERRORS
 from outbox.storage.models import FAILED, PENDING, SENDING
@@ -44,7 +48,8 @@ __all__ = ["Collector", "exposition"]
 
 logger = logging.getLogger(__name__)
 
-CAPPED = f"counted up to {COUNT_CAP:,}"
+CAPPED = f"counted up to {BACKLOG_CAP:,}"
+CAPPED_KEYS = f"counted up to {COUNT_CAP:,}"
 
 # The values of the counters, by name and labels.
 Totals = dict[str, dict[Labels, float]]
@@ -58,8 +63,16 @@ COUNTERS = {
     ),
     "claimed": ("outbox_claimed", "Events that workers claimed; an event counts each time that it is claimed."),
     "delivered": ("outbox_delivered", "Events that were delivered to all their destinations."),
-    "retried": ("outbox_retried", "Events that were postponed: to be tried again later, or to wait for other events."),
+    "retried": ("outbox_retried", "Events that were tried without success and are tried again later."),
+    "put_off": (
+        "outbox_put_off",
+        "Events that were not tried, and wait: a circuit breaker was open, a destination paused, or a limit reached.",
+    ),
     "failed": ("outbox_failed", "Events that failed and are not tried again."),
+    "held_back": (
+        "outbox_held_back",
+        "Events that were put off until an earlier event of their ordering key has ended; once for each time.",
+    ),
     "fenced": ("outbox_fenced", "Outcomes that were not written because the worker had lost its lease before."),
     "released": ("outbox_released", "Claimed events that workers released before they tried to deliver them."),
     "drains_failed": (
@@ -80,10 +93,18 @@ KINDS = (APPLICATION, CONSUMER, SCHEDULER, UP, WORKER)
 
 
 def exposition(box: Outbox) -> tuple[bytes, str]:
-    """Return the body and the content type of the response to a scrape."""
+    """Return the body and the content type of the response to a scrape: `outbox_up 0` if the database can't be read.
+
+    An error as the response would leave Prometheus without `outbox_up`, and its most important alert could not fire.
+    """
+    return expose(Collector(box)), CONTENT_TYPE_LATEST
+
+
+def expose(collector: Collector) -> bytes:
+    """Return the metrics of one collector in the text format of Prometheus."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Strict(box))
-    return generate_latest(registry), CONTENT_TYPE_LATEST
+    registry.register(collector)
+    return generate_latest(registry)
 
 
 class Collector:
@@ -94,6 +115,8 @@ class Collector:
 
     def __init__(self, box: Outbox) -> None:
         self._box = box
+        # Why the database could not be read the last time; None if it could.
+        self.error: Exception | None = None
 
     def describe(self) -> list[Metric]:
         """Return the metrics without reading their values, because registering must not query the database."""
@@ -103,17 +126,13 @@ class Collector:
     def collect(self) -> list[Metric]:
         """Return the metrics, or `outbox_up 0` only if the database can't be read."""
         try:
-            return list(families(self._box))
+            found = list(families(self._box))
         except (*CONNECTION_ERRORS, SchemaError) as error:
-            logger.warning("Could not collect the metrics, since the database can't be read: %s", str(error).strip())
+            self.error = error
+            logger.warning("Could not collect the metrics, since the database can't be read: %s", as_sentence(error))
             return [_up(0)]
-
-
-class _Strict(Collector):
-    """A collector that raises the error if the database can't be read, for callers that report it themselves."""
-
-    def collect(self) -> list[Metric]:
-        return list(families(self._box))
+        self.error = None
+        return found
 
 
 def families(box: Outbox) -> Iterator[Metric]:
@@ -121,7 +140,12 @@ def families(box: Outbox) -> Iterator[Metric]:
     totals: Totals = defaultdict(dict)
     with box.dialect.connection():
         box.check_schema()
-        view = overview(box.dialect)
+        view = overview(box.dialect, seconds=STATEMENT_SECONDS)
+        if view.events_unread:
+            blockers = ", ".join(each.name for each in view.roots) or "no lock"
+            raise peewee.OperationalError(
+                f"the events could not be read within {view.events_unread:g} s; what holds it up: {blockers}"
+            )
         recorded = read_recorded(box.dialect)[1]
         periodic_jobs = read_periodic_jobs(box.dialect)
         for row in box.dialect.select(Total.select()):
@@ -225,7 +249,8 @@ def _gauges(view: Overview | None) -> Iterator[Metric]:
     )
     yield _gauge(
         "outbox_oldest_pending_seconds",
-        f"Age of the oldest event that has not ended, among the first {COUNT_CAP:,}; 0 if there is none.",
+        "Age of the oldest event that has not ended, without those that only wait behind others of their ordering key; "
+        "0 if there is none.",
         0.0 if view is None else _age(view, view.backlog.oldest_created_at),
     )
     yield _gauge(
@@ -233,12 +258,32 @@ def _gauges(view: Overview | None) -> Iterator[Metric]:
         "How long the event that has been due for longest has been due; 0 if none is due.",
         0.0 if view is None else _age(view, view.backlog.oldest_due_at),
     )
+    yield from _order(view)
     yield _breakers(view)
+    yield _pauses(view)
     yield _processes(view)
     yield _gauge(
         "outbox_workers_without_broker",
         "Workers that can't reach their broker, and poll for due events.",
         0 if view is None else len(view.without_broker),
+    )
+
+
+def _order(view: Overview | None) -> Iterator[Metric]:
+    yield _gauge(
+        "outbox_blocked_keys",
+        f"Ordering keys of which events wait behind an earlier one, counted once for each destination; {CAPPED_KEYS}.",
+        0 if view is None else view.blocked.count.number,
+    )
+    yield _gauge(
+        "outbox_waiting_events",
+        f"Events that only wait behind earlier events of their ordering key; {CAPPED}.",
+        0 if view is None else view.backlog.waiting.number,
+    )
+    yield _gauge(
+        "outbox_oldest_blocked_key_seconds",
+        "How long the ordering key that has been blocked for longest has been blocked; 0 if none is.",
+        0.0 if view is None else _age(view, view.blocked.since),
     )
 
 
@@ -252,6 +297,21 @@ def _breakers(view: Overview | None) -> Metric:
         is_open = {clean_label(name) for name, state in view.breakers.items() if state.get("open")}
         for destination in sorted({*_destination_names(view.alive), *is_open}):
             family.add_metric([destination], int(destination in is_open))
+    return family
+
+
+def _pauses(view: Overview | None) -> Metric:
+    family = GaugeMetricFamily(
+        "outbox_paused_seconds",
+        "For how long an operator has paused a destination; 0 if it is not paused.",
+        labels=["destination"],
+    )
+    if view is not None:
+        pauses = {clean_label(shown_name(name)): pause for name, pause in view.controls.pauses.items()}
+        for destination in sorted({*_destination_names(view.alive), *pauses, shown_name(EVERYTHING)}):
+            pause = pauses.get(destination)
+            is_paused = pause is not None and pause.is_active(view.now)
+            family.add_metric([destination], pause.seconds(view.now) if pause is not None and is_paused else 0.0)
     return family
 
 

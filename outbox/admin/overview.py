@@ -5,33 +5,42 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
+import peewee
+
+from outbox.admin.blocked_keys import BlockedKeys, read_blocked_keys
 from outbox.admin.durations import format_duration
-from outbox.admin.queries import count_by_kind
+from outbox.admin.failures import Failure, Failures, read_failures
+from outbox.admin.lock_waits import Root, read_roots
+from outbox.admin.periodic_jobs import PeriodicView, read_periodic_jobs
+from outbox.admin.queries import SCAN_LIMITS, ScanLimits, count_by_kind
 from outbox.admin.recent_activity import Activity, activity_by_minute, last_hour, latency_quantiles
-from outbox.destinations.recorded_destinations import absent_names, read_recorded
+from outbox.destinations.controls import Controls, read_controls
+from outbox.destinations.recorded_destinations import RecordedDestination, absent_names, read_recorded
 from outbox.operations.count import COUNT_CAP, Count, total
 from outbox.operations.filters import Filter
-from outbox.storage import progress
+from outbox.storage import progress, timestamp
+from outbox.storage.connection_errors import is_statement_timeout
 from outbox.storage.dialect import Dialect
 from outbox.storage.models import DELIVERED, EVENT, FAILED, KINDS, PENDING, SENDING, OutboxEvent
 from outbox.storage.operator_models import Process
-from outbox.storage.progress import ProgressEntry
-from outbox.storage.status import is_failed, is_unfinished
-from outbox.storage.timestamp import from_database
-from outbox.telemetry.process_reports import MISSED_REPORTS, SCHEDULER, UP, WORKER
-from outbox.text import shorten
+from outbox.storage.status import is_unfinished
+from outbox.storage.timestamp import LATEST
+from outbox.storage.waiting_events import count_parked
+from outbox.telemetry.process_reports import APPLICATION, MISSED_REPORTS, SCHEDULER, UP, WORKER
 
-# Failures are grouped by cause: this many of the newest failed events are read, and this many causes are shown.
-FAILURES_LOOKED_AT = 1_000
-MOST_CAUSES = 10
-ERROR_LENGTH = 160
+# How long one statement of an overview may take.
+STATEMENT_SECONDS = 5.0
+# For how many unavailable destinations the waiting events are counted.
+MOST_COUNTED = 10
+# Up to how many events that have not ended, or have failed, are counted. All of them are read: the oldest may be the
+# last of them. So this limits how long an overview takes during the longest outage.
+BACKLOG_CAP = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,25 +49,22 @@ class Backlog:
 
     `in_flight` counts those under a lease, `expired` those whose lease has expired, and `due` those that a worker could
     claim now. `pending_by_kind` and `in_flight_by_kind` have the kinds (event, job, run) that there are.
+
+    `waiting` counts events that only wait behind others of their ordering key. They count as unfinished and pending,
+    too. `oldest_created_at` leaves them out: `Overview.blocked` says how long they wait.
     """
 
     unfinished: Count
     due: Count
     in_flight: Count
     expired: Count
+    waiting: Count
     oldest_created_at: datetime | None
     oldest_due_at: datetime | None
+    # When the first of the expired leases ended.
+    oldest_expired_at: datetime | None
     pending_by_kind: dict[str, Count]
     in_flight_by_kind: dict[str, Count]
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """How many events or jobs failed at one destination with the same error."""
-
-    destination: str
-    error: str
-    events: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,20 +101,44 @@ class Overview:
     counts: dict[str, Count]
     counts_by_kind: dict[str, dict[str, Count]]
     backlog: Backlog
+    # The most frequent causes of failures, how many events were looked at for them, what is left out of the causes, and
+    # how many events have failed at each destination.
     failures: list[Failure]
     failures_looked_at: Count
+    more_causes: int
+    more_failures: int
+    failed_at: Mapping[str, Count]
     activity: list[Activity]
     latency: dict[float, float]
     breakers: dict[str, dict[str, Any]]
     processes: list[Process]
-    # Recorded destinations that no running worker has; events wait for them.
-    absent: list[str]
+    # How many unfinished events wait for each destination whose circuit breaker is open.
+    waiting_at: dict[str, Count]
+    # The ordering keys of which events wait behind an earlier one.
+    blocked: BlockedKeys
+    # The destinations that workers have recorded, by name; and what operators have paused and throttled.
+    recorded: Mapping[str, RecordedDestination]
+    controls: Controls
+    periodic: list[PeriodicView]
+    # The sessions of PostgreSQL behind which others wait for locks.
+    roots: tuple[Root, ...] = ()
+    # If the events could not be read within so many seconds, what is known of them is nothing: counts are `0+`.
+    events_unread: float = 0.0
 
     def describe(self, status: str) -> str:
         """Return, for example, `2 events`, `1 job` or `2 events and 1 job`: the rows with this status, by kind."""
         counts = {kind: counts[status] for kind, counts in self.counts_by_kind.items() if counts[status].number}
         words = [count.of(kind) for kind, count in (counts or {EVENT: Count(0)}).items()]
         return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
+
+    def failed(self, destination: str) -> Count:
+        """Return how many events have failed at a destination; with `at_least` if older ones were not looked at."""
+        return self.failed_at.get(destination, Count(0, self.failures_looked_at.at_least))
+
+    @property
+    def absent(self) -> list[str]:
+        """Return the recorded destinations that no running worker has; events wait for them."""
+        return absent_names(self.recorded, own=())
 
     @property
     def alive(self) -> list[Process]:
@@ -141,38 +171,92 @@ class Overview:
 
     def is_silent(self, process: Process) -> bool:
         """Return whether the process has missed more than MISSED_REPORTS reports."""
-        interval_seconds = process.details.get("publish_seconds", 10.0)
-        return bool(self.now - process.seen_at > timedelta(seconds=MISSED_REPORTS * interval_seconds + 1))
+        return is_silent(process, self.now)
 
 
-def overview(dialect: Dialect) -> Overview:
-    """Read the overview from the database."""
-    with dialect.connection():
+def overview(dialect: Dialect, cap: int = BACKLOG_CAP, seconds: float = STATEMENT_SECONDS) -> Overview:
+    """Read the overview from the database; count up to `cap` events that have not ended, or have failed.
+
+    If a statement on the events takes longer than `seconds`, because another session locks their table, the rest is
+    still returned, with `events_unread`.
+    """
+    with dialect.bounded(seconds):
         now = dialect.now()
-        waiting = backlog(dialect, now)
-        by_status = {
-            PENDING: waiting.pending_by_kind,
-            SENDING: waiting.in_flight_by_kind,
-            DELIVERED: count_by_kind(dialect, Filter(status=DELIVERED)),
-            FAILED: count_by_kind(dialect, Filter(status=FAILED)),
-        }
-        looked_at, failures = failures_by_cause(dialect)
-        reported = processes(dialect)
+        roots = read_roots(dialect)
+        reported = _known(processes(dialect), now)
         minutes = last_hour(dialect, now)
         _, recorded = read_recorded(dialect)
-        return Overview(
-            now=now,
-            counts={status: total(counts.values()) for status, counts in by_status.items()},
-            counts_by_kind=_by_kind(by_status),
-            backlog=waiting,
-            failures=failures,
-            failures_looked_at=looked_at,
-            activity=activity_by_minute(minutes, now),
-            latency=latency_quantiles(minutes),
-            breakers=breakers(reported),
-            processes=reported,
-            absent=absent_names(recorded, own=()),
-        )
+        controls = read_controls(dialect)[0]
+    unavailable = breakers(reported, now)
+    events, events_unread = _UNREAD, 0.0
+    try:
+        with dialect.bounded(seconds, may_fail=True):
+            events = _read_events(dialect, now, cap, sorted(unavailable)[:MOST_COUNTED])
+    except peewee.OperationalError as error:
+        if not is_statement_timeout(error):
+            raise
+        events_unread = seconds
+        with dialect.bounded(seconds):
+            roots = read_roots(dialect, locked=dialect.tables.event)
+    return Overview(
+        now=now,
+        counts={status: total(counts.values()) for status, counts in events.by_status.items()},
+        counts_by_kind=_by_kind(events.by_status),
+        backlog=events.backlog,
+        failures=events.failures.causes,
+        failures_looked_at=events.failures.looked_at,
+        more_causes=events.failures.more_causes,
+        more_failures=events.failures.more_events,
+        failed_at=events.failures.by_destination,
+        activity=activity_by_minute(minutes, now),
+        latency=latency_quantiles(minutes),
+        breakers=unavailable,
+        waiting_at=events.waiting_at,
+        processes=reported,
+        blocked=events.blocked,
+        recorded=recorded,
+        controls=controls,
+        periodic=events.periodic,
+        roots=roots,
+        events_unread=events_unread,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Events:
+    """The part of an overview that is read from the table of events."""
+
+    by_status: dict[str, dict[str, Count]]
+    backlog: Backlog
+    failures: Failures
+    waiting_at: dict[str, Count]
+    blocked: BlockedKeys
+    periodic: list[PeriodicView]
+
+
+def _read_events(dialect: Dialect, now: datetime, cap: int, unavailable: Iterable[str]) -> _Events:
+    waiting = backlog(dialect, now, cap)
+    by_status = {
+        PENDING: waiting.pending_by_kind,
+        SENDING: waiting.in_flight_by_kind,
+        DELIVERED: _count_delivered(dialect),
+        FAILED: count_by_kind(dialect, Filter(status=FAILED), cap, ScanLimits(window=cap + 1)),
+    }
+    return _Events(
+        by_status=by_status,
+        backlog=waiting,
+        failures=read_failures(dialect),
+        waiting_at={name: count_waiting_at(dialect, name) for name in unavailable},
+        blocked=read_blocked_keys(dialect),
+        periodic=read_periodic_jobs(dialect),
+    )
+
+
+def _count_delivered(dialect: Dialect) -> dict[str, Count]:
+    """Count delivered events among the newest of the table. If none of them is delivered, older ones may be: `0+`."""
+    found, window = count_by_kind(dialect, Filter(status=DELIVERED)), SCAN_LIMITS.window
+    has_older = not found and dialect.count(OutboxEvent.select(OutboxEvent.id).limit(window)) == window
+    return found or {EVENT: Count(0, has_older)}
 
 
 def _by_kind(by_status: Mapping[str, Mapping[str, Count]]) -> dict[str, dict[str, Count]]:
@@ -185,83 +269,71 @@ def _by_kind(by_status: Mapping[str, Mapping[str, Count]]) -> dict[str, dict[str
     }
 
 
-def backlog(dialect: Dialect, now: datetime, cap: int = COUNT_CAP) -> Backlog:
-    """Count the events that have not ended, up to `cap`, in the order in which they are due."""
-    event = OutboxEvent
-    query = (
-        event.select(event.next_attempt_at, event.lease_until, event.created_at, event.kind)
-        .where(*is_unfinished())
-        .order_by(event.next_attempt_at)
-        .limit(cap + 1)
-    )
+def backlog(dialect: Dialect, now: datetime, cap: int = BACKLOG_CAP) -> Backlog:
+    """Count the events that have not ended, up to `cap`."""
+    parameters = (timestamp.to_text(now), cap + 1)
     with dialect.connection():
-        rows = [_waiting(*row) for row in dialect.select(query.tuples())]
-    more = len(rows) > cap
-    leased = [row for row in rows if row.lease_until is not None]
-    in_flight = [row for row in leased if row.is_in_flight(now)]
-    due = [row.due_at for row in rows if row.due_at <= now and not row.is_in_flight(now)]
+        kinds = [_Waiting(*row) for row in dialect.run(dialect.statements.backlog, parameters).fetchall()]
+        parked = count_parked(dialect, cap + 1)
+    number = sum(each.number for each in kinds)
+    more = number > cap
+    due, in_flight = sum(each.due for each in kinds), sum(each.in_flight for each in kinds)
+    pending = Counter({each.kind: each.number - each.in_flight for each in kinds}) + Counter({EVENT: parked})
     return Backlog(
-        unfinished=Count.up_to(cap, len(rows)),
-        due=Count(min(len(due), cap), more and len(due) == len(rows)),
-        in_flight=Count(len(in_flight), more and len(in_flight) == len(rows)),
-        expired=Count(len(leased) - len(in_flight)),
-        oldest_created_at=min((row.created_at for row in rows), default=None),
-        oldest_due_at=min(due, default=None),
-        pending_by_kind=_count_kinds((row for row in rows[:cap] if not row.is_in_flight(now)), at_least=more),
-        in_flight_by_kind=_count_kinds(in_flight, at_least=more and len(in_flight) == len(rows)),
+        unfinished=Count.up_to(cap, number + parked),
+        due=Count(min(due, cap), more),
+        in_flight=Count(min(in_flight, cap), more),
+        expired=Count(sum(each.expired for each in kinds), more),
+        waiting=Count.up_to(cap, parked),
+        oldest_created_at=_earliest(each.oldest_created_at for each in kinds),
+        oldest_due_at=_earliest(each.oldest_due_at for each in kinds),
+        oldest_expired_at=_earliest(each.oldest_expired_at for each in kinds),
+        pending_by_kind=_counts(pending, cap, at_least=more),
+        in_flight_by_kind=_counts(Counter({each.kind: each.in_flight for each in kinds}), cap, at_least=more),
     )
+
+
+_UNKNOWN = Count(0, at_least=True)
+_UNREAD = _Events(
+    by_status={status: {EVENT: _UNKNOWN} for status in (PENDING, SENDING, DELIVERED, FAILED)},
+    backlog=Backlog(
+        unfinished=_UNKNOWN,
+        due=_UNKNOWN,
+        in_flight=_UNKNOWN,
+        expired=_UNKNOWN,
+        waiting=_UNKNOWN,
+        oldest_created_at=None,
+        oldest_due_at=None,
+        oldest_expired_at=None,
+        pending_by_kind={},
+        in_flight_by_kind={},
+    ),
+    failures=Failures(_UNKNOWN, [], 0, 0, {}),
+    waiting_at={},
+    blocked=BlockedKeys(_UNKNOWN, None, []),
+    periodic=[],
+)
 
 
 class _Waiting(NamedTuple):
-    """A row that has not ended."""
+    """A row of BACKLOG: the rows of a kind that have not ended."""
 
-    due_at: datetime
-    lease_until: datetime | None
-    created_at: datetime
     kind: str
-
-    def is_in_flight(self, now: datetime) -> bool:
-        return self.lease_until is not None and self.lease_until > now
-
-
-def _waiting(due_at: Any, lease_until: Any, created_at: Any, kind: str) -> _Waiting:
-    until = None if lease_until is None else from_database(lease_until)
-    return _Waiting(from_database(due_at), until, from_database(created_at), kind)
-
-
-def _count_kinds(rows: Iterable[_Waiting], *, at_least: bool) -> dict[str, Count]:
-    return {kind: Count(number, at_least) for kind, number in Counter(row.kind for row in rows).items()}
+    number: int
+    in_flight: int
+    expired: int
+    due: int
+    oldest_created_at: Any
+    oldest_due_at: Any
+    oldest_expired_at: Any
 
 
-def failures_by_cause(dialect: Dialect) -> tuple[Count, list[Failure]]:
-    """Return how many of the newest failed events were read, and their causes, the most frequent first."""
-    event = OutboxEvent
-    query = (
-        event.select(event.progress, event.error_message)
-        .where(*is_failed())
-        .order_by(event.id.desc())
-        .limit(FAILURES_LOOKED_AT + 1)
-    )
-    with dialect.connection():
-        rows = dialect.select(query)
-    causes: Counter[tuple[str, str]] = Counter()
-    for row in rows[:FAILURES_LOOKED_AT]:
-        causes.update(_causes(progress.failed(row.progress), row.error_message))
-    failures = [Failure(destination, error, events) for (destination, error), events in causes.most_common(MOST_CAUSES)]
-    return Count.up_to(FAILURES_LOOKED_AT, len(rows)), failures
+def _earliest(times: Iterable[Any]) -> datetime | None:
+    return min((timestamp.from_database(each) for each in times if each is not None), default=None)
 
 
-def _causes(failed: Mapping[str, ProgressEntry], message: str | None) -> Iterable[tuple[str, str]]:
-    if not failed:  # it failed before it reached a destination
-        return [("", _without_numbers(message or ""))]
-    return [(name, _without_numbers("" if entry.error is None else entry.error)) for name, entry in failed.items()]
-
-
-def _without_numbers(error: str) -> str:
-    """Return the error with ids and long numbers replaced, so that errors that differ only in those are one cause."""
-    text = re.sub(r"\b[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}\b", "…", error)
-    text = re.sub(r"\d{4,}", "…", text)
-    return shorten(text, ERROR_LENGTH)
+def _counts(numbers: Counter[str], cap: int, *, at_least: bool) -> dict[str, Count]:
+    return {kind: Count(min(n, cap), at_least or n > cap) for kind, n in numbers.items() if n}
 
 
 def processes(dialect: Dialect) -> list[Process]:
@@ -272,15 +344,52 @@ def processes(dialect: Dialect) -> list[Process]:
     return sorted(rows, key=lambda each: (order.get(each.kind, 3), each.kind, each.host, each.pid))
 
 
-def breakers(reported: Iterable[Process]) -> dict[str, dict[str, Any]]:
+def is_silent(process: Process, now: datetime) -> bool:
+    """Return whether the process has missed more than MISSED_REPORTS reports."""
+    interval_seconds = process.details.get("publish_seconds", 10.0)
+    return bool(now - process.seen_at > timedelta(seconds=MISSED_REPORTS * interval_seconds + 1))
+
+
+def _known(reported: Iterable[Process], now: datetime) -> list[Process]:
+    """Return the processes without those of applications that are silent: they have ended.
+
+    A web server that is stopped with SIGTERM, as uvicorn is, ends without running what is to run at its exit. So it
+    can't report its end, and nothing is wrong.
+    """
+    return [each for each in reported if each.kind != APPLICATION or not is_silent(each, now)]
+
+
+def breakers(reported: Iterable[Process], now: datetime) -> dict[str, dict[str, Any]]:
     """Return the circuit breakers that are open or recovering, as the workers report them.
 
-    If workers disagree about a destination, the latest report wins.
+    If workers disagree about a destination, the latest report wins. `open_seconds` is for how long it has been open.
     """
     latest: dict[str, dict[str, Any]] = {}
     for process in sorted(reported, key=lambda each: each.seen_at):
         known = process.details.get("destinations", {})
         for name in known:
             latest.pop(name, None)
-        latest |= process.details.get("breakers", {})
+        age = max(0.0, (now - process.seen_at).total_seconds())
+        latest |= {name: _aged(state, age) for name, state in process.details.get("breakers", {}).items()}
     return latest
+
+
+def _aged(state: dict[str, Any], seconds: float) -> dict[str, Any]:
+    """Return the state of a circuit breaker so many seconds after its report."""
+    since, left = state.get("open_seconds"), state.get("seconds")
+    aged = state if left is None else state | {"seconds": max(0.0, left - seconds)}
+    return aged if since is None else aged | {"open_seconds": since + seconds}
+
+
+def count_waiting_at(dialect: Dialect, destination: str) -> Count:
+    """Return how many of the unfinished events wait for a destination that was tried; those due last are looked at."""
+    event = OutboxEvent
+    last = (
+        event.select(event.progress)
+        .where(*is_unfinished(), event.next_attempt_at < LATEST)
+        .order_by(event.next_attempt_at.desc())
+        .limit(COUNT_CAP + 1)
+    )
+    condition = progress.waits_at(destination, dialect.database)
+    found = dialect.count(peewee.Select((last.alias("t1"),), (peewee.SQL("1"),)).where(condition))
+    return Count.up_to(COUNT_CAP, found)

@@ -90,7 +90,7 @@ class PeriodicView:
 
 def read_periodic_jobs(dialect: Dialect) -> list[PeriodicView]:
     """Return all periodic jobs, by name."""
-    with dialect.connection():
+    with dialect.bounded():
         now = dialect.now()
         jobs: list[Periodic] = dialect.select(Periodic.select().order_by(Periodic.name))
         ids = [job.last_run_id for job in jobs if job.last_run_id is not None]

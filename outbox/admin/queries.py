@@ -7,21 +7,24 @@ Otherwise only a window of the newest events is scanned, and the result says how
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
 import peewee
 
+from outbox.admin.readable_row import readable_row
 from outbox.delivery.audience import names_of
 from outbox.destinations.recorded_destinations import read_recorded
 from outbox.destinations.registry import Registry
+from outbox.encryption.cipher import Cipher
 from outbox.operations.count import COUNT_CAP, Count
 from outbox.operations.filters import Condition, Filter
 from outbox.storage.dialect import Dialect
 from outbox.storage.ids import as_uuid
 from outbox.storage.models import DELIVERED, EVENT, FAILED, JOB, KINDS, OutboxEvent
+from outbox.storage.progress import parse
 from outbox.storage.status import is_unfinished
 from outbox.text import is_storable
 
@@ -38,6 +41,9 @@ class ScanLimits:
     few: int = 5_000
     # Otherwise this many of the newest events are scanned.
     window: int = 20_000
+    # The most event types and actors that are listed together. Nothing limits how many there are: applications make up
+    # types, and may do so from what their users enter.
+    names: int = 1_000
 
 
 SCAN_LIMITS = ScanLimits()
@@ -60,6 +66,8 @@ LISTED = (
     OutboxEvent.error_message,
     OutboxEvent.created_at,
     OutboxEvent.updated_at,
+    OutboxEvent.ordering_key,
+    OutboxEvent.order_state,
 )
 
 
@@ -78,9 +86,34 @@ class Page:
 
 def find(dialect: Dialect, id: UUID) -> OutboxEvent | None:
     """Return the event with this id, with all its columns, or None if it does not exist."""
-    with dialect.connection():
+    with dialect.bounded():
         found: list[OutboxEvent] = dialect.select(OutboxEvent.select().where(OutboxEvent.id == id))
     return found[0] if found else None
+
+
+def find_ids(dialect: Dialect, head: str, tail: str, most: int) -> list[UUID]:
+    """Return the first ids that begin and end with these hexadecimal digits, `most` of them at most."""
+    first, last = UUID(head.ljust(32, "0")), UUID(head.ljust(32, "f"))
+    event = OutboxEvent
+    query = event.select(event.id).where(event.id >= first, event.id <= last).order_by(event.id)
+    if tail:
+        query = query.where(event.id.cast("text") ** f"%{tail}")
+    with dialect.bounded():
+        return [as_uuid(id) for (id,) in dialect.select(query.limit(most).tuples())]
+
+
+def open_destinations(dialect: Dialect, events: Iterable[OutboxEvent]) -> dict[UUID, list[str]]:
+    """Return at which destinations each of these events waits or has failed; those that are known."""
+    event = OutboxEvent
+    query = event.select(event.id, event.progress).where(
+        event.id.in_([each.id for each in events]), event.progress.is_null(False)
+    )
+    with dialect.bounded():
+        rows = dialect.select(query)
+    return {
+        row.id: [name for name, entry in parse(row.progress).items() if entry.is_open or entry.state == FAILED]
+        for row in rows
+    }
 
 
 def page(
@@ -93,14 +126,14 @@ def page(
 ) -> Page:
     """Return the newest events that match the filter and are older than `after`."""
     matching = _Search(dialect, filter, limits)
-    with dialect.connection():
+    with dialect.bounded():
         return matching.page(matching.candidates(), after, size)
 
 
 def count(dialect: Dialect, filter: Filter, cap: int = COUNT_CAP, limits: ScanLimits = SCAN_LIMITS) -> Count:
     """Return how many events match the filter; if the window is scanned, how many in the window."""
     matching = _Search(dialect, filter, limits)
-    with dialect.connection():
+    with dialect.bounded():
         return matching.count(matching.candidates(), cap)
 
 
@@ -109,7 +142,7 @@ def count_by_kind(
 ) -> dict[str, Count]:
     """Return how many rows of each kind match in the window, up to the cap. Kinds without rows are left out."""
     matching = _Search(dialect, filter, limits)
-    with dialect.connection():
+    with dialect.bounded():
         return matching.count_by_kind(cap)
 
 
@@ -123,56 +156,77 @@ def page_and_count(
 ) -> tuple[Page, Count]:
     """Return what `page` and `count` return, at a lower cost than two calls."""
     matching = _Search(dialect, filter, limits)
-    with dialect.connection():
+    with dialect.bounded():
         candidates = matching.candidates()
         return matching.page(candidates, after, size), matching.count(candidates, COUNT_CAP)
 
 
-def event_types(dialect: Dialect) -> list[str]:
-    """Return the event types in the table. A type that is also the name of an actor may be missing."""
-    return [name for name, kind in _names(dialect) if kind == EVENT]
+def event_types(dialect: Dialect, limits: ScanLimits = SCAN_LIMITS) -> list[str]:
+    """Return the first event types in the table. A type that is also the name of an actor may be missing."""
+    return [name for name, kind in _names(dialect, limits.names) if kind == EVENT]
 
 
-def actors(dialect: Dialect) -> list[str]:
-    """Return the actors that have jobs in the table. An actor that has the name of an event type may be missing."""
-    return [name for name, kind in _names(dialect) if kind == JOB]
+def actors(dialect: Dialect, limits: ScanLimits = SCAN_LIMITS) -> list[str]:
+    """Return the first actors that have jobs in the table. One that has the name of an event type may be missing."""
+    return [name for name, kind in _names(dialect, limits.names) if kind == JOB]
 
 
-def _names(dialect: Dialect) -> list[tuple[str, str]]:
-    """Return all types and actors in the table, each with the kind of one of its rows.
+def types_and_actors(dialect: Dialect, limits: ScanLimits = SCAN_LIMITS) -> tuple[list[str], list[str]]:
+    """Return what `event_types` and `actors` return, with one query."""
+    names = _names(dialect, limits.names)
+    return [name for name, kind in names if kind == EVENT], [name for name, kind in names if kind == JOB]
+
+
+def _names(dialect: Dialect, most: int) -> list[tuple[str, str]]:
+    """Return up to `most` types and actors in the table, in their order, each with the kind of one of its rows.
 
     The query steps from name to name in the unique index; it reads few rows.
     """
-    with dialect.connection():
-        return list(dialect.run(dialect.statements.names).fetchall())
+    with dialect.bounded():
+        return list(dialect.run(dialect.statements.names, (most,)).fetchall())
 
 
-def kinds_of(dialect: Dialect, filter: Filter) -> list[str]:
-    """Return the kinds of the rows that a filter may select: of ids exactly, otherwise those that the table has."""
+def kinds_of(dialect: Dialect, filter: Filter, limits: ScanLimits = SCAN_LIMITS) -> list[str]:
+    """Return the kinds of the rows that a filter may select: of ids exactly, otherwise those that the table has.
+
+    If it has more types and actors than are listed, each kind is returned.
+    """
     if filter.only_kind is not None:
         return [filter.only_kind]
     if filter.ids is None:
-        found = {kind for _, kind in _names(dialect)}
+        names = _names(dialect, limits.names + 1)
+        found = {kind for _, kind in names} if len(names) <= limits.names else set(KINDS)
     else:
         chosen = OutboxEvent.select(OutboxEvent.kind).where(OutboxEvent.id.in_(filter.ids)).distinct()
-        with dialect.connection():
+        with dialect.bounded():
             found = {kind for (kind,) in dialect.select(chosen.tuples())}
     return [kind for kind in KINDS if kind in found]
 
 
-def payloads_of_jobs(dialect: Dialect, events: Iterable[OutboxEvent]) -> dict[UUID, Any]:
-    """Return the messages of those of the rows that are jobs, by id, without the messages that are too long to list."""
+def readable_rows(dialect: Dialect, ids: Sequence[UUID], cipher: Cipher | None) -> list[OutboxEvent]:
+    """Return the events with these ids, in their order, with all columns; decrypted if this process has the key."""
+    with dialect.bounded():
+        rows = dialect.select(OutboxEvent.select().where(OutboxEvent.id.in_(ids)))
+    found = {row.id: readable_row(row, cipher).event for row in rows}
+    return [found[id] for id in ids if id in found]
+
+
+def payloads_of_jobs(dialect: Dialect, events: Iterable[OutboxEvent], cipher: Cipher | None) -> dict[UUID, Any]:
+    """Return the messages of those of the rows that are jobs, by id, without the messages that are too long to list.
+
+    A message that can't be decrypted is returned as it is stored.
+    """
     event, ids = OutboxEvent, [each.id for each in events if each.kind == JOB]
     if not ids:
         return {}
     length = peewee.fn.LENGTH(event.payload.cast("text"))
-    with dialect.connection():
+    with dialect.bounded():
         rows = dialect.select(event.select(event.id, event.payload).where(event.id.in_(ids), length <= LISTED_LENGTH))
-    return {row.id: row.payload for row in rows}
+    return {row.id: readable_row(row, cipher).event.payload for row in rows}
 
 
 def search(dialect: Dialect, text: str, size: int = PAGE) -> list[OutboxEvent]:
-    """Return the events with this id, key or aggregate (`Order:7` or `7`), and the jobs with this key or message id."""
+    """Return what has this id, key, aggregate (`Order:7` or `7`), correlation id, tenant, or id of a message."""
     text = text.strip()
     if not text or not is_storable(text):
         return []
@@ -181,7 +235,8 @@ def search(dialect: Dialect, text: str, size: int = PAGE) -> list[OutboxEvent]:
     if found is not None:
         return [found]
     kind, _, identity = text.partition(":")
-    filters = [Filter(idempotency_key=text), Filter(aggregate_id=text)]
+    fields = ("idempotency_key", "aggregate_id", "correlation_id", "tenant_id")
+    filters = [Filter.from_json({field: text}) for field in fields]
     if identity:
         filters.append(Filter(aggregate_type=kind, aggregate_id=identity))
     events = {event.id: event for filter in filters for event in page(dialect, filter, size=size).events}
@@ -208,23 +263,31 @@ class _Search:
 
         The most selective index is tried first.
         """
-        event, filter = OutboxEvent, self.filter
-        if filter.ids is not None:
-            return list(filter.ids)
-        if filter.idempotency_key is not None:
+        if self.filter.ids is not None:
+            return list(self.filter.ids)
+        if self.filter.idempotency_key is not None:
             return self._ids_of_key()
-        choices: list[list[Condition]] = []
-        if filter.aggregate_id is not None:
-            choices.append([event.aggregate_id == filter.aggregate_id])
-        if filter.status is not None and filter.status not in (DELIVERED, FAILED):
-            choices.append(is_unfinished())
-        if filter.name is not None:
-            choices.append([event.event_type == filter.name])
-        for choice in choices:
-            ids = self._ids(event.select(event.id).where(*choice).limit(self.limits.few + 1))
+        for query in self._queries():
+            ids = self._ids(query.limit(self.limits.few + 1))
             if len(ids) <= self.limits.few:
                 return ids
         return None
+
+    def _queries(self) -> Iterator[Any]:
+        """Yield a query for each index that may find few events."""
+        event, filter = OutboxEvent, self.filter
+        for column, value in (
+            (event.correlation_id, filter.correlation_id),
+            (event.aggregate_id, filter.aggregate_id),
+            (event.tenant_id, filter.tenant_id),
+        ):
+            if value is not None:
+                yield event.select(event.id).where(column == value)
+        if filter.status is not None and filter.status not in (DELIVERED, FAILED):
+            yield event.select(event.id).where(*is_unfinished())
+        if filter.name is not None:
+            # The order makes PostgreSQL read the index. For a frequent type it would scan the table, maybe to its end.
+            yield event.select(event.id).where(event.event_type == filter.name).order_by(event.idempotency_key)
 
     def page(self, candidates: list[UUID] | None, after: UUID | None, size: int) -> Page:
         """Return the newest matching events: among the candidates, or in the window if `candidates` is None."""
@@ -265,13 +328,18 @@ class _Search:
             conditions.append(OutboxEvent.id >= end)
         return (query.where(*conditions) if conditions else query), end is None
 
-    def _ids_of_key(self) -> list[UUID]:
+    def _ids_of_key(self) -> list[UUID] | None:
         """Return the ids of the events with an idempotency key.
 
-        The index begins with the event type, so the query names all types and actors. There are few of them.
+        The index begins with the event type, so the query names all types and actors. If there are too many to name,
+        return None: then the window is scanned.
         """
         event, filter = OutboxEvent, self.filter
-        names = [name for name, _ in _names(self.dialect)] if filter.name is None else [filter.name]
+        names = [filter.name]
+        if filter.name is None:
+            names = [name for name, _ in _names(self.dialect, self.limits.names + 1)]
+            if len(names) > self.limits.names:
+                return None
         return self._ids(event.select(event.id).where(event.event_type.in_(names), *filter.key_conditions()))
 
     def _scan_window(self, older: list[Condition], after: UUID | None, size: int) -> Page:
@@ -288,10 +356,18 @@ class _Search:
     def _end_of_window(self, after: UUID | None) -> UUID | None:
         """Return the oldest id of the window, or None if the window contains all events.
 
-        Failed events have an index of their own. So if the filter asks for failed events, the window counts only these.
+        Failed events have an index of their own, and so have the events of a tenant and those with a correlation id. So
+        if the filter asks for one of these, the window counts only these: the index finds them in the order of the ids.
         """
-        event, filter = OutboxEvent, self.filter
-        within = Filter(status=FAILED if filter.status == FAILED else None, since=filter.since, until=filter.until)
+        event, given = OutboxEvent, self.filter
+        created_before = min(filter(None, (given.until, given.ended_until)), default=None)
+        within = Filter(since=given.since, until=created_before)
+        if given.correlation_id is not None:
+            within = replace(within, correlation_id=given.correlation_id)
+        elif given.tenant_id is not None:
+            within = replace(within, tenant_id=given.tenant_id)
+        elif given.status == FAILED:
+            within = replace(within, status=FAILED)
         conditions = within.conditions(self.dialect.database)
         if after is not None:
             conditions.append(event.id < after)

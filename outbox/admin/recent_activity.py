@@ -5,11 +5,12 @@ The processes add their counters to the table outbox_minute. The overview calls 
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import pairwise
+from itertools import accumulate
 
 from outbox.storage.dialect import Dialect
 from outbox.storage.operator_models import Minute
@@ -18,6 +19,7 @@ from outbox.telemetry.labels import labels_from_text
 
 MINUTES = 60
 QUANTILES = (0.5, 0.95, 0.99)
+COUNTS = ("emitted", "delivered", "retried", "failed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +35,9 @@ class Activity:
 
 def last_hour(dialect: Dialect, now: datetime) -> list[Minute]:
     """Return the counters of the last hour, minute by minute."""
-    query = Minute.select().where(Minute.minute > now - timedelta(minutes=MINUTES))
-    return dialect.select(query)
+    since = now.replace(second=0, microsecond=0) - timedelta(minutes=MINUTES - 1)
+    names = ((Minute.name.in_(COUNTS)) & (Minute.labels == "")) | (Minute.name == "latency_bucket")
+    return dialect.select(Minute.select().where(Minute.minute >= since, names))
 
 
 def activity_by_minute(rows: Iterable[Minute], now: datetime) -> list[Activity]:
@@ -49,21 +52,21 @@ def activity_by_minute(rows: Iterable[Minute], now: datetime) -> list[Activity]:
 
 
 def latency_quantiles(rows: Iterable[Minute]) -> dict[float, float]:
-    """Return the quantiles of the latency from commit to delivery, estimated from the histogram's buckets."""
+    """Return the quantiles of the latency from commit to delivery, each as an upper bound in seconds.
+
+    The histogram only tells in which bucket a quantile is. So that bucket's bound is returned, which is true; a value
+    in between would be made up. Beyond the last bound it is infinite.
+    """
     buckets: Counter[str] = Counter()
     for row in rows:
         if row.name == "latency_bucket":
             buckets[dict(labels_from_text(row.labels))["le"]] += int(row.value)
     counted = sum(buckets.values())
-    return {quantile: _quantile(buckets, quantile * counted) for quantile in QUANTILES} if counted else {}
+    return {quantile: bound_at(buckets, quantile * counted) for quantile in QUANTILES} if counted else {}
 
 
-def _quantile(buckets: Mapping[str, int], rank: float) -> float:
-    """Return the latency at a rank, interpolated within the bucket that contains the rank."""
-    below = 0
-    for bucket, (lower, upper) in zip(BUCKETS, pairwise((0.0, *BOUNDS, BOUNDS[-1])), strict=True):
-        inside = buckets.get(bucket, 0)
-        if inside and below + inside >= rank:
-            return lower + (upper - lower) * (rank - below) / inside
-        below += inside
-    return BOUNDS[-1]
+def bound_at(buckets: Mapping[str, int], rank: float) -> float:
+    """Return the upper bound of the bucket that contains the rank."""
+    bounds = zip(BUCKETS, (*BOUNDS, math.inf), strict=True)
+    ends = accumulate(buckets.get(bucket, 0) for bucket in BUCKETS)
+    return next((bound for (_, bound), end in zip(bounds, ends, strict=True) if end >= rank), math.inf)

@@ -10,37 +10,58 @@ import sys
 
 import click
 
-from outbox.cli.actions import delete, fail, replay, retry
+from outbox.cli.actions import delete, fail, replay, retry, skip
+from outbox.cli.archive import archive
+from outbox.cli.audit import audit
+from outbox.cli.bulk_jobs import bulk
 from outbox.cli.cleanup import cleanup
+from outbox.cli.command_groups import EXAMPLES, CommandGroups
+from outbox.cli.compat import compat
 from outbox.cli.completion import completion
 from outbox.cli.consume import consume
+from outbox.cli.control import drain, pause, recover, resume, throttle
 from outbox.cli.dashboard import dashboard
 from outbox.cli.deliver import deliver
 from outbox.cli.destinations import destinations, retire
 from outbox.cli.doctor import doctor
 from outbox.cli.emit import emit
+from outbox.cli.encryption_key import encryption_key
+from outbox.cli.erase import erase
+from outbox.cli.export import export
+from outbox.cli.health import health
 from outbox.cli.init import init
+from outbox.cli.keys import keys
 from outbox.cli.list import list_
 from outbox.cli.metrics import metrics
+from outbox.cli.options import add_outbox_option
 from outbox.cli.periodic import periodic
+from outbox.cli.prove import prove
+from outbox.cli.reencrypt import reencrypt
 from outbox.cli.scheduler import scheduler
+from outbox.cli.schema import schema
 from outbox.cli.show import show
 from outbox.cli.status import status
+from outbox.cli.tail import tail
 from outbox.cli.up import up
 from outbox.cli.version import version_
 from outbox.cli.worker import worker
 from outbox.errors import OutboxError
-from outbox.storage.connection_errors import CONNECTION_ERRORS
+from outbox.storage.connection_errors import CONNECTION_ERRORS, is_statement_timeout
+from outbox.text import visible_lines
 from outbox.version import __version__
 
 
-@click.group()
+@click.group(cls=CommandGroups, epilog=EXAMPLES)
 @click.version_option(__version__, prog_name="outbox")
 def cli() -> None:
     """A transactional outbox for Peewee and Dramatiq."""
 
 
+cli.add_command(archive)
+cli.add_command(audit)
+cli.add_command(bulk)
 cli.add_command(cleanup)
+cli.add_command(compat)
 cli.add_command(completion)
 cli.add_command(consume)
 cli.add_command(dashboard)
@@ -48,21 +69,43 @@ cli.add_command(delete)
 cli.add_command(deliver)
 cli.add_command(destinations)
 cli.add_command(doctor)
+cli.add_command(drain)
 cli.add_command(emit)
+cli.add_command(encryption_key)
+cli.add_command(erase)
 cli.add_command(fail)
+cli.add_command(export)
+cli.add_command(health)
 cli.add_command(init)
+cli.add_command(keys)
 cli.add_command(list_)
 cli.add_command(metrics)
+cli.add_command(pause)
 cli.add_command(periodic)
+cli.add_command(prove)
+cli.add_command(recover)
+cli.add_command(reencrypt)
 cli.add_command(replay)
+cli.add_command(resume)
 cli.add_command(retire)
 cli.add_command(retry)
 cli.add_command(scheduler)
+cli.add_command(schema)
 cli.add_command(show)
+cli.add_command(skip)
 cli.add_command(status)
+cli.add_command(throttle)
+cli.add_command(tail)
 cli.add_command(up)
 cli.add_command(version_)
 cli.add_command(worker)
+
+# Commands that serve all outboxes, or none.
+WITHOUT_OUTBOX = {"completion", "consume", "encryption-key", "scheduler", "schema", "up", "version", "worker"}
+
+for _name, _command in cli.commands.items():
+    if _name not in WITHOUT_OUTBOX:
+        add_outbox_option(_command)
 
 
 def main() -> None:
@@ -70,8 +113,14 @@ def main() -> None:
     try:
         cli()
     except OutboxError as error:
-        click.echo(f"outbox: {error}", err=True)
+        click.echo(f"outbox: {visible_lines(str(error))}", err=True)
         sys.exit(2)
     except CONNECTION_ERRORS as error:
-        click.echo(f"outbox: can't use the database (OUTBOX_DATABASE_URL): {error}", err=True)
+        if is_statement_timeout(error):
+            click.echo(
+                "outbox: the database took too long: another session may lock a table. `outbox status` says which.",
+                err=True,
+            )
+            sys.exit(2)
+        click.echo(f"outbox: can't use the database (OUTBOX_DATABASE_URL): {visible_lines(str(error))}", err=True)
         sys.exit(2)

@@ -12,7 +12,7 @@ SHELLS = ("bash", "zsh", "fish")
 @click.argument("shell", type=click.Choice(SHELLS))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
-    """Print a script that makes the shell complete commands and options.
+    """Print a script that makes the shell complete commands, options, and names of destinations, types and actors.
 
     For bash, add this line to ~/.bashrc: eval "$(outbox completion bash)"
     """

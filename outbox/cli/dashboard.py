@@ -45,6 +45,7 @@ def dashboard(host: str | None, port: int | None, read_only: bool) -> None:
     import uvicorn
 
     from outbox.admin.web.app import make_app
+    from outbox.admin.web.bounded_protocol import BoundedProtocol
     from outbox.admin.web.login_link import LoginLinkAuthentication
 
     settings = loaded_settings()
@@ -58,7 +59,9 @@ def dashboard(host: str | None, port: int | None, read_only: bool) -> None:
         log_level=logging.WARNING,
         access_log=False,
         server_header=False,
-        proxy_headers=False,  # a client could forge X-Forwarded-For, and so pretend to be on this machine
+        http=BoundedProtocol,
+        ws="none",
+        proxy_headers=False,  # forwarded_headers.py reads them, from trusted proxies only
         timeout_graceful_shutdown=STOP_SECONDS,
     )
     with _listen(host, settings.dashboard_port if port is None else port) as listener:
@@ -80,12 +83,12 @@ def choose_authentication(host: str, settings: Settings) -> Authenticate:
 
     Raise SettingsError if other machines could reach the address and no password is set.
     """
-    from outbox.admin.web.authentication import basic_from_settings
     from outbox.admin.web.login_link import LoginLinkAuthentication, is_loopback
+    from outbox.admin.web.passwords import passwords_from_settings
 
-    password = basic_from_settings(settings)
-    if password is not None:
-        return password
+    passwords = passwords_from_settings(settings)
+    if passwords is not None:
+        return passwords
     if is_loopback(host):
         return LoginLinkAuthentication()
     raise SettingsError(

@@ -11,7 +11,7 @@ from outbox.current_outbox import current, loaded_settings
 from outbox.telemetry import logs
 
 # The counters that the command prints.
-COUNTED = ("delivered", "retried", "failed", "released")
+COUNTED = ("delivered", "retried", "failed", "released", "put_off")
 
 
 @click.command(short_help="Deliver the events that are due, and exit.")
@@ -38,6 +38,6 @@ def deliver(modules: tuple[str, ...], batch_size: int | None) -> None:
     while processed >= size:
         processed = box.process_pending_events(size)["processed"]
         total += processed
-    counts = ", ".join(f"{box.counters[name]:,} {name}" for name in COUNTED)
+    counts = ", ".join(f"{box.counters[name]:,} {name.replace('_', ' ')}" for name in COUNTED)
     click.echo(f"{total:,} claimed: {counts}")
     sys.exit(1 if box.counters["failed"] else 0)

@@ -4,35 +4,53 @@ from __future__ import annotations
 
 import click
 
-from outbox.cli.bulk import operator
+from outbox.admin.controls_view import controls_as_data, describe_controls, shown_name
+from outbox.cli import complete_names
+from outbox.cli.operator import operator
 from outbox.cli.options import json_option, modules_option
 from outbox.cli.output import echo_json, echo_table
+from outbox.cli.watch import watch_option
 from outbox.current_outbox import current
+from outbox.destinations.controls import read_controls
 from outbox.destinations.recorded_destinations import RecordedDestination, read_recorded
 from outbox.destinations.retirement import retire as retire_destination
 
 
 @click.command(short_help="List the destinations that workers have recorded.")
 @json_option
+@watch_option
 @modules_option
 def destinations(as_json: bool) -> None:
-    """List the destinations that workers have recorded. An event goes to each of them that wants its type."""
+    """List the destinations that workers have recorded. An event goes to each of them that wants its type.
+
+    Also listed is what is paused or throttled (outbox pause, outbox throttle).
+    """
     box = current()
     box.check_schema()
     with box.dialect.connection():
         recorded = sorted(read_recorded(box.dialect)[1].values(), key=lambda each: each.name)
+        controls, now = read_controls(box.dialect)
+    in_force = describe_controls(controls, now)
     if as_json:
-        echo_json([{"name": each.name, "events": list(each.patterns), "state": _state(each)} for each in recorded])
+        echo_json(
+            [
+                {"name": each.name, "events": list(each.patterns), "state": _state(each)}
+                | controls_as_data(controls, now, each.name)
+                for each in recorded
+            ]
+        )
         return
-    rows = [(each.name, _state(each), ", ".join(each.patterns)) for each in recorded]
+    rows = [(each.name, _state(each), in_force.get(each.name), ", ".join(each.patterns)) for each in recorded]
+    names = {each.name for each in recorded}
+    rows += [(shown_name(name), "", text, "") for name, text in in_force.items() if name not in names]
     if rows:
-        echo_table(("name", "state", "events"), rows)
+        echo_table(("name", "state", "control", "events"), rows)
     else:
         click.echo("No worker has recorded any destination yet.")
 
 
 @click.command(short_help="Stop delivering to a destination that no longer exists.")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_names.destinations)
 @click.option("--force", is_flag=True, help="Retire it even if a running worker has it.")
 @click.option("-y", "--yes", is_flag=True, help="Don't ask for confirmation.")
 @modules_option

@@ -5,14 +5,14 @@ from __future__ import annotations
 import shutil
 import sys
 import textwrap
-from collections import Counter
-from collections.abc import Iterable
-from dataclasses import asdict
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 import click
 
-from outbox.admin.doctor.check import LEVELS, NOTE, OK, PROBLEM, WARNING, Finding
-from outbox.admin.doctor.run_checks import CHECKS, run_checks, worst
+from outbox.admin.doctor.check import LEVELS, NOTE, OK, PROBLEM, WARNING, Context, Finding
+from outbox.admin.doctor.run_checks import CHECKS, each_finding, worst
+from outbox.admin.verdict import judge
 from outbox.cli.options import json_option, modules_option
 from outbox.cli.output import echo_json, one_line
 from outbox.current_outbox import current
@@ -20,6 +20,8 @@ from outbox.current_outbox import current
 EXIT_CODES = {OK: 0, NOTE: 0, WARNING: 1, PROBLEM: 2}
 COLOURS = {OK: "green", NOTE: "cyan", WARNING: "yellow", PROBLEM: "red"}
 MIN_WIDTH, MAX_WIDTH = 60, 120
+# The width of the level and of the gaps around the name of the check.
+MARGIN = 11
 
 
 @click.command(short_help="Check the deployment for problems.")
@@ -29,6 +31,8 @@ MIN_WIDTH, MAX_WIDTH = 60, 120
 def doctor(thorough: bool, as_json: bool) -> None:
     """Check settings, database, Redis and processes for problems, and print what to do about them. It changes nothing.
 
+    What is in order is printed as soon as it was checked, warnings and problems at the end.
+
     If workers are running, it sends them a sweep, as the scheduler does, and checks that one of them receives it.
 
     The exit code is 0 if all is well, 1 if there are warnings, and 2 if there are problems.
@@ -37,20 +41,45 @@ def doctor(thorough: bool, as_json: bool) -> None:
     from outbox.dramatiq.sweep_check import SWEEP
 
     checks = (*CHECKS, SWEEP)
-    findings = run_checks(current(), thorough=thorough, checks=checks, has_own_broker=has_global_broker())
+    context = Context(current(), thorough, has_own_broker=has_global_broker())
+    findings: list[Finding] = []
+    margin, width = MARGIN + max(len(check.name) for check in checks), _width()
+    with _ending_early():
+        for finding in each_finding(context, checks):
+            findings.append(finding)
+            if not as_json and not _is_bad(finding):
+                click.echo("\n".join(_lines(finding, margin, width)))
     if as_json:
-        echo_json({"level": worst(findings), "findings": [asdict(each) for each in findings]})
+        echo_json(
+            {
+                "level": worst(findings),
+                "verdict": judge(findings).sentence,
+                "findings": [each.as_data() for each in findings],
+            }
+        )
     else:
-        click.echo(as_text(findings, _width()))
+        click.echo(as_text(filter(_is_bad, findings), width, margin=margin, verdict=judge(findings).sentence))
     sys.exit(EXIT_CODES[worst(findings)])
 
 
-def as_text(findings: Iterable[Finding], width: int) -> str:
-    """Return the findings as text: each with its advice below it. The worst come last, next to the shell's prompt."""
+@contextmanager
+def _ending_early() -> Iterator[None]:
+    """Stop the checks at Ctrl-C: what they have found until then is still printed."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        click.echo("Interrupted: the other checks did not run.", err=True)
+
+
+def _is_bad(finding: Finding) -> bool:
+    return finding.level in (WARNING, PROBLEM)
+
+
+def as_text(findings: Iterable[Finding], width: int, *, margin: int, verdict: str) -> str:
+    """Return the findings as text, each with its advice below it, the worst last; and the verdict."""
     by_level = sorted(findings, key=lambda each: LEVELS.index(each.level))
-    margin = max((len(each.check) for each in by_level), default=0) + 11
     lines = [line for each in by_level for line in _lines(each, margin, width)]
-    return "\n".join([*lines, "", _summary(by_level)])
+    return "\n".join([*lines, "", *textwrap.wrap(one_line(verdict), width)])
 
 
 def _lines(finding: Finding, margin: int, width: int) -> list[str]:
@@ -62,18 +91,6 @@ def _lines(finding: Finding, margin: int, width: int) -> list[str]:
         advice = textwrap.wrap(one_line(finding.advice), width - margin, initial_indent="→ ", subsequent_indent="  ")
         lines += [" " * margin + text for text in advice]
     return lines
-
-
-def _summary(findings: Iterable[Finding]) -> str:
-    counts = Counter(each.level for each in findings)
-    if not counts[PROBLEM] and not counts[WARNING]:
-        return "All is well."
-    parts = [_plural(counts[level], level) for level in (PROBLEM, WARNING) if counts[level]]
-    return f"{' and '.join(parts)}."
-
-
-def _plural(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def _width() -> int:

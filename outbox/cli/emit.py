@@ -9,9 +9,14 @@ from typing import Any
 
 import click
 
+from outbox.cli.operator import operator
 from outbox.cli.options import modules_option, parse_age
 from outbox.current_outbox import current
 from outbox.events.new_event import UNIQUE
+from outbox.telemetry import audit
+
+# The name of the action in the audit log.
+EMIT = "emit"
 
 
 @click.command(short_help="Emit an event.")
@@ -26,6 +31,7 @@ from outbox.events.new_event import UNIQUE
 )
 @click.option("--correlation", metavar="ID", help="Set the correlation id.")
 @click.option("--tenant", metavar="ID", help="Set the tenant's id.")
+@click.option("--subject", help="Say whom the data is about: outbox erase --subject erases it.")
 @click.option("--max-attempts", type=int, help="Use this instead of OUTBOX_MAX_ATTEMPTS.")
 @click.option("--after", type=parse_age, metavar="AGE", help="Deliver it after this time: 90s, 15m, 2h.")
 @modules_option
@@ -40,16 +46,27 @@ def emit(
     headers: tuple[str, ...],
     correlation: str | None,
     tenant: str | None,
+    subject: str | None,
     max_attempts: int | None,
     after: timedelta | None,
 ) -> None:
-    """Emit an event, and print its id. PAYLOAD is a JSON object, or - to read it from standard input."""
+    """Emit an event, and print its id. PAYLOAD is a JSON object, or - to read it from standard input.
+
+    The audit log records who has emitted it.
+    """
     if unique and key is not None:
         raise click.UsageError("--key and --unique exclude each other: give one of them.")
     box = current()
     body = _parse_json(sys.stdin.read() if payload == "-" else payload)
     pairs = dict(_parse_header(header) for header in headers)
-    with box.dialect.connection(), box.database.atomic():  # OUTBOX_REQUIRE_TRANSACTION may require one
+    about = {"type": event_type, "aggregate": f"{aggregate_type}:{aggregate_id}", "key": key, "tenant": tenant}
+    given = about | {"unique": unique or None, "correlation": correlation, "max_attempts": max_attempts, "after": after}
+    with (
+        box.dialect.connection(),
+        box.database.atomic(),  # OUTBOX_REQUIRE_TRANSACTION may require one
+        # Without the payload and the headers: the audit log has no content of events.
+        audit.record(box.dialect, operator(), EMIT, {}, {k: v for k, v in given.items() if v is not None}) as entry,
+    ):
         event = box.emit(
             aggregate_type,
             aggregate_id,
@@ -59,9 +76,11 @@ def emit(
             headers=pairs,
             correlation_id=correlation,
             tenant_id=tenant,
+            subject=subject,
             max_attempts=max_attempts,
             deliver_after=after,
         )
+        entry.add([event.id])
     click.echo(event.id)
 
 

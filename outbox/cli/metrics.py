@@ -9,6 +9,7 @@ import click
 
 from outbox.cli.options import modules_option
 from outbox.current_outbox import current
+from outbox.text import printable
 
 
 @click.command(short_help="Print metrics for Prometheus.")
@@ -22,14 +23,19 @@ def metrics(output: Path | None) -> None:
     """Print the counters of all processes and the state of the outbox, in the text format of Prometheus.
 
     For node_exporter's textfile collector: outbox metrics --output /var/lib/node_exporter/outbox.prom
-    """
-    from outbox.admin.metrics import exposition  # prometheus-client is an extra
 
-    body, _ = exposition(current())
+    If the database can't be read, it prints or writes outbox_up 0, and the exit code is 2.
+    """
+    from outbox.admin.metrics import Collector, expose  # prometheus-client is an extra
+
+    collector = Collector(current())
+    body = expose(collector)
     if output is None:
-        click.echo(body.decode(), nl=False)
-        return
-    # Write another file first, and rename it. The collector ignores that file, because its name does not end in .prom.
-    unfinished = output.with_name(f".{output.name}.{os.getpid()}")
-    unfinished.write_bytes(body)
-    unfinished.replace(output)
+        click.echo("\n".join(map(printable, body.decode().split("\n"))), nl=False)
+    else:
+        # Write another file first, and rename it. The collector ignores that file: its name does not end in .prom.
+        unfinished = output.with_name(f".{output.name}.{os.getpid()}")
+        unfinished.write_bytes(body)
+        unfinished.replace(output)
+    if collector.error is not None:
+        raise collector.error

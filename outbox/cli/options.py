@@ -15,6 +15,8 @@ from uuid import UUID
 import click
 
 from outbox.application_modules import import_modules
+from outbox.cli import complete_names
+from outbox.current_outbox import selected
 from outbox.operations.filters import Filter
 from outbox.storage.models import JOB, KINDS, STATUSES
 
@@ -47,13 +49,20 @@ def parse_timestamp(value: str) -> datetime:
 
 
 def parse_event_id(value: str) -> UUID:
-    """Parse the id of an event."""
+    """Parse a whole id."""
     try:
         return UUID(value.strip())
     except ValueError:
         raise click.BadParameter(
             f"{value!r} is not an event id, such as 0198c0de-0000-7000-8000-000000000000."
         ) from None
+
+
+def parse_moment(value: str) -> datetime:
+    """Parse a time as `parse_timestamp` does, or how long ago it was, as `parse_age` does: `2h`."""
+    if re.fullmatch(r"[\d.]+\s*[a-z]", value.strip()):
+        return datetime.now(UTC) - parse_age(value)
+    return parse_timestamp(value)
 
 
 def modules_option(command: F) -> F:
@@ -74,6 +83,27 @@ def modules_option(command: F) -> F:
     )
     # `call` has one parameter more than `command`. That does not matter, because only click calls it.
     return option(call)  # type: ignore[return-value]
+
+
+def add_outbox_option(command: click.Command) -> None:
+    """Add `--outbox NAME` to a command, or to all commands of a group."""
+    if isinstance(command, click.Group):
+        for each in command.commands.values():
+            add_outbox_option(each)
+        return
+    command.params.append(
+        click.Option(
+            ["--outbox"],
+            metavar="NAME",
+            expose_value=False,
+            callback=_select_outbox,
+            help="Work on the outbox that outbox.configure(name=NAME) has set up.",
+        )
+    )
+
+
+def _select_outbox(context: click.Context, parameter: click.Parameter, name: str | None) -> None:
+    context.with_resource(selected(name))
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
@@ -101,9 +131,11 @@ FILTER_NAMES = (
     "actor",
     "aggregate",
     "tenant",
+    "subject",
     "destination",
     "error",
     "key",
+    "ordering_key",
     "correlation",
     "older_than",
     "newer_than",
@@ -113,30 +145,47 @@ FILTER_NAMES = (
 FILTER_OPTIONS = (
     click.option("--status", type=click.Choice(STATUSES), help="Only events with this status."),
     click.option("--kind", type=click.Choice(KINDS), help="Only rows of this kind.  [default: all kinds]"),
-    click.option("--type", "event_type", metavar="TYPE", help="Only events of this type."),
-    click.option("--actor", metavar="NAME", help="Only jobs of this actor."),
+    click.option(
+        "--type",
+        "event_type",
+        metavar="TYPE",
+        shell_complete=complete_names.event_types,
+        help="Only events of this type.",
+    ),
+    click.option("--actor", metavar="NAME", shell_complete=complete_names.actors, help="Only jobs of this actor."),
     click.option(
         "--aggregate",
         metavar="TYPE[:ID]",
         help="Only events of this aggregate, Order:7, or of this aggregate type, Order.",
     ),
     click.option("--tenant", metavar="ID", help="Only events of this tenant."),
+    click.option("--subject", metavar="NAME", help="Only events about this subject."),
     click.option(
         "--destination",
         metavar="NAME",
+        shell_complete=complete_names.destinations,
         help="Only events that failed at this destination, or wait for their next attempt there.",
     ),
     click.option("--error", metavar="TEXT", help="Only events whose error contains this text."),
     click.option("--key", metavar="KEY", help="Only events with this idempotency key."),
+    click.option("--ordering-key", metavar="KEY", help="Only events with this ordering key."),
     click.option("--correlation", metavar="ID", help="Only events with this correlation id."),
     click.option(
         "--older-than", type=parse_age, metavar="AGE", help="Only events emitted longer ago: 90s, 15m, 2h, 7d."
     ),
     click.option("--newer-than", type=parse_age, metavar="AGE", help="Only events emitted within this time."),
     click.option(
-        "--since", type=parse_timestamp, metavar="TIME", help="Only events emitted at this time (UTC) or later."
+        "--since",
+        type=parse_moment,
+        metavar="TIME",
+        help="Only events emitted since this time (UTC), or since 2h ago: 2h.",
     ),
-    click.option("--until", type=parse_timestamp, metavar="TIME", help="Only events emitted before this time (UTC)."),
+    click.option(
+        "--until",
+        type=parse_moment,
+        metavar="TIME",
+        help="Only events emitted before this time (UTC), or longer ago: 2h.",
+    ),
 )
 
 
@@ -148,9 +197,11 @@ def _make_filter(
     actor: str | None,
     aggregate: str | None,
     tenant: str | None,
+    subject: str | None,
     destination: str | None,
     error: str | None,
     key: str | None,
+    ordering_key: str | None,
     correlation: str | None,
     older_than: timedelta | None,
     newer_than: timedelta | None,
@@ -178,8 +229,10 @@ def _make_filter(
         aggregate_type=aggregate_type or None,
         aggregate_id=aggregate_id if colon else None,
         idempotency_key=key,
+        ordering_key=ordering_key,
         correlation_id=correlation,
         tenant_id=tenant,
+        subject=subject,
         destination=destination,
         error=error,
         since=since if newer_than is None else now - newer_than,

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from outbox.admin.periodic_jobs import PeriodicView, read_periodic_jobs
-from outbox.cli.bulk import operator
+from outbox.cli.operator import operator
 from outbox.cli.options import json_option, modules_option
 from outbox.cli.output import echo_json, echo_table
 from outbox.current_outbox import current
@@ -83,7 +83,7 @@ def _as_data(view: PeriodicView) -> dict[str, Any]:
 def _apply(action: PeriodicAction, name: str) -> None:
     box = current()
     box.check_schema()
-    click.echo(periodic_jobs.apply(box.dialect, action, name, who=operator()))
+    click.echo(periodic_jobs.apply(box.dialect, action, name, operator=operator()))
 
 
 @periodic.command(short_help="Run a periodic job now.")

@@ -2,32 +2,46 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
+from datetime import datetime
 from typing import Any
 
 import click
 
-from outbox.admin.durations import format_duration, format_latency
+from outbox.admin.blocked_keys import describe_head
+from outbox.admin.doctor.check import PROBLEM, WARNING, Finding
+from outbox.admin.durations import format_bound, format_duration, format_seconds
 from outbox.admin.overview import Overview, overview
+from outbox.admin.verdict import find, judge
+from outbox.cli.doctor import COLOURS
 from outbox.cli.options import json_option, modules_option
 from outbox.cli.output import echo_json, echo_table, one_line
+from outbox.cli.watch import watch_option
 from outbox.current_outbox import current
+from outbox.operations.count import Count
 
 RECENT_MINUTES = 5
 
 
 @click.command(short_help="Show a summary of the outbox.")
 @json_option
+@watch_option
 @modules_option
 def status(as_json: bool) -> None:
     """Show how many events and jobs wait, why some failed, how fast they are delivered, and which processes run."""
     box = current()
     box.check_schema()
     view = overview(box.dialect)
+    findings = find(box, view)
     if as_json:
-        echo_json(as_data(view))
+        echo_json(as_data(view, findings))
         return
-    _echo_counts(view)
+    _echo_verdict(findings)
+    if view.events_unread:
+        click.echo(f"events: not known, since they could not be read within {format_seconds(view.events_unread)}")
+    else:
+        _echo_counts(view)
     _echo_activity(view)
     _echo_failures(view)
     _echo_breakers(view)
@@ -37,20 +51,35 @@ def status(as_json: bool) -> None:
     _echo_absent(view)
 
 
-def as_data(view: Overview) -> dict[str, Any]:
+def as_data(view: Overview, findings: list[Finding]) -> dict[str, Any]:
     """Return the summary for --json. A count with `at_least` true is a minimum: counting stopped there."""
+    verdict = judge(findings)
     return {
+        "level": verdict.level,
+        "verdict": verdict.sentence,
+        "findings": [each.as_data() for each in findings],
         "now": view.now,
+        "events_unread_seconds": view.events_unread or None,
+        "blockers": [asdict(root) for root in view.roots],
         "counts": {name: asdict(count) for name, count in view.counts.items()},
         "counts_by_kind": {
             kind: {name: asdict(count) for name, count in counts.items()}
             for kind, counts in view.counts_by_kind.items()
         },
         "backlog": asdict(view.backlog),
+        "blocked_keys": {
+            "count": asdict(view.blocked.count),
+            "since": view.blocked.since,
+        },
         "failures": [asdict(failure) for failure in view.failures],
         "failures_looked_at": asdict(view.failures_looked_at),
+        "failures_left_out": {"causes": view.more_causes, "events": view.more_failures},
+        "failed_by_destination": {name: asdict(count) for name, count in view.failed_at.items()},
         "activity": [asdict(minute) for minute in view.activity],
-        "latency_seconds": {f"p{quantile * 100:g}": seconds for quantile, seconds in view.latency.items()},
+        "latency_seconds": {
+            f"p{quantile * 100:g}": None if seconds == math.inf else seconds
+            for quantile, seconds in view.latency.items()
+        },
         "breakers": view.breakers,
         "absent_destinations": view.absent,
         "processes": [
@@ -73,6 +102,14 @@ def as_data(view: Overview) -> dict[str, Any]:
     }
 
 
+def _echo_verdict(findings: list[Finding]) -> None:
+    verdict = judge(findings)
+    click.secho(one_line(verdict.sentence), fg=COLOURS[verdict.level], bold=True)
+    if verdict.level in (WARNING, PROBLEM):
+        click.echo("`outbox doctor` says what to do.")
+    click.echo()
+
+
 def _echo_counts(view: Overview) -> None:
     kinds = view.counts_by_kind
     echo_table(
@@ -89,6 +126,21 @@ def _echo_counts(view: Overview) -> None:
     if backlog.oldest_due_at is not None:
         line += f", the longest due {format_duration(view.now - backlog.oldest_due_at)}"
     click.echo(line)
+    _echo_blocked(view)
+
+
+def _echo_blocked(view: Overview) -> None:
+    blocked = view.blocked
+    if not blocked.longest or blocked.since is None:
+        return
+    longest = blocked.longest[0]
+    click.echo(
+        one_line(
+            f"blocked keys {blocked.count}, {view.backlog.waiting.of('event')} wait; the longest for "
+            f"{format_duration(view.now - blocked.since)}: {longest.key} at {longest.destination}, behind an event: "
+            f"{describe_head(longest, view.now)} (see outbox keys)"
+        )
+    )
 
 
 def _echo_activity(view: Overview) -> None:
@@ -99,7 +151,7 @@ def _echo_activity(view: Overview) -> None:
     counts = ", ".join(f"{count:,} {name}" for name, count in sums.items())
     click.echo(f"last {RECENT_MINUTES} minutes: {counts}")
     if view.latency:
-        latencies = ", ".join(f"p{each * 100:g} {format_latency(seconds)}" for each, seconds in view.latency.items())
+        latencies = ", ".join(f"p{each * 100:g} {format_bound(seconds)}" for each, seconds in view.latency.items())
         click.echo(f"commit to delivery, last hour: {latencies}")
 
 
@@ -108,10 +160,31 @@ def _echo_failures(view: Overview) -> None:
         return
     click.echo(f"\nthe newest {view.failures_looked_at} failures, by cause:")
     echo_table(
-        ("events", "destination", "error"),
-        [(failure.events, failure.destination, failure.error) for failure in view.failures],
+        ("events", "destination", "first", "last", "error"),
+        [
+            (
+                f"{failure.events:,}",
+                failure.destination,
+                _ago(view, failure.first_at),
+                _ago(view, failure.last_at),
+                failure.error,
+            )
+            for failure in view.failures
+        ],
         right=[0],
     )
+    if view.more_causes:
+        causes = "cause" if view.more_causes == 1 else "causes"
+        click.echo(f"and {view.more_causes:,} more {causes}, of {Count(view.more_failures).of('event')}")
+    if len(view.failed_at) > 1:
+        counts = sorted(view.failed_at.items(), key=lambda each: each[1].number, reverse=True)
+        click.echo(
+            one_line("failed by destination: " + ", ".join(f"{name or 'none'} {count}" for name, count in counts))
+        )
+
+
+def _ago(view: Overview, moment: datetime | None) -> str:
+    return "" if moment is None else f"{format_duration(view.now - moment)} ago"
 
 
 def _echo_breakers(view: Overview) -> None:

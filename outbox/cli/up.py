@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import click
 
-from outbox.current_outbox import create_tables, current, loaded_settings
+from outbox.current_outbox import current, loaded_settings, named_outboxes, outboxes
 from outbox.stop_signal import stop_on_signal
 from outbox.telemetry import logs
 from outbox.telemetry.process_reports import UP
@@ -37,9 +37,11 @@ def up(modules: tuple[str, ...], threads: int) -> None:
         logging.getLogger(noisy).setLevel(logging.WARNING)
     broker = load_application(modules, embedded=True)
     current().check_registered(modules, has_jobs=may_have_jobs(broker))
-    create_tables()
+    for box in outboxes():
+        box.create_tables()
     stopped = stop_on_signal()
-    current().reporter.start(UP)  # before the worker starts: it would report this process as a worker
+    for box in outboxes():
+        box.reporter.start(UP)  # before the worker starts: it would report this process as a worker
     with workers_and_scheduler(threads):
         logger.info("up: %d threads, delivering to %s", threads, ", ".join(current().registry.destinations))
         stopped.wait()
@@ -60,7 +62,7 @@ def workers_and_scheduler(threads: int) -> Iterator[None]:
     broker.emit_after("process_boot")
     worker = dramatiq.Worker(broker, worker_threads=threads)
     worker.start()
-    scheduler = make_scheduler(loaded_settings())
+    scheduler = make_scheduler(loaded_settings(), named_outboxes())
     add_periodic_jobs(scheduler, current())
     scheduler.start()
     try:
@@ -69,4 +71,5 @@ def workers_and_scheduler(threads: int) -> Iterator[None]:
         scheduler.shutdown(wait=True)
         worker.stop(timeout=STOP_MILLISECONDS)
         broker.close()
-        current().close()
+        for box in outboxes():
+            box.close()

@@ -13,6 +13,8 @@ from outbox.errors import SettingsError
 
 # The function that Dramatiq's program calls in each worker process.
 BOOT = "outbox.dramatiq.worker:boot"
+# With one of them, the user says where Dramatiq searches for modules.
+PATH_OPTIONS = ("--path", "-P")
 
 
 @click.command(
@@ -46,11 +48,16 @@ def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def become_dramatiq(modules: Sequence[str], options: Sequence[str]) -> None:
-    """Replace this process with Dramatiq's program, which then handles signals, exit code and reloading itself."""
+    """Replace this process with Dramatiq's program, which then handles signals, exit code and reloading itself.
+
+    Python, because of `-m`, and Dramatiq would both import modules from the working directory. `-P` and an empty
+    `--path` switch that off; `import_modules` adds the directory if there are modules.
+    """
     from outbox.dramatiq.worker import MODULES_VARIABLE
 
     environment = os.environ | {MODULES_VARIABLE: shlex.join(modules)}
-    command = [sys.executable, "-m", "dramatiq", BOOT, *options]
+    search_path = [] if any(each.split("=")[0] in PATH_OPTIONS for each in options) else ["--path"]
+    command = [sys.executable, "-P", "-m", "dramatiq", BOOT, *options, *search_path]
     try:
         os.execve(sys.executable, command, environment)  # noqa: S606 - no shell, on purpose
     except OSError as error:

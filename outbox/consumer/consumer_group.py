@@ -12,9 +12,10 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
-from outbox.consumer.stream_entry import StreamEntry
+from outbox.consumer.entry import Entry
+from outbox.consumer.source import SourceState
 from outbox.errors import SettingsError
 from outbox.storage.redis_client import CommandRefused, make_client, translated_errors
 
@@ -34,16 +35,6 @@ end
 # How Redis's errors begin if the group or the stream does not exist: of most commands; of a blocked XREADGROUP in Redis
 # 6.2, when the stream is deleted; of XINFO.
 GROUP_IS_MISSING = ("NOGROUP", "UNBLOCKED", "ERR no such key")
-
-
-class GroupState(NamedTuple):
-    """`behind`: how many entries were not delivered to the group yet. `pending`: how many are delivered but pending."""
-
-    behind: int
-    pending: int
-
-    def __str__(self) -> str:
-        return f"{self.behind} behind, {self.pending} pending"
 
 
 class ConsumerGroup:
@@ -75,7 +66,7 @@ class ConsumerGroup:
             if not refusal.message.startswith("BUSYGROUP"):
                 raise
 
-    def read(self, count: int, seconds: float) -> list[StreamEntry]:
+    def read(self, count: int, seconds: float) -> list[Entry]:
         """Return up to `count` new entries. Wait up to `seconds` for the first one."""
         block = max(1, round(seconds * 1000))  # 0 would mean to wait without a limit
         reply: Any = self._run(
@@ -83,7 +74,7 @@ class ConsumerGroup:
             if_missing=None,
         )
         entries = reply[0][1] if reply else []
-        return [StreamEntry(id.decode(), fields) for id, fields in entries]
+        return [Entry(id.decode(), fields) for id, fields in entries]
 
     def idle_entries(self, after: str | None, idle_seconds: float, count: int) -> list[str]:
         """Return the ids of up to `count` pending entries that have been idle for `idle_seconds`, in stream order.
@@ -99,7 +90,7 @@ class ConsumerGroup:
         )
         return [row["message_id"].decode() for row in rows]
 
-    def take_over(self, id: str, idle_seconds: float, max_deliveries: int) -> StreamEntry | None:
+    def take_over(self, id: str, idle_seconds: float, max_deliveries: int) -> Entry | None:
         """Claim a pending entry for this consumer, and count that as a delivery.
 
         Return None if another consumer has claimed it meanwhile, or if it does not exist any more.
@@ -115,13 +106,11 @@ class ConsumerGroup:
         claimed, pending = replies
         if claimed and claimed[0][0] is not None:
             deliveries = pending[0]["times_delivered"]
-            return StreamEntry(
-                id, claimed[0][1], min(deliveries, max_deliveries), is_exhausted=deliveries > max_deliveries
-            )
+            return Entry(id, claimed[0][1], min(deliveries, max_deliveries), is_exhausted=deliveries > max_deliveries)
         self._acknowledge_if_trimmed(id)
         return None
 
-    def reset_idle_time(self, entries: Sequence[StreamEntry]) -> set[str]:
+    def reset_idle_time(self, entries: Sequence[Entry]) -> set[str]:
         """Reset the idle time of these entries, so that no other consumer takes them over. Return the pending ids."""
         claimed: Any = self._run(
             lambda: self._client.xclaim(
@@ -131,7 +120,7 @@ class ConsumerGroup:
         )
         return {id.decode() for id in claimed}
 
-    def acknowledge(self, processed: Sequence[StreamEntry], redelivered: Iterable[tuple[StreamEntry, int]]) -> None:
+    def acknowledge(self, processed: Sequence[Entry], redelivered: Iterable[tuple[Entry, int]]) -> None:
         """Acknowledge processed entries, and store the number of deliveries of those that will be delivered again."""
         with self._client.pipeline(transaction=False) as pipeline:
             if processed:
@@ -142,7 +131,7 @@ class ConsumerGroup:
                 )
             self._run(pipeline.execute, if_missing=None)
 
-    def park(self, entry: StreamEntry, error: str) -> None:
+    def park(self, entry: Entry, error: str) -> None:
         """Move an entry to the dead-letter stream. Its fields also say the error, and the stream that it came from."""
         extra_fields = {
             b"error": error.encode(errors="backslashreplace"),
@@ -156,7 +145,7 @@ class ConsumerGroup:
             pipeline.xack(self.stream, self.group, entry.id)
             pipeline.execute()
 
-    def state(self, *, cap: int = LAG_CAP) -> GroupState:
+    def state(self, *, cap: int = LAG_CAP) -> SourceState:
         """Return how far the group is behind.
 
         Redis reports the lag from version 7 on, unless entries were deleted. Otherwise it is counted, up to `cap`.
@@ -166,14 +155,14 @@ class ConsumerGroup:
                 groups = self._client.xinfo_groups(self.stream)
                 info = next((each for each in groups if each["name"] == self.group.encode()), None)
                 if info is None:
-                    return GroupState(int(self._client.xlen(self.stream)), 0)
+                    return SourceState(int(self._client.xlen(self.stream)), 0)
                 lag = info.get("lag")
                 if lag is None:
                     lag = self._client.eval(COUNT_AFTER, 1, self.stream, info["last-delivered-id"], cap)
-                return GroupState(int(lag), int(info["pending"]))
+                return SourceState(int(lag), int(info["pending"]))
         except CommandRefused as refusal:
             if "no such key" in refusal.message:
-                return GroupState(0, 0)
+                return SourceState(0, 0)
             raise
 
     def leave(self) -> None:

@@ -1,4 +1,4 @@
-"""Check the parameters of `Consumer`. An invalid one raises SettingsError."""
+"""The parameters and intervals of a `Consumer`. An invalid parameter raises SettingsError."""
 
 from __future__ import annotations
 
@@ -7,11 +7,30 @@ import secrets
 import socket
 from dataclasses import dataclass
 
+from outbox.consumer import database_outage
 from outbox.errors import SettingsError
+
+DEFAULT_GROUP = "outbox"
 
 # Redis takes milliseconds, and 0 milliseconds has another meaning.
 SHORTEST_SECONDS = 0.001
 LONGEST_SECONDS = 365 * 24 * 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Intervals:
+    """The timeouts and intervals of a consumer."""
+
+    # The longest wait for a new entry. Stopping a consumer may take this long.
+    block_seconds: float = 1.0
+    # How long to wait before the source or the database is tried again.
+    source_retry_seconds: float = 0.5
+    database_retry_seconds: float = database_outage.RETRY_SECONDS
+    report_seconds: float = 10.0
+    cleanup_seconds: float = 3600.0
+    # A consumer that has sent no Redis command for this long counts as dead. A running consumer sends one every
+    # `block_seconds`, unless a handler takes longer.
+    dead_after_seconds: float = 3600.0
 
 
 @dataclass(frozen=True, slots=True)

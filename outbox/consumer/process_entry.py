@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+
+import peewee
 
 from outbox.consumer.counts import Counts
 from outbox.consumer.database_outage import is_outage
+from outbox.consumer.delivery_count import DeliveryCount
+from outbox.consumer.entry import Entry, event_of
 from outbox.consumer.entry_outcome import EntryOutcome, Parked, Processed, Redeliver
 from outbox.consumer.handler_session import DatabaseServer, HandlerSession
-from outbox.consumer.stream_entry import StreamEntry, event_of
 from outbox.destinations import delivery_span
 from outbox.destinations.handler import CALL_ERRORS, Handler
 from outbox.destinations.outcome import DELIVERED_OUTCOME, Delivered, Failed, Outcome, Retry
@@ -44,21 +48,42 @@ class EntryProcessor:
     """
 
     def __init__(
-        self, inbox: Inbox, dialect: Dialect, registry: Registry, *, max_deliveries: int, counts: Counts
+        self,
+        inbox: Inbox,
+        dialect: Dialect,
+        registry: Registry,
+        *,
+        max_deliveries: int,
+        max_payload_bytes: int,
+        counts: Counts,
     ) -> None:
         self._inbox = inbox
         self._dialect = dialect
         self._registry = registry
         self._max_deliveries = max_deliveries
+        self._max_payload_bytes = max_payload_bytes
         self._counts = counts
         self._server = DatabaseServer(inbox.dialect)
+        self._deliveries = DeliveryCount(inbox, max_deliveries)
 
-    def process(self, entry: StreamEntry) -> EntryOutcome:
-        """Call every handler that wants the entry, and return the entry's outcome."""
+    def process(self, entry: Entry) -> tuple[Entry, EntryOutcome]:
+        """Call every handler that wants the entry; return the entry, with its deliveries counted, and its outcome."""
         try:
-            event = event_of(entry, self._max_deliveries)
+            event = event_of(entry, self._max_deliveries, self._max_payload_bytes)
         except InvalidMessage as error:
-            return Parked(str(error))
+            return entry, Parked(str(error))
+        try:
+            entry = self._deliveries.begin(entry, event)
+        except peewee.PeeweeException as error:
+            return entry, Redeliver(one_line(describe(error)), database_lost=is_outage(error), begun=False)
+        event.attempt = entry.deliveries
+        outcome = self._process(event, entry)
+        if isinstance(outcome, Redeliver) and not outcome.counts and not outcome.database_lost:
+            with contextlib.suppress(peewee.PeeweeException):  # then this delivery counts
+                self._deliveries.undo(entry, event)
+        return entry, outcome
+
+    def _process(self, event: Event, entry: Entry) -> EntryOutcome:
         handlers = [each for each in self._registry.wanting(event.event_type) if isinstance(each, Handler)]
         if not handlers:
             logger.debug("no handler here wants %r, so its entry is acknowledged", event)
@@ -68,7 +93,7 @@ class EntryProcessor:
             return Redeliver(str(lost), database_lost=True)
         return _outcome_of_entry(event, outcomes)
 
-    def _call_traced(self, handler: Handler, event: Event, entry: StreamEntry) -> Outcome:
+    def _call_traced(self, handler: Handler, event: Event, entry: Entry) -> Outcome:
         """Call the handler, in a span if deliveries are traced."""
         tracer = tracing.tracer()
         if tracer is None:
@@ -81,7 +106,7 @@ class EntryProcessor:
             delivery_span.end_span(event, outcome)
         return outcome
 
-    def _call_once(self, handler: Handler, event: Event, entry: StreamEntry) -> Outcome:
+    def _call_once(self, handler: Handler, event: Event, entry: Entry) -> Outcome:
         """Call the handler, unless it has processed the event already according to the inbox; return its outcome.
 
         The handler's writes and the inbox's row are in one transaction, so both are committed or neither.
@@ -121,7 +146,7 @@ def inbox_name(handler: Handler) -> str:
     return f"{handler.name} (consumed)" if claims_same_name else handler.name
 
 
-def _call(handler: Handler, event: Event, entry: StreamEntry) -> None:
+def _call(handler: Handler, event: Event, entry: Entry) -> None:
     if entry.is_exhausted:
         raise DeliveriesExhausted
     handler.call(event)

@@ -70,6 +70,22 @@ class Audiences:
                 lookups.by_type[event_type] = self._audience_of(event_type, lookups.recorded)
         return lookups.by_type
 
+    @property
+    def recorded(self) -> Snapshot:
+        """Return the recorded destinations that the last audiences were looked up in."""
+        return self._recorded.latest
+
+    def read_again(self) -> Snapshot:
+        """Read the recorded destinations and the controls, even if no claim has said that they have changed."""
+        return self._recorded.read()
+
+    def is_everything_paused(self) -> bool:
+        """Return whether an operator has paused everything. Then there is nothing to claim, and no event changes.
+
+        While everything is paused, no claim says that this has changed: so the controls are read each time.
+        """
+        return self._recorded.latest.is_everything_paused and self.read_again().is_everything_paused
+
     def _current(self, snapshot: Snapshot) -> Lookups:
         """Return the cache, or an empty one if the registry or the recorded destinations have changed."""
         lookups, destinations = self._lookups, self._registry.destinations

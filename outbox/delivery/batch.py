@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from outbox.events.event import Event
+from outbox.storage.attempts import Tried
 from outbox.storage.progress import ProgressEntry
 from outbox.storage.timestamp import DatabaseClock
 
@@ -39,10 +40,23 @@ class Delivery:
     # The names of the destinations that have no outcome yet, and of those that have taken the event.
     awaited: tuple[str, ...] = ()
     begun: tuple[str, ...] = ()
+    # The names of the destinations at which it waits behind an earlier event of its ordering key.
+    waits: tuple[str, ...] = ()
+    # The names of the destinations that had ended when the event's progress was written before its end.
+    written: tuple[str, ...] = ()
+    # The attempts that are written to the history.
+    tried: tuple[Tried, ...] = ()
     # Whether a destination was put off without being called.
     deferred: bool = False
+    # What destinations have raised, by name, if there are hooks of `outbox.on_failure`.
+    exceptions: dict[str, BaseException] | None = None
     # The id of the audience that has the event once all awaited destinations have it; None if it is not known yet.
     audience: int | None = None
+
+    @property
+    def in_flight(self) -> tuple[str, ...]:
+        """Return the names of the destinations that have taken the event and returned no outcome yet."""
+        return tuple(name for name in self.begun if name in self.awaited)
 
     def record(self, name: str, entry: ProgressEntry) -> bool:
         """Store a destination's new entry; return whether no destination is awaited any more."""
@@ -73,11 +87,20 @@ class Batch:
         self.from_expired_lease = from_expired_lease
         # Whether the claim returned as many events as it asked for, so that more may be due.
         self.full = full
-        self.clock = DatabaseClock(events[0].claimed_at)
+        # Whether an event has an ordering key that matters (`ordering.py`).
+        self.has_keys = any(event.order_state is not None for event in events)
+        # The ordering keys of which events waited when the batch looked at what may hold its events back, or for which
+        # it did not look.
+        self.keys_with_waiting: set[str] = set()
+        # When it was claimed, by the database's clock.
+        self.claimed_at = events[0].claimed_at
+        self.clock = DatabaseClock(self.claimed_at)
         self.started_at = time.monotonic()
         # When the lease ends, by this host's monotonic clock. It is counted from before the claim was sent, so it is
         # never later than the end that the database has.
         self.valid_until = claimed_from + lease_seconds
+        # Whether settling it has made further events due, which waited behind its own.
+        self.has_released = False
         # Called by threads of the lease keeper: when the batch has taken its time slice, and when it has taken longer
         # than OUTBOX_MAX_RUN_SECONDS.
         self.on_slice_end: Callable[[], None] = _do_nothing
@@ -114,9 +137,23 @@ class Batch:
                 delivery.begun += (name,)
             return True
 
-    def record(self, delivery: Delivery, name: str, entry: ProgressEntry) -> None:
-        """Store the new entry of a destination that has taken the event and returned an outcome."""
+    def record(
+        self,
+        delivery: Delivery,
+        name: str,
+        entry: ProgressEntry,
+        exception: BaseException | None = None,
+        tried: Tried | None = None,
+    ) -> None:
+        """Store the new entry of a destination that has taken the event and returned an outcome.
+
+        `tried` is the attempt for the history, if it is kept.
+        """
         with self._lock:
+            if tried is not None:
+                delivery.tried += (tried,)
+            if exception is not None:
+                delivery.exceptions = {**(delivery.exceptions or {}), name: exception}
             if delivery.record(name, entry):
                 self._finish(delivery)
 
@@ -129,6 +166,15 @@ class Batch:
                 if delivery.record(name, entry):
                     self._finish(delivery)
 
+    def wait_behind(self, delivery: Delivery, name: str) -> None:
+        """Record that the event waits at a destination behind an earlier event of its ordering key."""
+        with self._lock:
+            position = delivery.event.position
+            if position in self._unbegun or position in self._begun:
+                delivery.waits += (name,)
+                if delivery.record(name, delivery.progress[name].held_back(self.clock.now())):
+                    self._finish(delivery)
+
     def finish(self, delivery: Delivery) -> None:
         """Mark an event that goes to no destination now as ready to be settled."""
         with self._lock:
@@ -139,6 +185,19 @@ class Batch:
         with self._lock:
             self._being_written, self._finished = self._finished, []
             return self._being_written
+
+    def take_partly_done(self) -> list[Delivery]:
+        """Return events with ordering keys that have ended at a destination and not at all of them, once each time."""
+        if not self.has_keys:
+            return []
+        with self._lock:
+            found = []
+            for delivery in self._begun.values():
+                ended = tuple(name for name in delivery.begun if name not in delivery.awaited)
+                if delivery.event.is_ordered and len(ended) > len(delivery.written):
+                    delivery.written = ended
+                    found.append(delivery)
+            return found
 
     def written(self) -> None:
         """Record that the deliveries that were taken last are settled.
@@ -163,7 +222,7 @@ class Batch:
             return self._done, self._done_at - self.started_at
 
     def count(self, **counts: int) -> None:
-        """Add to the counts of what became of the batch's events: delivered, retried, failed, released, fenced."""
+        """Add to the counts of what became of the events: delivered, retried, failed, put_off and so on."""
         with self._lock:
             self._counts.update(counts)
 
@@ -214,6 +273,11 @@ class Completion:
         self._lock = threading.Lock()
         self._running = shares
         self._callback: Callable[[], object] | None = None
+
+    def expect(self, shares: int) -> None:
+        """Count so many shares more."""
+        with self._lock:
+            self._running += shares
 
     def share_ended(self) -> None:
         """Count one share less."""

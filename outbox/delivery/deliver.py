@@ -16,6 +16,8 @@ from outbox.delivery.batch import Batch
 from outbox.delivery.claim import claim
 from outbox.delivery.context import DeliveryContext
 from outbox.delivery.dispatch import dispatch
+from outbox.delivery.followers import release_all_overlooked, release_overlooked
+from outbox.delivery.recovery import make_due_again
 from outbox.delivery.settle import close
 from outbox.errors import TransactionOpen
 from outbox.telemetry import logs
@@ -38,11 +40,14 @@ def deliver_batch(
     mode: DeliveryMode = DeliveryMode.ONE_BATCH,
     on_full_batch: Callable[[], None] = lambda: None,
 ) -> Batch | None:
-    """Claim a batch, deliver it to its destinations, and settle it; return None if nothing is due.
+    """Claim a batch, deliver it to its destinations, and settle it; return None if nothing is due, or all is paused.
 
     In a drain, slow destinations may still be running when this returns. Then the thread that ends last settles the
     rest.
     """
+    if context.audiences.is_everything_paused():
+        logger.debug("everything is paused")
+        return None
     # What must happen at the end of the batch, however it ends. The stack runs the last entry first.
     with ExitStack() as in_flight:
         # The quarantine decides whether this claim may take an event whose lease expired: such an event may have
@@ -86,13 +91,17 @@ def _complete(context: DeliveryContext, batch: Batch) -> None:
         _log_batch(batch)
 
 
+# What became of the events of a batch, in the order in which it is logged.
+COUNTED = ("delivered", "retried", "put_off", "failed", "held_back", "released", "fenced")
+
+
 def _log_batch(batch: Batch) -> None:
-    counts = dict.fromkeys(("delivered", "retried", "failed", "released", "fenced"), 0) | batch.counts()
+    counts = dict.fromkeys(COUNTED, 0) | batch.counts()
     seconds = time.monotonic() - batch.started_at
     logger.info(
         "batch: %d claimed, %s in %.3f s",
         len(batch.events),
-        ", ".join(f"{count} {name}" for name, count in counts.items() if count),
+        ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts.items() if count),
         seconds,
         extra=logs.fields(
             lease_id=batch.lease_id,
@@ -109,6 +118,9 @@ def process_pending_events(context: DeliveryContext, batch_size: int) -> dict[st
     with context.dialect.connection():
         _refuse_inside_a_transaction(context)
         batch = deliver_batch(context, batch_size)
+        if batch is None and release_all_overlooked(context):
+            batch = deliver_batch(context, batch_size)
+        context.failure_hooks.flush()
         return {"processed": 0 if batch is None else len(batch.events), "remaining": count_due(context)}
 
 
@@ -127,13 +139,17 @@ def drain(context: DeliveryContext, seconds: float = DRAIN_SECONDS) -> int:
             _refuse_inside_a_transaction(context)
             if context.is_worker():
                 context.recorder.keep_current()
+            if context.overlooked_scan.is_due():
+                release_overlooked(context)
             while not context.stopping.is_set():
                 slot.claim_starts()
+                make_due_again(context)
                 batch = deliver_batch(context, context.batch_size.current, DeliveryMode.DRAIN, notify_another)
                 if batch is not None:
                     claimed += len(batch.events)
                     _adapt_batch_size(context, batch)
-                if (batch is None or not batch.full) and slot.release():
+                goes_on = batch is not None and (batch.full or batch.has_released)
+                if not goes_on and slot.release():
                     break
                 if time.monotonic() >= ends_at:
                     context.notifier.notify()  # the workers that were notified before may have finished already

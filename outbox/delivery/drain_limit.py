@@ -23,7 +23,7 @@ class DrainLimit:
     def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._most = most
         self._clock = clock
-        self._lock = threading.Lock()
+        self._lock = threading.Condition(threading.Lock())
         self._running = 0
         self._claim_requested = False
         self.claims_started = 0
@@ -39,6 +39,11 @@ class DrainLimit:
             if slot is not None:
                 self._release(slot)
 
+    def wait_for_slot(self, seconds: float) -> bool:
+        """Wait until a slot is free, for at most this many seconds; return whether one is."""
+        with self._lock:
+            return self._lock.wait_for(lambda: self._running < self._most, seconds)
+
     def _acquire(self) -> Slot | None:
         with self._lock:
             if self._running >= self._most:
@@ -50,8 +55,7 @@ class DrainLimit:
     def _release(self, slot: Slot) -> None:
         with self._lock:
             if slot.held:
-                slot.held = False
-                self._running -= 1
+                self._free(slot)
 
     def _claim_starts(self) -> None:
         with self._lock:
@@ -63,9 +67,13 @@ class DrainLimit:
         with self._lock:
             if self._claim_requested:
                 return False
-            slot.held = False
-            self._running -= 1
+            self._free(slot)
             return True
+
+    def _free(self, slot: Slot) -> None:
+        slot.held = False
+        self._running -= 1
+        self._lock.notify()
 
 
 class Slot:

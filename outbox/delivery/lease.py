@@ -21,6 +21,7 @@ from contextlib import AbstractContextManager, ExitStack
 
 from outbox.background_thread import BackgroundThread
 from outbox.delivery.batch import Batch
+from outbox.errors import as_sentence
 from outbox.settings import Settings
 from outbox.storage.dialect import Dialect
 from outbox.storage.ids import as_uuid
@@ -31,6 +32,8 @@ logger = logging.getLogger(__name__)
 
 # A batch is meant to be about this much work. Events that have not begun by then are given back to other workers.
 SLICE_SECONDS = 1.0
+# How often a lease is renewed in its length: two renewals may fail before it expires.
+RENEWALS = 3
 # A thread without a batch waits this long for the next one, and then ends.
 LINGER_SECONDS = 10.0
 
@@ -38,10 +41,15 @@ LINGER_SECONDS = 10.0
 class LeaseKeeper:
     """Renews the leases of the batches that this process has in flight."""
 
-    def __init__(self, dialect: Dialect, settings: Settings, *, slice_seconds: float = SLICE_SECONDS) -> None:
+    def __init__(
+        self, dialect: Dialect, settings: Settings, *, slice_seconds: float = SLICE_SECONDS, renewals: int = RENEWALS
+    ) -> None:
         self._dialect = dialect
         self._settings = settings
         self._slice_seconds = slice_seconds
+        self._renewals = renewals
+        # No other worker can take a lease over if no other thread sees the database.
+        self._renews = not is_private_to_a_thread(dialect.database)
         self._thread = BackgroundThread("outbox-leases", self._run, after_fork=self._begin)
         self._begin()
 
@@ -53,8 +61,8 @@ class LeaseKeeper:
 
     def renew_while_in_flight(self, batch: Batch) -> None:
         """Renew the batch's lease until `stop_renewing`; call its hooks, `on_slice_end` and `on_overdue`, when due."""
-        if is_private_to_a_thread(self._dialect.database):
-            return  # no other thread sees this database, so no other worker can take the lease over
+        if not self._renews:
+            return
         changed = self._thread.changed
         with changed:
             attention_at = self._batches[batch] = self._next_attention(batch, batch.started_at)
@@ -68,7 +76,7 @@ class LeaseKeeper:
 
     @property
     def _renew_every(self) -> float:
-        return self._settings.lease_seconds / 3
+        return self._settings.lease_seconds / self._renewals
 
     def _next_attention(self, batch: Batch, now: float) -> float:
         """Return when the batch's lease is to be renewed or one of its hooks is to be called, whichever comes first."""
@@ -86,7 +94,7 @@ class LeaseKeeper:
                         self._attend(due, connection)
                     except Exception as error:
                         connection.close()
-                        logger.warning("leases could not be renewed, trying again: %s", str(error).strip())
+                        logger.warning("leases could not be renewed, trying again: %s", as_sentence(error))
                     if not self._batches:
                         connection.close()
 
@@ -165,7 +173,7 @@ class LeaseKeeper:
         try:
             hook()
         except Exception as error:
-            logger.warning("a batch could not be settled, trying again: %s", str(error).strip())
+            logger.warning("a batch could not be settled, trying again: %s", as_sentence(error))
         finally:
             self._step_ended(batch, step)
 

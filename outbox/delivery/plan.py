@@ -59,6 +59,7 @@ def plan(
     # it already.
     for name in wanted:
         progress.setdefault(name, progress.get(OTHER_DESTINATIONS, NEW))
+    _try_sooner(progress, now)
     delivery = Delivery(event, progress)
     if _has_killed_its_workers(event):
         _fail_open_entries(delivery, wanted)
@@ -113,7 +114,8 @@ def _leave_to_another_worker(
     """Put off a job or run whose destination this process does not have. It fails after OUTBOX_MAX_AGE_HOURS."""
     entry, event = delivery.progress[name], delivery.event
     outcome = Unavailable(problem, not_before=retry.absence_wait(entry.waits))
-    later = retry.after(entry, outcome, now, event.max_attempts, context.settings)
+    paused = context.audiences.recorded.paused_for(name, now)
+    later = retry.after(entry, outcome, now, event.max_attempts, context.settings, paused_seconds=paused)
     delivery.progress[name] = replace(later, reason=NOT_REGISTERED) if later.is_open else later
     delivery.deferred = True
 
@@ -142,15 +144,22 @@ def _match_destinations(recorded: Snapshot, progress: dict[str, ProgressEntry], 
         successor = recorded.successor_of(name)
         if successor in wanted:
             before = progress.pop(name).reopened()
-            if successor not in taken_over and _is_untried(progress.get(successor)):
+            if successor not in taken_over and progress.get(successor, NEW).is_untried:
                 progress[successor] = before
                 taken_over.add(successor)
         elif progress[name].is_open and name in recorded.by_name:  # not unknown, and not wanted
             progress[name] = progress[name].retired()
 
 
-def _is_untried(entry: ProgressEntry | None) -> bool:
-    return entry is None or (entry.is_open and entry.attempts == entry.waits == 0)
+def _try_sooner(progress: dict[str, ProgressEntry], now: datetime) -> None:
+    """Make entries due if the event was claimed before any of them is.
+
+    Then `storage/sooner.py` has changed its due time: a destination is no longer paused, or can be reached again. It is
+    tried wherever that does no harm.
+    """
+    if not any(entry.is_due(now) for entry in progress.values()):
+        for name, entry in progress.items():
+            progress[name] = entry.due_sooner()
 
 
 def _has_killed_its_workers(event: Event) -> bool:
@@ -206,7 +215,10 @@ def _put_off_unknown_destinations(
             outcome = (
                 Unavailable(not_registered(name)) if wanted else _outcome_without_destination(context, event, name)
             )
-            entry = retry.after(progress[name], outcome, now, event.max_attempts, context.settings)
+            paused = context.audiences.recorded.paused_for(name, now)
+            entry = retry.after(
+                progress[name], outcome, now, event.max_attempts, context.settings, paused_seconds=paused
+            )
             progress[name] = replace(entry, reason=NOT_REGISTERED) if entry.is_open else entry
 
 

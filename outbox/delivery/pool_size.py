@@ -1,9 +1,9 @@
 """Check that the application's connection pool is large enough for a worker process.
 
 Peewee's pool raises MaxConnectionsExceeded when all of its connections are in use: at once, or after its `timeout`. A
-worker process wants a connection for each of Dramatiq's threads, one for each running call of a handler, and one for
-the threads that settle. The Dramatiq middleware checks the pool when a worker starts. The worker's report contains the
-numbers, and `outbox doctor` checks them, too.
+worker process wants a connection for each of Dramatiq's threads, on Redis one for each thread that listens for
+wake-ups, one for each running call of a handler, and one for the threads that settle. The Dramatiq middleware checks
+the pool when a worker starts. The worker's report contains the numbers, and `outbox doctor` checks them, too.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class PoolSize:
 def pool_size(database: peewee.Database, registry: Registry, *, drains: int, threads: int) -> PoolSize | None:
     """Return the pool's size and how many connections a worker may want; None if the database has no limited pool.
 
-    `drains` is OUTBOX_DRAINS, `threads` the number of Dramatiq's threads.
+    `drains` is OUTBOX_DRAINS, `threads` the number of Dramatiq's threads and of those that listen for wake-ups.
     """
     size = _most_connections(database)
     if size is None:

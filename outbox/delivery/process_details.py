@@ -12,6 +12,7 @@ from typing import Any
 from outbox.delivery.drain_failures import DrainFailures
 from outbox.destinations.description import describe_destination
 from outbox.destinations.registry import Registry
+from outbox.encryption.cipher import Cipher
 from outbox.settings import Settings
 from outbox.storage.models import KINDS
 from outbox.throttle.throttles import Throttles
@@ -29,6 +30,7 @@ class ProcessDetails:
     registry: Registry
     throttles: Throttles
     drain_failures: DrainFailures
+    cipher: Cipher | None
 
     def collect(self) -> dict[str, Any]:
         """Return the details as values for JSON. It may read the state of shared circuit breakers from Redis."""
@@ -37,6 +39,8 @@ class ProcessDetails:
             "version": __version__,
             # Code that does not report the kinds that it knows treats every row as an event.
             "kinds": list(KINDS),
+            # Code that does not report this knows no ordering keys.
+            "keeps_order": True,
             "destinations": {name: describe_destination(each) for name, each in self.registry.destinations.items()},
             "ignored": [pattern.text for pattern in self.registry._ignored],
             "publish_seconds": self.settings.publish_seconds,
@@ -45,4 +49,6 @@ class ProcessDetails:
             "ready": not any(each["all_places"] for each in stuck.values()),
             "settings": {name: getattr(self.settings, name) for name in COMPARED_SETTINGS},
             "drain_failures": self.drain_failures.report(),
+            # The ids of its keys. Code that does not report them delivers encrypted payloads as they are stored.
+            "encryption_keys": [] if self.cipher is None else list(self.cipher.key_ids),
         }

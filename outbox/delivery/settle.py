@@ -19,22 +19,40 @@ import json
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from outbox import crash_points
 from outbox.delivery import retry
+from outbox.delivery.absent_waits import add_absent_waits
+from outbox.delivery.attempts import write_attempts
 from outbox.delivery.batch import Batch, Delivery
 from outbox.delivery.context import DeliveryContext
-from outbox.delivery.settle_report import Settled, add_counts, count_jobs, count_outcomes, log_outcomes
+from outbox.delivery.failure_hooks import failures_of
+from outbox.delivery.followers import release_after
+from outbox.delivery.settle_report import (
+    Settled,
+    add_counts,
+    count_delivered_by_name,
+    count_failed_by_name,
+    count_outcomes,
+    log_outcomes,
+    was_called_in_vain,
+)
+from outbox.destinations.order_policy import is_ordered, skips_failed
+from outbox.destinations.protocol import Destination
+from outbox.errors import as_sentence
 from outbox.storage import timestamp
 from outbox.storage.connection_errors import CONNECTION_ERRORS
 from outbox.storage.dialect import Row
-from outbox.storage.models import DELIVERED, FAILED, JOB, PENDING
-from outbox.storage.progress import PLACEHOLDERS, RETIRED, encode
+from outbox.storage.models import DELIVERED, FAILED, HOLDS, PENDING, WAITS
+from outbox.storage.progress import NEW, NO_DESTINATION, PAUSED, PLACEHOLDERS, RETIRED, encode
+from outbox.storage.waiting_events import add_waiting
 
 logger = logging.getLogger(__name__)
 
 RETRY_SECONDS = 0.2
+# The names of two counts of events that wait for another attempt.
+RETRIED, PUT_OFF = "retried", "put_off"
 # This process sets a timer for an event that is due again within this time. Sweeps find the other events.
 TIMER_SECONDS = 10.0
 
@@ -68,15 +86,20 @@ def give_back(context: DeliveryContext, batch: Batch) -> int:
 
 
 def _write(context: DeliveryContext, batch: Batch) -> None:
-    """Write the plain successes with one statement, and the other outcomes row by row."""
+    """Write plain successes, events that only wait, and the other outcomes, with a statement for each of the three."""
     finished = batch.take_finished()
     if not finished:
         return
     crash_points.point(crash_points.BEFORE_SETTLE)
+    add_absent_waits(context, batch, finished)
     plain: list[Delivery] = []
+    parked: list[Delivery] = []
     others: list[Settled] = []
     for delivery in finished:
-        verdict = retry.verdict(delivery.progress)
+        if delivery.waits and _only_waits(delivery):
+            parked.append(delivery)
+            continue
+        verdict = retry.verdict(delivery.progress, delivery.waits)
         # The claim has already counted the attempt, so only the status of a plain success has to be written.
         counted = verdict.status == DELIVERED and verdict.attempts == delivery.event.claims
         if counted and delivery.audience is not None:
@@ -84,31 +107,87 @@ def _write(context: DeliveryContext, batch: Batch) -> None:
         else:
             others.append((delivery, verdict))
     for kind in {delivery.event.kind for delivery in plain}:
-        _write_plain(context, batch, [delivery for delivery in plain if delivery.event.kind == kind], kind)
+        _write_plain(context, batch, [delivery for delivery in plain if delivery.event.kind == kind])
+    if parked:
+        updated = persist(context, batch, lambda: _park(context, batch, parked))
+        add_counts(context, batch, held_back=updated, fenced=len(parked) - updated)
     if others:
-        # `_row` is called inside `persist`, because it may read the id of an audience from the database.
-        updated = persist(
-            context, batch, lambda: context.dialect.settle_rows([_row(context, batch, *each) for each in others])
-        )
+        updated = persist(context, batch, lambda: _write_others(context, batch, others))
         # If fewer rows were updated, it is not known which: the counts take the first ones.
-        statuses = Counter(verdict.status for _, verdict in others[:updated])
+        statuses = Counter(_outcome(*each) for each in others[:updated])
         delivered = [delivery.event for delivery, verdict in others[:updated] if verdict.status == DELIVERED]
-        count_outcomes(context, batch, len(others), delivered, retried=statuses[PENDING], failed=statuses[FAILED])
-        count_jobs(context, "jobs_enqueued", delivered)
+        counts = {name: statuses[name] for name in (RETRIED, PUT_OFF, FAILED)}
+        count_outcomes(context, batch, len(others), delivered, **counts)
+        count_delivered_by_name(context, delivered)
         failed = [delivery.event for delivery, verdict in others[:updated] if verdict.status == FAILED]
-        count_jobs(context, "jobs_failed", failed)
+        count_failed_by_name(context, failed)
         log_outcomes(others)
+        _report_failures(context, others)
         _set_timers(context, batch, others)
+        if context.audiences.recorded.controls.pauses:
+            persist(context, batch, lambda: _make_resumed_due(context, batch, others))
     crash_points.point(crash_points.AFTER_SETTLE)
+    write_attempts(context, finished)
+    if batch.has_keys:
+        context.settled.send()
+        release_after(context, batch, [delivery for delivery in finished if delivery.event.is_ordered])
 
 
-def _write_plain(context: DeliveryContext, batch: Batch, plain: list[Delivery], kind: str) -> None:
+def _outcome(delivery: Delivery, verdict: retry.Verdict) -> str:
+    """Return the name of the count of an event that was settled: one that was not tried was put off, not retried."""
+    if verdict.status != PENDING:
+        return verdict.status
+    return RETRIED if was_called_in_vain(delivery) else PUT_OFF
+
+
+def _report_failures(context: DeliveryContext, settled: list[Settled]) -> None:
+    """Call the hooks of `outbox.on_failure`, and forget the exceptions: their frames hold what they refer to."""
+    hooks = context.registry.failure_hooks
+    for delivery, _ in settled:
+        if hooks:
+            context.failure_hooks.report(hooks, list(failures_of(delivery)))
+        delivery.exceptions = None
+
+
+def _only_waits(delivery: Delivery) -> bool:
+    """Return whether nothing has changed for the event but that it waits: then its row needs no progress."""
+    return not delivery.event.has_progress and all(entry is NEW for entry in delivery.progress.values())
+
+
+def _park(context: DeliveryContext, batch: Batch, parked: list[Delivery]) -> int:
+    """Write that the events wait behind others, and are not due until they are released; return how many rows."""
+    dialect = context.dialect
+    ids = dialect.row_ids([delivery.event.row_id for delivery in parked])
+    with dialect.atomic():
+        updated = int(dialect.run(dialect.statements.parked, (ids, dialect.id(batch.lease_id))).rowcount)
+        add_waiting(dialect, _waits(parked))
+    return updated
+
+
+def _waits(deliveries: Iterable[Delivery]) -> list[tuple[str, str]]:
+    return [(delivery.event.row_id, name) for delivery in deliveries for name in delivery.waits]
+
+
+def _write_others(context: DeliveryContext, batch: Batch, others: list[Settled]) -> int:
+    """Write each row; return how many of them the lease still covered."""
+    dialect = context.dialect
+    # This may read the ids of audiences from the database.
+    rows = [_row(context, batch, *each) for each in others]
+    waits = _waits(delivery for delivery, _ in others)
+    if not waits:
+        return dialect.settle_rows(rows)
+    with dialect.atomic():
+        updated = dialect.settle_rows(rows)
+        add_waiting(dialect, waits)
+    return updated
+
+
+def _write_plain(context: DeliveryContext, batch: Batch, plain: list[Delivery]) -> None:
     """Write and count the plain successes of one kind. (A job may have the name of an event type.)"""
     updated = persist(context, batch, lambda: _write_delivered(context, batch, plain))
     delivered = [delivery.event for delivery in plain[:updated]]
     count_outcomes(context, batch, len(plain), delivered)
-    if kind == JOB:
-        count_jobs(context, "jobs_enqueued", delivered)
+    count_delivered_by_name(context, delivered)
 
 
 def _write_delivered(context: DeliveryContext, batch: Batch, plain: list[Delivery]) -> int:
@@ -124,7 +203,7 @@ def _write_delivered(context: DeliveryContext, batch: Batch, plain: list[Deliver
 
 
 def _row(context: DeliveryContext, batch: Batch, delivery: Delivery, verdict: retry.Verdict) -> Row:
-    """Return the parameters of the statement `settled`, in its order."""
+    """Return the parameters of SETTLED_SQLITE, in its order."""
     due = None if verdict.next_attempt_at is None else timestamp.to_text(verdict.next_attempt_at)
     is_delivered = verdict.status == DELIVERED
     has_retired = any(entry.state == RETIRED for entry in delivery.progress.values())
@@ -136,6 +215,7 @@ def _row(context: DeliveryContext, batch: Batch, delivery: Delivery, verdict: re
         verdict.error,
         is_delivered,
         _audience(context, delivery) if is_delivered else None,
+        _order_state(context, delivery, verdict) if delivery.event.is_ordered else None,
         delivery.event.row_id,
         context.dialect.id(batch.lease_id),
     )
@@ -146,6 +226,30 @@ def _audience(context: DeliveryContext, delivery: Delivery) -> int:
     return context.audiences.id_of(
         name for name, entry in delivery.progress.items() if entry.state == DELIVERED and name not in PLACEHOLDERS
     )
+
+
+def _order_state(context: DeliveryContext, delivery: Delivery, verdict: retry.Verdict) -> str | None:
+    """Return whether the event waits, holds back the later events of its ordering key, or does neither."""
+    only_waits = verdict.status == PENDING and verdict.next_attempt_at == timestamp.LATEST
+    for name, entry in delivery.progress.items():
+        destination = context.registry.destinations.get(name)
+        if destination is not None and not is_ordered(destination):
+            continue
+        if name == NO_DESTINATION:
+            # The event could not be planned: it has failed at every destination that wants it.
+            blocks = any(map(_blocks, context.registry.wanting(delivery.event.event_type)))
+        else:
+            # The policy of a destination that this process does not have is not known: it may hold others back.
+            blocks = destination is None or _blocks(destination)
+        # Where it has failed it holds back the later events, also while it waits at another destination.
+        if (entry.state == FAILED and blocks and not entry.skipped) or (entry.is_open and not only_waits):
+            return HOLDS
+    return WAITS if only_waits else None
+
+
+def _blocks(destination: Destination) -> bool:
+    """Return whether an event that has failed at the destination holds back later events of its ordering key."""
+    return is_ordered(destination) and not skips_failed(destination)
 
 
 def persist(context: DeliveryContext, batch: Batch, write: Callable[[], int]) -> int:
@@ -163,8 +267,30 @@ def persist(context: DeliveryContext, batch: Batch, write: Callable[[], int]) ->
             until = batch.valid_until if context.stopping.is_set() else batch.started_at + patience
             if time.monotonic() >= until:
                 raise
-            logger.warning("outcomes could not be written, trying again: %s", str(error).strip())
+            logger.warning("outcomes could not be written, trying again: %s", as_sentence(error))
             time.sleep(RETRY_SECONDS)
+
+
+def _make_resumed_due(context: DeliveryContext, batch: Batch, settled: list[Settled]) -> int:
+    """Make events due that were put off for a pause which an operator has ended since they were claimed.
+
+    Resuming makes due what it finds put off, and may not have found these.
+    """
+    paused = {
+        delivery.event.row_id: name
+        for delivery, verdict in settled
+        if verdict.status == PENDING
+        for name, entry in delivery.progress.items()
+        if entry.reason == PAUSED and entry.is_open
+    }
+    if not paused:
+        return 0
+    controls, now = context.audiences.read_again().controls, batch.clock.now()
+    ids = [row_id for row_id, name in paused.items() if controls.pause_of(name, now) is None]
+    if ids:
+        context.dialect.run(context.dialect.statements.unpause, (context.dialect.row_ids(ids),))
+        context.notifier.notify()
+    return len(ids)
 
 
 def _set_timers(context: DeliveryContext, batch: Batch, settled: list[Settled]) -> None:

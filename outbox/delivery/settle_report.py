@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Iterable
 
 from outbox.delivery import retry
 from outbox.delivery.batch import Batch, Delivery
 from outbox.delivery.context import DeliveryContext
 from outbox.events.event import Event
-from outbox.storage.models import DELIVERED, FAILED, JOB, PENDING
+from outbox.storage.models import DELIVERED, EVENT, FAILED, JOB, PENDING
+from outbox.storage.progress import NEWER_VERSION
 from outbox.telemetry import logs
+from outbox.text import visible
 
 logger = logging.getLogger(__name__)
+
+# How many of the events of a batch that were put off for the same reason have a line of their own in the log.
+MOST_LINES = 10
 
 Settled = tuple[Delivery, retry.Verdict]
 
@@ -41,39 +47,78 @@ def add_counts(context: DeliveryContext, batch: Batch, **counts: int) -> None:
     batch.count(**counts)
 
 
-def count_jobs(context: DeliveryContext, name: str, events: Iterable[Event]) -> None:
-    """Count jobs by their actor, as `jobs_enqueued` or `jobs_failed`. Events are not counted here."""
-    context.counters.add_jobs(name, [event.event_type for event in events if event.kind == JOB])
+def count_by_name(context: DeliveryContext, events: Iterable[Event], *, jobs: str, types: str) -> None:
+    """Count jobs by their actor, under the name `jobs`, and events by their type, under the name `types`."""
+    names: dict[str, list[str]] = {}
+    for event in events:
+        names.setdefault(event.kind, []).append(event.event_type)
+    if JOB in names:
+        context.counters.add_jobs(jobs, names[JOB])
+    if EVENT in names:
+        context.counters.add_types(types, names[EVENT])
+
+
+def count_delivered_by_name(context: DeliveryContext, events: Iterable[Event]) -> None:
+    count_by_name(context, events, jobs="jobs_enqueued", types="types_delivered")
+
+
+def count_failed_by_name(context: DeliveryContext, events: Iterable[Event]) -> None:
+    count_by_name(context, events, jobs="jobs_failed", types="types_failed")
 
 
 def log_outcomes(settled: list[Settled]) -> None:
-    """Log a line for each event that failed or was put off."""
+    """Log a line for each event that failed, and for those that were put off.
+
+    Of the events that were put off for the same reason, only the first ones have lines of their own. Writing a line
+    takes as long as everything else that is done for the event, and during an outage there are thousands in a second.
+    """
     for delivery, verdict in settled:
         if verdict.status == FAILED:
-            logger.error("failed: %s: %s", delivery.event, verdict.error, extra=_fields(delivery, verdict))
-        elif verdict.status == PENDING and verdict.error is not None:
-            level = logging.WARNING if _was_called_in_vain(delivery) else logging.DEBUG
-            if logger.isEnabledFor(level):
-                logger.log(
-                    level,
-                    "put off until %s after %d of %d attempts: %s: %s",
-                    verdict.next_attempt_at,
-                    verdict.attempts,
-                    delivery.event.max_attempts,
-                    delivery.event,
-                    verdict.error,
-                    extra=_fields(delivery, verdict),
-                )
+            error = None if verdict.error is None else visible(verdict.error)
+            logger.error("failed: %s: %s", delivery.event, error, extra=_fields(delivery, verdict))
+    put_off = [each for each in settled if each[1].status == PENDING and each[1].error is not None]
+    for level in (logging.WARNING, logging.DEBUG):
+        if logger.isEnabledFor(level):
+            _log_put_off([each for each in put_off if _level(each[0]) == level], level)
 
 
-def _was_called_in_vain(delivery: Delivery) -> bool:
+def _log_put_off(put_off: list[Settled], level: int) -> None:
+    counts: Counter[str | None] = Counter()
+    for delivery, verdict in put_off:
+        counts[verdict.error] += 1
+        if counts[verdict.error] <= MOST_LINES:
+            logger.log(
+                level,
+                "put off until %s after %d of %d attempts: %s: %s",
+                verdict.next_attempt_at,
+                verdict.attempts,
+                delivery.event.max_attempts,
+                delivery.event,
+                visible(str(verdict.error)),
+                extra=_fields(delivery, verdict),
+            )
+    for error, count in counts.items():
+        if count > MOST_LINES:
+            more = count - MOST_LINES
+            extra = logs.fields(events=more, error=error)
+            logger.log(
+                level, "put off likewise: %d more events of this batch: %s", more, visible(str(error)), extra=extra
+            )
+
+
+def _level(delivery: Delivery) -> int:
+    return logging.WARNING if was_called_in_vain(delivery) else logging.DEBUG
+
+
+def was_called_in_vain(delivery: Delivery) -> bool:
     """Return whether a destination was called and does not have the event.
 
     If no destination was called, the reason is logged once by another module, not for each event.
     """
-    if not delivery.deferred:
-        return True
-    return any(delivery.progress[name].is_open for name in delivery.begun)
+    entries = [entry for name in delivery.begun if (entry := delivery.progress[name]).is_open]
+    if entries and all(entry.reason == NEWER_VERSION for entry in entries):
+        return False
+    return bool(entries) or not delivery.deferred
 
 
 def _about(event: Event) -> dict[str, object]:

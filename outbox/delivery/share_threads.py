@@ -19,9 +19,11 @@ import queue
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 
 from outbox.delivery.batch import Batch, Completion
 from outbox.delivery.context import DeliveryContext
+from outbox.delivery.partial_progress import write_partial_progress
 from outbox.delivery.settle import settle
 from outbox.delivery.share import Share, connect
 from outbox.errors import describe
@@ -90,17 +92,21 @@ class ShareThread:
             self.has_ended = True
             on_change()
             self.share.settle_if_left_behind()
+            if self.share.left_behind:
+                write_partial_progress(self._context, self.share.batch)
             on_end()
             if not database.is_closed():
                 database.close()
 
 
-def run_in_threads(context: DeliveryContext, batch: Batch, shares: list[Share], mode: DeliveryMode) -> Completion:
+def run_in_threads(
+    context: DeliveryContext, batch: Batch, shares: list[Share], mode: DeliveryMode, completion: Completion
+) -> None:
     """Run the shares, and settle what is finished as each of them ends, until all have ended or the time is up."""
     threads = [ShareThread(context, share, mode) for share in shares]
     changes: queue.SimpleQueue[None] = queue.SimpleQueue()
-    completion = Completion(len(threads))
-    batch.on_overdue = lambda: _interrupt(threads, completion)
+    completion.expect(len(threads))
+    batch.on_overdue = partial(_interrupt_all, threads, completion, batch.on_overdue)
     for thread in threads:
         thread.start(lambda: changes.put(None), completion.share_ended)
     if mode is DeliveryMode.DRAIN:
@@ -112,6 +118,8 @@ def run_in_threads(context: DeliveryContext, batch: Batch, shares: list[Share], 
             with contextlib.suppress(queue.Empty):
                 changes.get(timeout=min(left, PIECE_SECONDS))
                 settle(context, batch)
+            if time.monotonic() - batch.started_at >= context.waits.drain_seconds:
+                write_partial_progress(context, batch)
         if mode is DeliveryMode.ONE_BATCH:
             _interrupt(threads, completion)
     except BaseException:
@@ -121,10 +129,10 @@ def run_in_threads(context: DeliveryContext, batch: Batch, shares: list[Share], 
         for share in shares:
             share.left_behind = True
         settle(context, batch)
+        write_partial_progress(context, batch)
     for thread in threads:
         if thread.stopped_by is not None and mode is DeliveryMode.ONE_BATCH:
             raise thread.stopped_by
-    return completion
 
 
 def _are_worth_waiting_for(threads: list[ShareThread]) -> bool:
@@ -134,6 +142,12 @@ def _are_worth_waiting_for(threads: list[ShareThread]) -> bool:
     the same destination.
     """
     return any(not thread.has_ended and (len(threads) == 1 or not thread.share.is_waiting) for thread in threads)
+
+
+def _interrupt_all(threads: list[ShareThread], completion: Completion, earlier: Callable[[], None]) -> None:
+    """Interrupt these shares, and those of the same batch that were started earlier."""
+    earlier()
+    _interrupt(threads, completion)
 
 
 def _interrupt(threads: list[ShareThread], completion: Completion) -> None:

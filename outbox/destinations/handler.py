@@ -13,14 +13,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
+from outbox.destinations.backoff import Backoff, check_retry_policy
 from outbox.destinations.event_filter import Pattern
 from outbox.destinations.handler_result import check_handler_result
 from outbox.destinations.limits import Limits
+from outbox.destinations.order_policy import OnFailed, check_order_policy
 from outbox.destinations.outcome import DELIVERED_OUTCOME, Failed, Outcome, Retry
 from outbox.destinations.protocol import Lease
-from outbox.errors import RegistrationError, Reject, RetryLater, Unavailable, describe
+from outbox.errors import RegistrationError, Reject, RetryLater, Unavailable, UnreadableEvent, describe
 from outbox.events.context import context
 from outbox.events.event import Event
+from outbox.events.event_types import EventType, event_types, path_of
 from outbox.storage.connection_errors import is_pool_exhausted
 from outbox.telemetry import tracing
 
@@ -42,20 +45,27 @@ CALL_ERRORS = (Exception, SystemExit, CancelledError)
 class Handler:
     """Calls a function for one event after another: an event is delivered if the function returns without an error."""
 
+    # Whether the function is awaited (`async_handler.py`).
+    is_async = False
+
     def __init__(
         self,
         function: Function,
-        patterns: Iterable[str],
+        event_types: Iterable[str | type],
         name: str | None = None,
         *,
         replaces: str | Sequence[str] = (),
         concurrency: int | None = None,
         per_second: float | None = None,
+        ordered: bool = True,
+        on_failed: OnFailed = "block",
+        max_attempts: int | None = None,
+        backoff: Backoff | None = None,
     ) -> None:
-        if inspect.iscoroutinefunction(function):
+        if inspect.iscoroutinefunction(function) != self.is_async:
             raise RegistrationError(
-                f"{_path(function)} is a coroutine function, and handlers are called, not awaited: "
-                "write a plain function; run a coroutine inside it with asyncio.run(...)."
+                f"{_path(function)} is {'a plain' if self.is_async else 'a coroutine'} function: register it with "
+                "@outbox.handler, which chooses whether it is called or awaited."
             )
         _check_signature(function)
         self.name = _path(function) if name is None else name
@@ -63,9 +73,30 @@ class Handler:
         self.limits = Limits(concurrency, per_second)
         self._logged_types: set[type[BaseException]] = set()
         self.replaces = replaces
-        self.events = tuple(Pattern(text).text for text in patterns)
+        check_order_policy(self.name, ordered, on_failed)
+        self.ordered, self.on_failed = ordered, on_failed
+        check_retry_policy(self.name, max_attempts, backoff)
+        self.max_attempts, self.backoff = max_attempts, backoff
+        given = tuple(event_types)
+        # The classes whose objects it gets as `event.data`, by event type.
+        self._classes = {declared_type(each).name: each for each in given if isinstance(each, type)}
+        self.events = tuple(Pattern(each if isinstance(each, str) else declared_type(each).name).text for each in given)
+        self.check_classes()
         if not self.events:
             raise RegistrationError(f"The handler {self.name} names no event type: @outbox.handler('user.created').")
+
+    def check_classes(self) -> None:
+        """Raise RegistrationError unless the events of its classes can be read, as objects of these classes.
+
+        The registration checks that, and a worker again when it starts: other modules may declare later versions.
+        """
+        for name, cls in self._classes.items():
+            latest = event_types.check(name)
+            if latest.cls is not cls:
+                raise RegistrationError(
+                    f"The handler {self.name} takes {path_of(cls)}, and the latest version is {latest}. Handlers get "
+                    "the latest version of an event: upcasters make it from older ones."
+                )
 
     def deliver(self, events: Iterable[Event], lease: Lease) -> Iterator[tuple[Event, Outcome]]:
         """Call the function for each event; yield the event's outcome."""
@@ -74,12 +105,18 @@ class Handler:
 
     def call(self, event: Event) -> None:
         """Call the function in the event's context (correlation id, tenant, span). Errors are not caught."""
+        self.read(event)
         if event.correlation_id is None and event.tenant_id is None and event.span is None:
             result = self.function(event)  # the usual case: there is no context to enter
         else:
             result = self._call_in_context(event)
         if result is not None:
             check_handler_result(self.name, result)
+
+    def read(self, event: Event) -> None:
+        """Read the event's data before the call: an event that can't be read must not be half processed."""
+        if self._classes and event.event_type in self._classes:
+            _ = event.data
 
     def _call_in_context(self, event: Event) -> Any:
         with context(correlation_id=event.correlation_id, tenant_id=event.tenant_id):
@@ -92,15 +129,17 @@ class Handler:
         """Return the outcome of an event for which the function raised this error."""
         match error:
             case Reject():
-                return Failed(describe(error))
+                return Failed(describe(error), exception=error)
             case RetryLater():
-                return Retry(str(error), error.after)
+                return Retry(str(error), error.after, exception=error)
             case Unavailable():
                 return error
+            case UnreadableEvent():
+                return Retry(describe(error), exception=error)
         if is_pool_exhausted(error):
             return Unavailable(POOL_EXHAUSTED, not_before=POOL_EXHAUSTED_WAIT)
         self._log(event, error)
-        return Retry(describe(error))
+        return Retry(describe(error), exception=error)
 
     def _call(self, event: Event, lease: Lease, *, again: bool = False) -> Outcome:
         try:
@@ -126,6 +165,16 @@ class Handler:
             event,
             exc_info=error,
         )
+
+
+def declared_type(cls: type) -> EventType:
+    """Return what a class was declared as; raise RegistrationError if it was not."""
+    declared = event_types.of_class(cls)
+    if declared is None:
+        raise RegistrationError(
+            f"{path_of(cls)} is not declared: use @outbox.event above the class, before the handler."
+        )
+    return declared
 
 
 def _check_signature(function: Function) -> None:

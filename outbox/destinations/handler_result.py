@@ -1,9 +1,9 @@
 """Refuse the result of a handler that has not done its work: a coroutine or another awaitable, or a generator.
 
 Calling a function with `async def` or `yield` does not run it. The call only returns an object that has to be awaited
-or iterated. The same happens if such a function is inside a decorator, if a handler ends with `return work(event)` and
-`work` is such a function, or if the handler is an object with `async def __call__`. These can't be recognised before
-the call, so the result is checked. Handlers of events and of the inbox are checked like this.
+or iterated. `@outbox.handler` recognises a function with `async def`, and awaits it. It can't recognise such a function
+inside a decorator, a handler that ends with `return work(event)` where `work` is one, or an object with
+`async def __call__`. So the result is checked. Handlers of events and of the inbox are checked like this.
 """
 
 from __future__ import annotations
@@ -23,6 +23,6 @@ def check_handler_result(name: str, result: object) -> None:
             result.close()  # otherwise Python warns that it was never awaited
     raise TypeError(
         f"{name} returned a {type(result).__name__} instead of doing its work, so nothing was done: it is called, not "
-        "awaited or iterated. Write a plain function without `async` and `yield`; run a coroutine inside it with "
-        "asyncio.run(...)."
+        "awaited or iterated. Register an `async def` function itself, or write a plain function without `yield`; run "
+        "a coroutine inside it with asyncio.run(...)."
     )

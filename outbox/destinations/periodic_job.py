@@ -52,7 +52,7 @@ class Run:
 
     # The name of the periodic job.
     name: str
-    # The same at every attempt: an inbox can use it to have the effects once.
+    # It stays the same at every attempt, so that an inbox can skip a run that has had its effect already.
     id: UUID
     # The time of the schedule that the run is for, in UTC, however late it is; or when an operator asked for the run.
     scheduled_at: datetime

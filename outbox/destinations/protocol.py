@@ -55,7 +55,9 @@ class Destination(Protocol):
 
     Optional attributes: `limits` (an `outbox.Limits`). `at_once`, if it can make several calls at the same time: how
     many at most; `lease.at_once` then says how many it may make now. `replaces`: the name, or the names, of the
-    destinations that it replaces.
+    destinations that it replaces. `ordered`: False if it need not get the events of an ordering key in order.
+    `on_failed`: "skip" if later events of a key don't wait behind one that has failed. `max_attempts`: how often an
+    event is tried, whatever the event says. `backoff`: the waits between attempts (an `outbox.Backoff`).
     """
 
     @property

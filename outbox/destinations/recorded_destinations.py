@@ -17,10 +17,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 
+from outbox.destinations.controls import EVERYTHING, NO_CONTROLS, Controls, read_controls
 from outbox.destinations.event_filter import is_wanted
 from outbox.errors import SchemaError
 from outbox.storage.dialect import Dialect
+from outbox.storage.timestamp import DatabaseClock
 
 # Workers refresh their records this often. A name that was not refreshed for three times as long counts as absent.
 REFRESH_SECONDS = 60.0
@@ -52,10 +55,23 @@ class RecordedDestination:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What the table held at one version."""
+    """What the table held at one version, and what operators had decided about the destinations."""
 
     version: int
     by_name: Mapping[str, RecordedDestination]
+    controls: Controls = NO_CONTROLS
+    # The database's clock, from when it was read. None: nothing is controlled.
+    clock: DatabaseClock | None = None
+
+    @property
+    def is_everything_paused(self) -> bool:
+        """Return whether all destinations are paused, and jobs and runs, so that there is nothing to claim."""
+        pause = self.controls.pauses.get(EVERYTHING)
+        return pause is not None and self.clock is not None and pause.is_active(self.clock.now())
+
+    def paused_for(self, name: str, now: datetime) -> float:
+        """Return for how many seconds this name has been paused until now, in all."""
+        return self.controls.paused_for(name, now) if self.controls else 0.0
 
     def wanting(self, event_type: str) -> list[str]:
         """Return the names that want events of this type, without those that are retired."""
@@ -100,7 +116,10 @@ class RecordedDestinations:
     def read(self) -> Snapshot:
         """Read the table, even if the copy has its version, and return it."""
         with self._dialect.connection():
-            self.latest = snapshot = Snapshot(*read_recorded(self._dialect))
+            # In this order: if an operator changes the controls in between, the version is old and they are read again.
+            version, by_name = read_recorded(self._dialect)
+            controls, now = read_controls(self._dialect)
+            self.latest = snapshot = Snapshot(version, by_name, controls, DatabaseClock(now))
         return snapshot
 
 

@@ -25,8 +25,11 @@ from outbox.destinations.recorded_destinations import (
 )
 from outbox.destinations.registry import Registry, names_replaced
 from outbox.destinations.retirement import BY_DECLARATION, BY_SUCCESSOR, RETIRED_BY_SYSTEM, mark_retired
+from outbox.errors import as_sentence
 from outbox.storage.connection_errors import CONNECTION_ERRORS
 from outbox.storage.dialect import Dialect
+from outbox.storage.waiting_events import unpark_all
+from outbox.telemetry.audit import Operator
 
 logger = logging.getLogger(__name__)
 
@@ -80,7 +83,7 @@ class Recorder:
             logger.debug(
                 "The destinations could not be recorded again; the next try is in %g s: %s",
                 REFRESH_SECONDS,
-                str(error).strip(),
+                as_sentence(error),
             )
             return
         self._last_recorded = destinations
@@ -108,7 +111,7 @@ class Recorder:
                 for name in names:
                     dialect.run(dialect.statements.destination_leave, (dialect.seconds(BACKDATE_SECONDS), name))
         except peewee.PeeweeException as error:
-            logger.debug("Could not record that this worker ends: %s", str(error).strip())
+            logger.debug("Could not record that this worker ends: %s", as_sentence(error))
 
     def record(self, *, starting: bool) -> list[str]:
         """Record the destinations of this process; return the recorded names that no running worker has.
@@ -121,34 +124,35 @@ class Recorder:
         replaced = {old: new for old, new in self._replaced() if old not in destinations}
         declared = {old: None for old in self._registry.retired if old not in destinations}
         with change_recorded(self._dialect, self._lock_seconds) as by_name:
-            changed = False
+            changed = wants_other_types = False
             for name, patterns in sorted(destinations.items()):
                 known = by_name.get(name)
                 if known is not None and known.retired and not self._may_return(known, by_name, replaced, starting):
                     continue
-                changed |= self._record_one(name, patterns, known)
+                narrowed = self._record_one(name, patterns)
+                wants_others = narrowed or _is_new(known, patterns)
+                # If no running worker had the name, events may wait for it, so other workers should know at once.
+                changed |= wants_others or known is None or not known.alive
+                wants_other_types |= wants_others
             for old, new in sorted(replaced.items()):
                 changed |= self._replace(by_name.get(old), old, new)
             for old in sorted(declared):
                 if old in by_name and not by_name[old].retired:
-                    mark_retired(self._dialect, old, None, BY_DECLARATION)
+                    mark_retired(self._dialect, old, None, Operator(BY_DECLARATION))
                     changed = True
             if changed:
                 self._dialect.run(self._dialect.statements.destinations_changed)
+            if wants_other_types:
+                unpark_all(self._dialect)
         return absent_names(by_name, {*destinations, *replaced, *declared})
 
-    def _record_one(self, name: str, patterns: tuple[str, ...], known: RecordedDestination | None) -> bool:
-        """Record one destination, and delete its patterns that no worker has any more.
-
-        Return whether the version must be increased, so that other workers read the table again. It must be increased
-        too if no running worker had the name: events may wait for it, so other workers should know at once.
-        """
+    def _record_one(self, name: str, patterns: tuple[str, ...]) -> bool:
+        """Record one destination, and delete its patterns that no worker has any more; return whether any was."""
         dialect = self._dialect
         for pattern in sorted(patterns):
             dialect.run(dialect.statements.destination_record, (name, pattern))
-        changed = known is None or known.retired or not known.alive or not set(patterns) <= set(known.patterns)
         narrowed = dialect.run(dialect.statements.destination_narrow, (name, dialect.seconds(NARROW_SECONDS)))
-        return bool(narrowed.rowcount) or changed
+        return bool(narrowed.rowcount)
 
     def _may_return(
         self,
@@ -182,7 +186,7 @@ class Recorder:
             self._dialect.run(statements.destination_retire_unrecorded, (old, BY_SUCCESSOR, new))
             return True
         if not known.retired:
-            mark_retired(self._dialect, old, new, BY_SUCCESSOR)
+            mark_retired(self._dialect, old, new, Operator(BY_SUCCESSOR))
             return True
         if known.replaced_by is None:
             self._dialect.run(statements.destination_link, (new, old))
@@ -194,3 +198,8 @@ class Recorder:
         for name, destination in self._registry.destinations.items():
             for old in names_replaced(getattr(destination, "replaces", ())):
                 yield old, name
+
+
+def _is_new(known: RecordedDestination | None, patterns: tuple[str, ...]) -> bool:
+    """Return whether the destination, or one of its patterns, was not recorded before."""
+    return known is None or known.retired or not set(patterns) <= set(known.patterns)

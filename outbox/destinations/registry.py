@@ -7,21 +7,34 @@ workers are in the database (`recorded_destinations`).
 
 from __future__ import annotations
 
+import copy
+import inspect
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar, Unpack, overload
 
+from outbox.destinations.async_handler import AsyncHandler
+from outbox.destinations.backoff import Backoff, check_retry_policy
 from outbox.destinations.event_filter import Pattern, check_event_filter, is_wanted
-from outbox.destinations.handler import Function, Handler
+from outbox.destinations.failure import Failure, FailureHook
+from outbox.destinations.handler import Function, Handler, declared_type
+from outbox.destinations.handler_options import HandlerOptions
 from outbox.destinations.limits import Limits
+from outbox.destinations.order_policy import OnFailed, check_order_policy
 from outbox.destinations.periodic_job import PeriodicJob, PeriodicRouter
 from outbox.destinations.protocol import Destination
+from outbox.destinations.redaction import Redactions
 from outbox.destinations.router import Router
 from outbox.errors import RegistrationError
+from outbox.events.event import Event
 from outbox.storage.models import KEY_LENGTH, RUN
 from outbox.text import is_storable
 
+D = TypeVar("D")
+R = TypeVar("R")
 F = TypeVar("F", bound=Function)
+H = TypeVar("H", bound=Callable[[Failure], Any])
 
 # For how many event types the destinations are cached. There is a limit, because an application may create new event
 # types without end.
@@ -40,7 +53,13 @@ class Registry:
         self._lookups: dict[str, tuple[Destination, ...]] = {}
         # What finds the destination of rows that are not events, by kind (`storage/models.py`).
         self.routers: dict[str, Router] = {}
+        # What of a payload pages and commands display.
+        self.redactions = Redactions()
         self._periodic: dict[str, PeriodicJob] = {}
+        # Called after failed deliveries. The tuple is replaced, not changed.
+        self.failure_hooks: tuple[FailureHook, ...] = ()
+        # Returns what is registered instead of a destination: for tests (`separate`).
+        self._substitute: Callable[[Destination], Destination] = lambda destination: destination
         self._lock = threading.Lock()
 
     def add(self, destination: Destination) -> None:
@@ -63,28 +82,92 @@ class Registry:
 
     def _replace(self, destinations: dict[str, Destination]) -> None:
         # The dict is replaced, not changed, because another thread may be iterating over the old one.
-        self._destinations, self._lookups = destinations, {}
+        self._destinations, self._lookups = {name: self._substitute(each) for name, each in destinations.items()}, {}
+
+    @contextmanager
+    def separate(self, substitute: Callable[[Destination], Destination]) -> Iterator[None]:
+        """Restore at the end of the block what is registered now; for tests.
+
+        Inside the block, `substitute` returns what is registered instead of each destination, also of those that are
+        added there.
+        """
+        kept = (
+            "_destinations",
+            "_configured",
+            "_ignored",
+            "_retired",
+            "_periodic",
+            "routers",
+            "failure_hooks",
+            "_substitute",
+        )
+        with self._lock:
+            before = {name: copy.copy(getattr(self, name)) for name in kept}
+            functions = list(self.redactions.functions)
+            self._substitute = substitute
+            self._replace(self._destinations)
+        try:
+            yield
+        finally:
+            with self._lock:
+                for name, value in before.items():
+                    setattr(self, name, value)
+                self.redactions.functions = functions
+                self._lookups = {}
+
+    @overload
+    def handler(
+        self, event_type: type[D], /, **options: Unpack[HandlerOptions]
+    ) -> Callable[[Callable[[Event[D]], R]], Callable[[Event[D]], R]]: ...
+
+    @overload
+    def handler(self, *event_types: str, **options: Unpack[HandlerOptions]) -> Callable[[F], F]: ...
+
+    @overload
+    def handler(
+        self, one: str | type, other: str | type, /, *more: str | type, **options: Unpack[HandlerOptions]
+    ) -> Callable[[F], F]: ...
 
     def handler(
         self,
-        *event_types: str,
+        *event_types: str | type,
         name: str | None = None,
         replaces: str | Sequence[str] = (),
         concurrency: int | None = None,
         per_second: float | None = None,
-    ) -> Callable[[F], F]:
-        """Register a function for `"user.created"`, `"user.*"` or `"*"`.
+        ordered: bool = True,
+        on_failed: OnFailed = "block",
+        max_attempts: int | None = None,
+        backoff: Backoff | None = None,
+    ) -> Callable[..., Any]:
+        """Register a function for `"user.created"`, `"user.*"`, `"*"` or a class that `outbox.event` has declared.
 
         The progress of events is stored under `name`, which is the function's path by default. If the function may move
         to another path while events wait for it, pass a name, or pass its earlier name as `replaces`. `concurrency` and
-        `per_second` limit its calls (`outbox.Limits`).
+        `per_second` limit its calls (`outbox.Limits`). `ordered` and `on_failed` are for events with an ordering key:
+        whether it gets them in order, and whether later events wait behind one that has failed ("block") or not
+        ("skip"). `max_attempts` replaces that of the events at this handler, and `backoff` (an `outbox.Backoff`) the
+        waits of the settings.
         """
-        for text in event_types:
-            Pattern(text)  # checked here, because `@outbox.handler` without parentheses never calls `register`
+        for each in event_types:
+            # Checked here, because `@outbox.handler` without parentheses never calls `register`.
+            declared_type(each) if isinstance(each, type) else Pattern(
+                each
+            )  # checked here, because `@outbox.handler` without parentheses never calls `register`
 
         def register(function: F) -> F:
-            handler = Handler(
-                function, event_types, name, replaces=replaces, concurrency=concurrency, per_second=per_second
+            kind = AsyncHandler if inspect.iscoroutinefunction(function) else Handler
+            handler = kind(
+                function,
+                event_types,
+                name,
+                replaces=replaces,
+                concurrency=concurrency,
+                per_second=per_second,
+                ordered=ordered,
+                on_failed=on_failed,
+                max_attempts=max_attempts,
+                backoff=backoff,
             )
             self.add(handler)
             return function
@@ -101,6 +184,27 @@ class Registry:
                 )
             self._periodic = self._periodic | {job.name: job}
             self.routers[RUN] = PeriodicRouter(lambda: self._periodic)
+
+    @overload
+    def on_failure(self, function: H) -> H: ...
+
+    @overload
+    def on_failure(self, *, each_attempt: bool = False) -> Callable[[H], H]: ...
+
+    def on_failure(self, function: H | None = None, *, each_attempt: bool = False) -> H | Callable[[H], H]:
+        """Register a function that is called with an `outbox.Failure` after a delivery has failed for good.
+
+        With `each_attempt=True` it is also called after each attempt that did not succeed. It runs in a thread of its
+        own, after the outcome was stored: it can neither change the outcome nor delay deliveries.
+        """
+
+        def register(function: H) -> H:
+            hook = FailureHook(function, each_attempt)
+            with self._lock:
+                self.failure_hooks += (hook,)
+            return function
+
+        return register if function is None else register(function)
 
     def ignore(self, *patterns: str) -> None:
         """Declare that no destination needs these event types: their events are marked delivered."""
@@ -121,7 +225,8 @@ class Registry:
         """Forget everything; for tests."""
         with self._lock:
             self._ignored, self._configured, self._retired = [], frozenset(), ()
-            self._periodic = {}
+            self._periodic, self.failure_hooks = {}, ()
+            self.redactions.clear()
             self._replace({})
 
     @property
@@ -163,7 +268,11 @@ class Registry:
 
 
 def _name_taken(name: str, *, by_settings: bool) -> RegistrationError:
-    one = ", one of them by the settings (OUTBOX_WEBHOOK_URL, OUTBOX_STREAM)" if by_settings else ""
+    one = (
+        ", one of them by the settings (OUTBOX_WEBHOOK_URL, OUTBOX_STREAM, OUTBOX_RABBITMQ_URL, …)"
+        if by_settings
+        else ""
+    )
     return RegistrationError(
         f"Two destinations are called {name!r}{one}. Their progress is kept by name, so each needs its own: pass name=…"
     )
@@ -187,6 +296,8 @@ def _check(destination: object) -> None:
         )
     check_event_filter(destination.events)
     _check_replaces(name, getattr(destination, "replaces", ()))
+    check_order_policy(name, getattr(destination, "ordered", True), getattr(destination, "on_failed", "block"))
+    check_retry_policy(name, getattr(destination, "max_attempts", None), getattr(destination, "backoff", None))
     if not isinstance(getattr(destination, "limits", None), Limits | None):
         raise RegistrationError(f"The `limits` of the destination {name!r} are not an outbox.Limits.")
 

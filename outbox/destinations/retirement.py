@@ -7,7 +7,6 @@ or by the clean-up if no worker has had it for OUTBOX_MAX_AGE_HOURS. Its row sta
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Mapping
 
@@ -15,7 +14,9 @@ from outbox.destinations.recorded_destinations import RecordedDestination, chang
 from outbox.errors import RegistrationError
 from outbox.settings import Settings
 from outbox.storage.dialect import Dialect
-from outbox.storage.ids import uuid7
+from outbox.storage.waiting_events import forget_destination
+from outbox.telemetry import audit
+from outbox.telemetry.audit import Operator
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +28,7 @@ BY_SUCCESSOR, BY_DECLARATION, BY_AGE = RETIRED_BY_SYSTEM = ("its successor", "a 
 RETIRE = "retire"
 
 
-def retire(dialect: Dialect, name: str, *, retired_by: str, force: bool = False) -> None:
+def retire(dialect: Dialect, name: str, *, retired_by: Operator, force: bool = False) -> None:
     """Retire a name on behalf of an operator.
 
     Without `force`, raise RegistrationError if a running worker has the name, because events would stop reaching that
@@ -43,7 +44,7 @@ def retire(dialect: Dialect, name: str, *, retired_by: str, force: bool = False)
                     f"No destination called {name!r} is recorded. {_known(by_name)} If events from before wait for it, "
                     "retire it with --force."
                 )
-            dialect.run(statements.destination_retire_unrecorded, (name, retired_by, None))
+            dialect.run(statements.destination_retire_unrecorded, (name, retired_by.name, None))
         elif found.retired:
             raise RegistrationError(f"The destination {name!r} is retired already.")
         elif found.alive and not force:
@@ -52,7 +53,7 @@ def retire(dialect: Dialect, name: str, *, retired_by: str, force: bool = False)
                 "count as running for a minute after a clean stop, and for three after a crash. Or use --force: events "
                 "then stop reaching it at once."
             )
-        mark_retired(dialect, name, None, retired_by)
+        mark_retired(dialect, name, None, retired_by, force=force)
         dialect.run(statements.destinations_changed)
 
 
@@ -71,20 +72,23 @@ def retire_absent(dialect: Dialect, settings: Settings) -> list[str]:
         dialect.run(statements.destination_absent, (most_seconds,))
         names = [str(name) for (name,) in dialect.run(statements.destinations_expired, (limit,)).fetchall()]
         for name in names:
-            mark_retired(dialect, name, None, BY_AGE)
+            mark_retired(dialect, name, None, Operator(BY_AGE))
         if names:
             dialect.run(statements.destinations_changed)
     return names
 
 
-def mark_retired(dialect: Dialect, name: str, successor: str | None, retired_by: str) -> None:
+def mark_retired(
+    dialect: Dialect, name: str, successor: str | None, retired_by: Operator, *, force: bool = False
+) -> None:
     """Mark a recorded name as retired, in the caller's transaction, and write an entry to the audit log."""
-    dialect.run(dialect.statements.destination_retire, (retired_by, successor, name))
-    details = json.dumps({"destination": name, "replaced_by": successor})
-    dialect.run(dialect.statements.audit_note, (dialect.id(uuid7()), retired_by, RETIRE, details))
+    dialect.run(dialect.statements.destination_retire, (retired_by.name, successor, name))
+    forget_destination(dialect, name)
+    details = {"destination": name, "replaced_by": successor} | ({"force": True} if force else {})
+    audit.note(dialect, retired_by, RETIRE, details)
     if successor is None:
         logger.warning(
-            "The destination %s was retired by %s: open deliveries to it end without being made.", name, retired_by
+            "The destination %s was retired by %s: open deliveries to it end without being made.", name, retired_by.name
         )
     else:
         logger.warning("The destination %s was replaced by %s, which takes over its open deliveries.", name, successor)

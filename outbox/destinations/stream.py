@@ -16,7 +16,6 @@ The fields of an entry, all in UTF-8; a field that the event does not have is le
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -26,10 +25,11 @@ from typing import Any
 from outbox.destinations.event_filter import check_event_filter
 from outbox.destinations.limits import Limits
 from outbox.destinations.name_template import NameTemplate
+from outbox.destinations.order_policy import OnFailed, check_order_policy
 from outbox.destinations.outcome import Outcome, Retry
 from outbox.destinations.protocol import Lease
 from outbox.errors import RegistrationError, SettingsError, describe
-from outbox.events.envelope import attributes
+from outbox.events.envelope import text_attributes
 from outbox.events.event import Event
 
 TIMEOUT = 5.0
@@ -42,6 +42,9 @@ class RedisStream:
 
     With `maxlen`, Redis keeps about this many entries: it drops the oldest ones, even if they were not read. `timeout`:
     how many seconds Redis may take to reply. `replaces`: the name, or the names, of destinations that it replaces.
+
+    `ordered`: whether it gets the events of an ordering key in order. `on_failed`: whether later events of the key wait
+    behind one that has failed ("block"), or not ("skip").
     """
 
     def __init__(
@@ -55,6 +58,8 @@ class RedisStream:
         replaces: str | Sequence[str] = (),
         concurrency: int | None = None,
         per_second: float | None = None,
+        ordered: bool = True,
+        on_failed: OnFailed = "block",
         timeout: float = TIMEOUT,
     ) -> None:
         _check(name, maxlen, timeout)
@@ -62,6 +67,8 @@ class RedisStream:
         self.limits = Limits(concurrency, per_second)
         self.events = check_event_filter(events)
         self.replaces = replaces
+        check_order_policy(name, ordered, on_failed)
+        self.ordered, self.on_failed = ordered, on_failed
         self._stream = NameTemplate(stream, "stream")
         self._trim = () if maxlen is None else ("MAXLEN", "~", maxlen)
         self._timeout = float(timeout)
@@ -102,10 +109,7 @@ class RedisStream:
 
 def fields(event: Event) -> dict[str, bytes]:
     """Return the fields of the entry for an event."""
-    head = attributes(event)
-    if "headers" in head:
-        head["headers"] = json.dumps(head["headers"], separators=(",", ":"), ensure_ascii=False)
-    return {name: text.encode() for name, text in head.items()} | {"data": event.body}
+    return {name: value.encode() for name, value in text_attributes(event).items()} | {"data": event.body}
 
 
 def _make_client(url: str, timeout: float) -> Any:

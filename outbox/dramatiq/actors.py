@@ -17,14 +17,14 @@ from typing import Any
 import dramatiq
 
 from outbox.core import Outbox
-from outbox.current_outbox import current
+from outbox.current_outbox import current, using
 from outbox.delivery.deliver import DRAIN_SECONDS
 from outbox.dramatiq import wakeup
-from outbox.dramatiq.actor_names import CLEANUP, DELIVER
+from outbox.dramatiq.actor_names import CLEANUP, DELIVER, actor_of
 from outbox.errors import as_sentence
 from outbox.settings import Settings
 from outbox.storage.connection_errors import CONNECTION_ERRORS
-from outbox.storage.private_connection import can_be_private, without_connection
+from outbox.storage.private_connection import can_be_private, outside_transaction
 
 logger = logging.getLogger(__name__)
 
@@ -35,17 +35,22 @@ CLEANUP_SECONDS = 10.0
 DELIVER_PRIORITY, CLEANUP_PRIORITY = -10, 10
 
 
-def declare_actors(broker: dramatiq.Broker, settings: Settings) -> None:
-    """Declare the outbox's actors on the broker, with the queue of the settings. A second call does nothing."""
+def declare_actors(broker: dramatiq.Broker, settings: Settings, outbox: str | None = None) -> None:
+    """Declare the outbox's actors on the broker, with the queue of the settings. A second call does nothing.
+
+    `outbox` is the name of the outbox; None is the default one.
+    """
 
     def deliver_outbox_events() -> None:
-        deliver(broker)
+        with using(outbox):
+            deliver(broker)
 
     def cleanup_delivered_outbox_events() -> None:
-        clean_up()
+        with using(outbox):
+            clean_up()
 
-    _declare(broker, settings, DELIVER, DELIVER_PRIORITY, deliver_outbox_events)
-    _declare(broker, settings, CLEANUP, CLEANUP_PRIORITY, cleanup_delivered_outbox_events)
+    _declare(broker, settings, actor_of(DELIVER, outbox), DELIVER_PRIORITY, deliver_outbox_events)
+    _declare(broker, settings, actor_of(CLEANUP, outbox), CLEANUP_PRIORITY, cleanup_delivered_outbox_events)
 
 
 def _declare(
@@ -84,7 +89,7 @@ def clean_up() -> None:
         messages = box.inbox.cleanup(seconds=CLEANUP_SECONDS)
         box.delete_old_records()
         if events["remaining"] or messages["remaining"]:
-            wakeup.send_clean_up()
+            wakeup.send_to(box, CLEANUP) if box.name is not None else wakeup.send_clean_up()
 
 
 def _is_worker(box: Outbox) -> bool:
@@ -107,7 +112,7 @@ def _outside_transactions(box: Outbox) -> Iterator[None]:
     """Set aside a transaction that a middleware of the application has opened for this message, as for any other."""
     database = box.database
     if (database.in_transaction() or box.dialect.in_transaction) and can_be_private(database):
-        with without_connection(database):
+        with outside_transaction(database):
             yield
     else:
         yield

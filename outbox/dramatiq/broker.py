@@ -56,8 +56,8 @@ def find_broker(settings: Settings) -> dramatiq.Broker:
     return broker
 
 
-# An emitting process creates one broker for each Settings, and keeps it.
-_get_or_create_broker = lru_cache(maxsize=8)(create_broker)
+# An emitting process creates one broker for each Settings, and keeps it. Each named outbox has settings of its own.
+_get_or_create_broker = lru_cache(maxsize=100)(create_broker)
 
 
 def set_up_broker() -> dramatiq.Broker:

@@ -31,7 +31,7 @@ class BrokerProbe:
             self._thread.start()
         self._thread.join(PROBE_SECONDS)
         if self._thread.is_alive():  # the next call waits for the same thread, so that at most one thread hangs
-            return f"no answer within {PROBE_SECONDS:g} s"
+            return f"no response within {PROBE_SECONDS:g} s"
         self._thread = None
         return self._error
 
@@ -51,8 +51,8 @@ def check_broker(broker: Any, queue: str) -> None:
     Brokers of other kinds count as reachable. If they deliver no messages, the poller notices that sweeps are missing.
     """
     if is_redis(broker):
-        # A write, because enqueueing is a write too. A Redis that is full, or is a read-only replica, still answers
-        # a PING.
+        # A write, because enqueueing is a write too. A Redis that is full, or is a read-only replica, still responds
+        # to a PING.
         broker.client.set(f"{broker.namespace}:{queue}.probe", 1, px=PROBE_KEY_MILLISECONDS)
     elif hasattr(type(broker), "connection"):
         _connect(broker)

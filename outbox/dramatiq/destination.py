@@ -10,6 +10,7 @@ import dramatiq
 
 from outbox.destinations.event_filter import check_event_filter
 from outbox.destinations.limits import Limits
+from outbox.destinations.order_policy import OnFailed, check_order_policy
 from outbox.destinations.outcome import Outcome, Retry
 from outbox.destinations.protocol import Lease
 from outbox.dramatiq.enqueue import enqueue_all
@@ -29,6 +30,8 @@ class ActorDestination:
     - `name`: the destination's name, stable across releases; by default `actor:` and the actor's name.
     - `replaces`: the names of the earlier destinations that this one replaces.
     - `concurrency`, `per_second`: the limits, as in `outbox.Limits`.
+    - `ordered`: whether the messages of an ordering key are enqueued in order. Workers run them side by side.
+    - `on_failed`: whether later events of an ordering key wait behind one that has failed: "block" or "skip".
     """
 
     def __init__(
@@ -40,6 +43,8 @@ class ActorDestination:
         replaces: str | Sequence[str] = (),
         concurrency: int | None = None,
         per_second: float | None = None,
+        ordered: bool = True,
+        on_failed: OnFailed = "block",
     ) -> None:
         _check_actor(actor)
         self.actor = actor
@@ -47,6 +52,8 @@ class ActorDestination:
         self.limits = Limits(concurrency, per_second)
         self.events = check_event_filter(events)
         self.replaces = replaces
+        check_order_policy(self.name, ordered, on_failed)
+        self.ordered, self.on_failed = ordered, on_failed
 
     def __repr__(self) -> str:
         return f"<ActorDestination {self.name!r} to {self.actor.actor_name!r}>"

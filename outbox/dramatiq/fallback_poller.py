@@ -50,7 +50,7 @@ class FallbackPoller:
     """The polling thread of one worker process."""
 
     def __init__(self, box: Outbox, broker: Any, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._box = box
+        self.box = self._box = box
         self._clock = clock
         self._probe = BrokerProbe(broker, box.settings.queue)
         self._stopped = threading.Event()

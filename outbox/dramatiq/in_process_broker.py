@@ -16,7 +16,7 @@ import peewee
 from dramatiq.brokers.stub import StubBroker
 
 from outbox.current_outbox import current, is_configured
-from outbox.dramatiq.actor_names import CLEANUP, DELIVER
+from outbox.dramatiq.actor_names import is_outbox_actor
 from outbox.dramatiq.enqueue_now import install_hooks, is_enqueueing_stored, is_handling_signal
 from outbox.dramatiq.job_completion import JobCompletion
 from outbox.dramatiq.send import store_message
@@ -53,7 +53,7 @@ class InProcessBroker(StubBroker):
         return super().enqueue(message, delay=delay)
 
     def _should_store(self, message: dramatiq.Message[Any]) -> bool:
-        if message.actor_name in (DELIVER, CLEANUP) or is_enqueueing_stored():
+        if is_outbox_actor(message.actor_name) or is_enqueueing_stored():
             return False
         if not is_handling_signal() or not is_configured():
             return False

@@ -7,7 +7,7 @@
 | `aggregate_type`, `aggregate_id` | the queue, and the id of the message |
 | `payload` | the message, whole, as Dramatiq's encoder wrote it; if that is not JSON, `{"outbox_base64": "…"}` |
 | `headers` | the trace context; `broker_role` and `broker`: which broker the message is for |
-| `idempotency_key` | the key with a prefix (`events/job_key.py`); by default the id of the row |
+| `idempotency_key` | the key with a prefix (`events/job_row.py`); by default the id of the row |
 """
 
 from __future__ import annotations
@@ -26,13 +26,11 @@ from outbox.errors import InvalidEvent, describe
 from outbox.events.context import inherited_context
 from outbox.events.encoding import encode_object
 from outbox.events.event import Event
-from outbox.events.job_content import OPAQUE_KEY
-from outbox.events.job_key import job_key
-from outbox.events.validate import Draft
+from outbox.events.job_row import OPAQUE_KEY, job_key
+from outbox.events.validate import UNORDERED, Draft, check_text
 from outbox.settings import Settings
-from outbox.storage.models import CONTEXT_LENGTH, JOB, NAME_LENGTH, OutboxEvent
+from outbox.storage.models import CONTEXT_LENGTH, JOB, KEY_LENGTH, NAME_LENGTH, OutboxEvent
 from outbox.telemetry import tracing
-from outbox.text import check_text
 
 # The headers that say which broker the message is for, unless the settings name it: its role, and what it is.
 _ROLE, _DESCRIPTION = "broker_role", "broker"
@@ -60,6 +58,7 @@ def draft_of(
     *,
     broker: dict[str, str] | None,
     key: str | None = None,
+    subject: str | None = None,
     due: tuple[str | None, float],
 ) -> Draft:
     """Return the row to insert for this message; raise InvalidEvent if it can't be stored.
@@ -81,7 +80,9 @@ def draft_of(
         None if tenant_id is None else check_text(tenant_id, "tenant_id", CONTEXT_LENGTH),
         job_key(str(id) if key is None else key),
         settings.max_attempts,
+        *UNORDERED,
         JOB,
+        None if subject is None else check_text(subject, "subject", KEY_LENGTH),
         *due,
     )
 

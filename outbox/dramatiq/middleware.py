@@ -10,22 +10,30 @@ import contextlib
 import functools
 import threading
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import dramatiq
 from dramatiq.middleware import Middleware
 
-from outbox.current_outbox import current, loaded_settings
+from outbox.core import Outbox
+from outbox.current_outbox import current, loaded_settings, outboxes
 from outbox.delivery.pool_size import check_pool
 from outbox.dramatiq import worker_shutdown
-from outbox.dramatiq.actor_names import DELIVER
+from outbox.dramatiq.actor_names import CLEANUP, DELIVER, actor_of, is_outbox_actor
+from outbox.dramatiq.broker_kind import is_redis
 from outbox.dramatiq.dramatiq_program import under_dramatiq_cli
 from outbox.dramatiq.fallback_poller import FallbackPoller
+from outbox.dramatiq.hidden_arguments import hide_arguments_in_logs
 from outbox.errors import OutboxError
+from outbox.event_loop_thread import event_loop
 from outbox.inbox.once_decorator import HANDLER_NAME_ATTRIBUTE, SKIPPED
 from outbox.storage.connection_errors import CONNECTION_ERRORS
 from outbox.telemetry import logs
+from outbox.telemetry.heartbeat import heartbeat_of
 from outbox.telemetry.process_reports import WORKER
+
+if TYPE_CHECKING:
+    from outbox.dramatiq.wakeup_listener import WakeupListener  # redis is an extra
 
 M = TypeVar("M", bound=Middleware)
 
@@ -35,16 +43,18 @@ def find_middleware(broker: dramatiq.Broker, kind: type[M]) -> M:
     return next(middleware for middleware in broker.middleware if isinstance(middleware, kind))
 
 
-def has_worker(broker: dramatiq.Broker) -> bool:
-    """Return whether an outbox worker in this process consumes messages of the broker."""
+def has_worker(broker: dramatiq.Broker, outbox: str | None = None) -> bool:
+    """Return whether an outbox worker in this process consumes messages of the broker, for the outbox of this name."""
     is_running = any(isinstance(middleware, BusyThreads) and middleware.threads > 0 for middleware in broker.middleware)
-    return is_running and DELIVER in broker.actors
+    return is_running and actor_of(DELIVER, outbox) in broker.actors
 
 
 class Connections(Middleware):
     """Opens a database connection before each message, unless the application's own middleware has opened one."""
 
     def before_process_message(self, broker: dramatiq.Broker, message: Any) -> None:
+        if is_outbox_actor(message.actor_name) and message.actor_name not in (DELIVER, CLEANUP):
+            return  # of a named outbox: it must not wait for the database of another one
         # An error is ignored here: the actor connects again, and that error is reported.
         with contextlib.suppress(*CONNECTION_ERRORS):
             current().database.connect(reuse_if_open=True)
@@ -61,16 +71,10 @@ class ClosedConnections(Middleware):
     def after_process_message(
         self, broker: dramatiq.Broker, message: Any, *, result: Any = None, exception: BaseException | None = None
     ) -> None:
-        box = current()
-        if box.database.is_closed():
-            return
-        interrupted = exception is not None and not isinstance(exception, Exception)
-        in_transaction = box.database.in_transaction() or box.dialect.in_transaction
-        if interrupted or in_transaction or isinstance(exception, CONNECTION_ERRORS):
-            # The connection can't be reused: it is broken, in a transaction, or was interrupted while it read a result.
-            box.dialect.discard_connection()
-        else:
-            box.database.close()
+        # A connection that was interrupted while it read a result can't be reused, either.
+        was_interrupted = exception is not None and not isinstance(exception, Exception)
+        is_broken = was_interrupted or isinstance(exception, CONNECTION_ERRORS)
+        current().dialect.release_connection(is_broken=is_broken)
 
     def after_skip_message(self, broker: dramatiq.Broker, message: Any) -> None:
         self.after_process_message(broker, message)
@@ -157,7 +161,7 @@ class BusyThreads(Middleware):
 
 
 class Lifecycle(Middleware):
-    """Starts and stops what an outbox worker needs: checks, notifier, fallback poller, process report.
+    """Starts and stops what an outbox worker needs: checks, notifier, wake-up listener, poller, process report.
 
     `start` makes the process an outbox worker. It is called when Dramatiq's worker starts. At that time all modules are
     imported.
@@ -166,7 +170,7 @@ class Lifecycle(Middleware):
     def __init__(self, start: Callable[[dramatiq.Broker], None]) -> None:
         self._start = start
         self._is_prepared = False
-        self._poller: FallbackPoller | None = None
+        self._threads: list[FallbackPoller | WakeupListener] = []
 
     def after_process_boot(self, broker: dramatiq.Broker) -> None:
         self._prepare_process()
@@ -186,6 +190,7 @@ class Lifecycle(Middleware):
 
     def before_worker_boot(self, broker: dramatiq.Broker, worker: dramatiq.Worker) -> None:
         self._prepare_process()
+        hide_arguments_in_logs(broker)
         # Dramatiq logs an Exception of a middleware and continues. SystemExit ends the process.
         try:
             self._start(broker)
@@ -193,29 +198,54 @@ class Lifecycle(Middleware):
             raise SystemExit(f"outbox: {error}") from None
 
     def after_worker_boot(self, broker: dramatiq.Broker, worker: dramatiq.Worker) -> None:
-        box = current()
-        box.notifier.notify()  # events may have become due while no worker was running
-        drains, threads = box.settings.drains, worker.worker_threads
-        pool_size = check_pool(box.database, box.registry, drains=drains, threads=threads)
-        box.reporter.pool_size = None if pool_size is None else pool_size.to_json()
-        box.reporter.start(WORKER)
-        self._poller = FallbackPoller(box, broker)
-        self._poller.start()
+        self._heartbeat = heartbeat_of(WORKER, current().settings)
+        self._heartbeat.start()
+        self._threads = [each for box in outboxes() for each in _started(box, broker, worker)]
+        for each in self._threads:
+            each.start()
 
     def before_worker_shutdown(self, broker: dramatiq.Broker, worker: dramatiq.Worker) -> None:
-        current().stopping.set()
-        if self._poller is not None:
-            self._poller.stop()
+        for box in outboxes():
+            box.stopping.set()
+        for each in self._threads:
+            each.stop()
 
     def after_worker_shutdown(self, broker: dramatiq.Broker, worker: dramatiq.Worker) -> None:
         # Dramatiq's threads have ended, but long calls to destinations may still run in other threads. They are waited
         # for here, because Dramatiq's processes end without running exit handlers. `stopping` is cleared at the end,
         # because a process that continues after its worker has stopped may still call `process_pending_events`.
-        box = current()
-        if self._poller is not None:
-            self._poller.join(box.settings.max_run_seconds)
-        box.delivery.quarantine.wait_until_idle(box.settings.max_run_seconds)
-        box.notifier.flush()
-        box.recorder.stop()
-        box.reporter.stop()
-        box.stopping.clear()
+        boxes = outboxes()
+        for each in self._threads:
+            each.join(each.box.settings.max_run_seconds)
+        for box in boxes:
+            box.delivery.quarantine.wait_until_idle(box.settings.max_run_seconds)
+        event_loop.stop()
+        for box in boxes:
+            box.notifier.flush()
+            box.delivery.failure_hooks.flush()
+            box.recorder.stop()
+            box.reporter.stop()
+            box.stopping.clear()
+        self._heartbeat.stop()
+
+
+def _started(box: Outbox, broker: dramatiq.Broker, worker: dramatiq.Worker) -> list[FallbackPoller | WakeupListener]:
+    """Notify and report for an outbox of a worker that has started; return its threads, which are still to start."""
+    box.notifier.notify()  # events may have become due while no worker was running
+    drains = box.settings.drains
+    # Threads that listen drain besides Dramatiq's.
+    threads = worker.worker_threads + (drains if is_redis(broker) else 0)
+    pool_size = check_pool(box.database, box.registry, drains=drains, threads=threads)
+    box.reporter.pool_size = None if pool_size is None else pool_size.to_json()
+    box.reporter.start(WORKER)
+    listeners = _listeners(box, broker, keeps_connection=pool_size is None or not pool_size.too_small)
+    return [FallbackPoller(box, broker), *listeners]
+
+
+def _listeners(box: Outbox, broker: dramatiq.Broker, *, keeps_connection: bool) -> list[WakeupListener]:
+    """Return what receives wake-ups directly from Redis, if this broker uses it."""
+    if not is_redis(broker):
+        return []
+    from outbox.dramatiq.wakeup_listener import WakeupListener  # redis is an extra
+
+    return [WakeupListener(box, broker, keeps_connection=keeps_connection)]

@@ -16,6 +16,7 @@ from dramatiq.brokers.redis import RedisBroker, _RedisConsumer
 from dramatiq.common import q_name
 from dramatiq.errors import ConnectionClosed
 
+from outbox.dramatiq.actor_names import is_outbox_actor
 from outbox.dramatiq.middleware import BusyThreads, find_middleware
 from outbox.settings import Settings
 from outbox.storage.redis_client import RESPONSE_TIMEOUT, make_client
@@ -56,8 +57,15 @@ class OutboxRedisBroker(RedisBroker):
 
     def consume(self, queue_name: str, prefetch: int = 1, timeout: int = 5000) -> Any:
         # Fetch no more wake-ups than this process may run drains: another worker may be free for the next one.
-        is_outbox = q_name(queue_name) == self.outbox_queue
+        is_outbox = self.is_of_an_outbox(queue_name)
         return super().consume(queue_name, min(prefetch, self._drains) if is_outbox else prefetch, timeout)
+
+    def is_of_an_outbox(self, queue_name: str) -> bool:
+        """Return whether this is the queue of an outbox's wake-ups; the actors of a named outbox have its name."""
+        name = q_name(queue_name)
+        return name == self.outbox_queue or any(
+            actor.queue_name == name and is_outbox_actor(actor.actor_name) for actor in self.actors.values()
+        )
 
     def make_blocking_client(self) -> redis.Redis:
         """Return a client with a longer response timeout, for commands that block in Redis."""
@@ -74,7 +82,7 @@ class WaitingConsumer(_RedisConsumer):
         self._blocking_client = broker.make_blocking_client()
         self._busy_threads = find_middleware(broker, BusyThreads)
         self._freed_seen = self._busy_threads.freed
-        self._is_outbox = q_name(queue_name) == broker.outbox_queue
+        self._is_outbox = broker.is_of_an_outbox(queue_name)
 
     def __next__(self) -> MessageProxy | None:
         with lost_connections_as_closed():

@@ -23,6 +23,7 @@ from outbox.dramatiq.known_brokers import is_known
 from outbox.errors import InvalidEvent, SettingsError
 from outbox.events.new_event import OnDuplicate
 from outbox.events.validate import due_time
+from outbox.storage.async_database import run_on
 from outbox.storage.dialect import AT_ONCE
 from outbox.storage.ids import uuid7
 
@@ -48,6 +49,7 @@ def send_with_options(
     delay: timedelta | int | None = None,
     idempotency_key: str | None = None,
     on_duplicate: OnDuplicate = "raise",
+    subject: str | None = None,
     **options: Any,
 ) -> dramatiq.Message[R]:
     """Send a message with options if, and only if, the caller's transaction commits; return the message.
@@ -59,6 +61,7 @@ def send_with_options(
     - `on_duplicate`: what to do if a job with this actor and key exists. "raise" raises DuplicateEvent, and the
       transaction can continue; "ignore" returns the existing message; "replace" gives the existing job the new content
       and due time if it was never attempted, and otherwise stores a new job and frees the key of the old one.
+    - `subject`: whom the arguments are about, such as "user:7": `outbox erase --subject user:7` erases them.
     - `options`: options for Dramatiq's middleware, such as `max_retries`.
     """
     actor = getattr(actor, "__actor__", actor)  # a class-based actor
@@ -79,7 +82,39 @@ def send_with_options(
         delay=delay,
         idempotency_key=idempotency_key,
         on_duplicate=on_duplicate,
+        subject=subject,
     )
+
+
+async def asend(actor: dramatiq.Actor[P, R], /, *args: P.args, **kwargs: P.kwargs) -> dramatiq.Message[R]:
+    """Do what `send` does, on an asynchronous database (`playhouse.pwasyncio`)."""
+    return await run_on(current().application_database, "asend", send, actor, *args, **kwargs)
+
+
+async def asend_with_options(
+    actor: dramatiq.Actor[Any, R],
+    /,
+    *,
+    args: tuple[Any, ...] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    delay: timedelta | int | None = None,
+    idempotency_key: str | None = None,
+    on_duplicate: OnDuplicate = "raise",
+    subject: str | None = None,
+    **options: Any,
+) -> dramatiq.Message[R]:
+    """Do what `send_with_options` does, on an asynchronous database (`playhouse.pwasyncio`)."""
+    given: dict[str, Any] = {
+        "args": args,
+        "kwargs": kwargs,
+        "delay": delay,
+        "idempotency_key": idempotency_key,
+        "on_duplicate": on_duplicate,
+        "subject": subject,
+        **options,
+    }
+    database = current().application_database
+    return await run_on(database, "asend_with_options", send_with_options, actor, **given)
 
 
 def _message(
@@ -129,6 +164,7 @@ def _store(
     delay: timedelta | int | None,
     idempotency_key: str | None,
     on_duplicate: OnDuplicate,
+    subject: str | None = None,
     caller: str = "outbox.send",
 ) -> dramatiq.Message[R]:
     """Store a message as a job; return it, or the message of the job that has the same key already.
@@ -146,10 +182,11 @@ def _store(
         box.settings,
         broker=_broker_headers(broker, box),
         key=idempotency_key,
+        subject=subject,
         due=due,
     )
     stored = box.emitter.store(draft, on_duplicate, caller=caller)
-    return message_of_row(stored) if on_duplicate == "ignore" and stored.id is not draft.id else message
+    return message_of_row(box.decrypted(stored)) if on_duplicate == "ignore" and stored.id is not draft.id else message
 
 
 def _broker_headers(broker: dramatiq.Broker, box: Outbox) -> dict[str, str] | None:

@@ -13,7 +13,7 @@ import dramatiq
 
 from outbox.admin.doctor.check import Check, Context, Finding, ok, problem
 from outbox.dramatiq import wakeup
-from outbox.dramatiq.actor_names import DELIVER
+from outbox.dramatiq.actor_names import DELIVER, actor_of
 from outbox.dramatiq.broker import find_broker
 from outbox.dramatiq.broker_kind import is_in_process
 from outbox.errors import SettingsError, as_sentence, describe
@@ -35,7 +35,7 @@ def look(context: Context) -> Iterator[Finding]:
     if is_in_process(broker):
         return
     try:
-        taken = worker_takes_sweep(broker, settings.queue, seconds)
+        taken = worker_takes_sweep(broker, settings.queue, seconds, context.box.name)
     except Exception as error:  # each broker has errors of its own
         yield problem(
             f"Could not send a sweep: {as_sentence(describe(error))} Wake-ups of emitters and sweeps of the "
@@ -54,10 +54,10 @@ def look(context: Context) -> Iterator[Finding]:
         )
 
 
-def worker_takes_sweep(broker: dramatiq.Broker, queue: str, seconds: float) -> bool:
+def worker_takes_sweep(broker: dramatiq.Broker, queue: str, seconds: float, outbox: str | None = None) -> bool:
     """Send a sweep; return whether a worker takes a message for the outbox's actors within so many seconds."""
     flag = wakeup.flag_for(broker, queue)
-    wakeup.send(broker, queue, DELIVER)
+    wakeup.send(broker, queue, actor_of(DELIVER, outbox))
     before = max(flag.unanswered(), 1)  # the count is 0 if a worker has taken the sweep already
     ends_at = time.monotonic() + seconds
     while flag.unanswered() >= before:

@@ -66,7 +66,7 @@ def _check_databases(databases: Sequence[peewee.Database]) -> None:
         raise SettingsError("outbox.transactional needs the outbox's database: databases=[db].")
     if not is_configured():
         raise SettingsError("Call outbox.configure(database=db) before outbox.transactional(broker, databases=[db]).")
-    own = current().database
+    own = current().application_database
     for database in databases:
         if database is not own:
             raise SettingsError(
@@ -97,8 +97,8 @@ class _TransactionalEnqueue:
 
         Raise SettingsError if it is one of a database that was the outbox's when `transactional` was called.
         """
-        if any(database is box.database for database in self.databases):
-            return box.dialect.in_transaction
+        if any(database is box.application_database for database in self.databases):
+            return box.emit_dialect.in_transaction
         if any(database.in_transaction() for database in self.databases):
             raise SettingsError(
                 "outbox.configure has been called with another database since outbox.transactional: the message can't "

@@ -26,7 +26,7 @@ from dramatiq.brokers.stub import StubBroker
 
 from outbox.core import Outbox
 from outbox.current_outbox import loaded_settings
-from outbox.dramatiq.actor_names import CLEANUP, DELIVER
+from outbox.dramatiq.actor_names import CLEANUP, DELIVER, actor_of
 from outbox.dramatiq.broker import find_broker
 from outbox.dramatiq.broker_kind import is_redis
 from outbox.dramatiq.enqueue_now import enqueue_now
@@ -86,9 +86,9 @@ class NotifyWorker:
     def __call__(self, box: Outbox) -> None:
         """Send a wake-up, unless one is on its way. Raise NoWorkerReachable if no worker could receive it."""
         broker = find_broker(box.settings)
-        if isinstance(broker, StubBroker) and not has_worker(broker):
+        if isinstance(broker, StubBroker) and not has_worker(broker, box.name):
             raise NoWorkerReachable(broker)
-        send_wakeup(broker, box.settings.queue)
+        send_wakeup(broker, box.settings.queue, box.name)
 
     def prepare(self, box: Outbox) -> None:
         """Create the broker, which imports all that sending needs.
@@ -101,9 +101,9 @@ class NotifyWorker:
 notify_worker = NotifyWorker()
 
 
-def send_wakeup(broker: dramatiq.Broker, queue: str) -> None:
-    """Send a wake-up through this broker, unless one is on its way."""
-    send_wakeup_once(flag_for(broker, queue), lambda: _enqueue(broker, queue, DELIVER))
+def send_wakeup(broker: dramatiq.Broker, queue: str, outbox: str | None = None) -> None:
+    """Send a wake-up through this broker, unless one is on its way. It names the outbox; None is the default one."""
+    send_wakeup_once(flag_for(broker, queue), lambda: _enqueue(broker, queue, actor_of(DELIVER, outbox)))
 
 
 def send_sweep() -> None:
@@ -114,6 +114,11 @@ def send_sweep() -> None:
 def send_clean_up() -> None:
     """Send a clean-up: it makes a worker delete what is older than the retention."""
     _send_to_actor(CLEANUP)
+
+
+def send_to(box: Outbox, actor_name: str) -> None:
+    """Send a message to one of the actors of this outbox."""
+    send(find_broker(box.settings), box.settings.queue, actor_of(actor_name, box.name))
 
 
 def _send_to_actor(actor_name: str) -> None:

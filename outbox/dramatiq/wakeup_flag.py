@@ -6,6 +6,8 @@ worker will take one of the waiting messages after the commit. So workers that w
 messages, not a million. Messages for other actors in the same queue don't count, except on a broker that can't tell
 them apart. (The limit is not an age, because the clocks of hosts differ.)
 
+On Redis no message is sent while a worker listens (`wakeup_listener`): setting the flag notifies that worker instead.
+
 There is one class of flag for each kind of broker. `wakeup.flag_for` chooses the class.
 """
 
@@ -29,8 +31,15 @@ INTERVAL_SECONDS = 0.05
 SLOW_INTERVAL_SECONDS = 5.0
 
 # Each script is one round trip to Redis. It returns 1 if the message may be sent, else 0.
-# KEYS: the flag, the queue, the count of unanswered messages.
+# KEYS: the flag, the queue, the count of unanswered messages; for TRY_SET also the mark of a listening worker and the
+# list from which it takes wake-ups.
 # ARGV: ENOUGH_WAITING, FORGET_SECONDS, and for TRY_SET also FLAG_MILLISECONDS.
+NOTIFY_LISTENER = """
+if redis.call('GET', KEYS[4]) then
+    if redis.call('LLEN', KEYS[5]) == 0 then redis.call('RPUSH', KEYS[5], 1) end
+    return 0
+end
+"""
 RETURN_IF_ENOUGH = """
 local unanswered = tonumber(redis.call('GET', KEYS[3]) or '0')
 if unanswered >= tonumber(ARGV[1]) and redis.call('LLEN', KEYS[2]) >= tonumber(ARGV[1]) then return 0 end
@@ -42,8 +51,18 @@ return 1
 """
 # While enough messages are unanswered, the flag is not set, because no message follows.
 SET_FLAG = "if not redis.call('SET', KEYS[1], 1, 'NX', 'PX', ARGV[3]) then return 0 end"
-TRY_SET = f"{RETURN_IF_ENOUGH}{SET_FLAG}{COUNT_MESSAGE}"
+TRY_SET = f"{NOTIFY_LISTENER}{RETURN_IF_ENOUGH}{SET_FLAG}{COUNT_MESSAGE}"
 MAY_SEND = f"{RETURN_IF_ENOUGH}{COUNT_MESSAGE}"
+
+
+def listening_key(queue_key: str) -> str:
+    """Return the key that exists while a worker process takes wake-ups from the list (`wakeup_listener`)."""
+    return f"{queue_key}.listening"
+
+
+def wakeup_key(queue_key: str) -> str:
+    """Return the key of that list. It has at most one element."""
+    return f"{queue_key}.wakeup"
 
 
 class Flag(Protocol):
@@ -52,7 +71,8 @@ class Flag(Protocol):
     def try_set(self) -> bool:
         """Set the flag, and return True: the caller must send a wake-up.
 
-        Return False if the flag was already set, or if enough messages are unanswered: the caller must not send one.
+        Return False if the flag was already set, if enough messages are unanswered, or if this has notified a listening
+        worker: the caller must not send one.
         """
 
     def clear(self) -> None:
@@ -74,11 +94,13 @@ class RedisFlag:
     def __init__(self, client: Any, queue_key: str) -> None:
         self._client = client
         self._keys = (f"{queue_key}.flag", queue_key, f"{queue_key}.unanswered")
+        self._listener_keys = (listening_key(queue_key), wakeup_key(queue_key))
         self._try_set = client.register_script(TRY_SET)
         self._may_send = client.register_script(MAY_SEND)
 
     def try_set(self) -> bool:
-        return bool(self._try_set(self._keys, (ENOUGH_WAITING, FORGET_SECONDS, FLAG_MILLISECONDS)))
+        keys = (*self._keys, *self._listener_keys)
+        return bool(self._try_set(keys, (ENOUGH_WAITING, FORGET_SECONDS, FLAG_MILLISECONDS)))
 
     def clear(self) -> None:
         flag, _, unanswered = self._keys

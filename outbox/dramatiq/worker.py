@@ -14,15 +14,17 @@ import os
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import dramatiq
 import dramatiq.broker
 
 from outbox.application_modules import import_modules
-from outbox.current_outbox import current, loaded_settings
+from outbox.core import Outbox
+from outbox.current_outbox import current, loaded_settings, outboxes
 from outbox.dramatiq import known_brokers
-from outbox.dramatiq.actor_names import CLEANUP, DELIVER
+from outbox.dramatiq.actor_names import is_outbox_actor
 from outbox.dramatiq.actors import declare_actors
 from outbox.dramatiq.broker import add_once, apply_changed_settings, find_broker, set_outbox_queue, set_up_broker
 from outbox.dramatiq.dramatiq_program import under_dramatiq_cli
@@ -34,6 +36,8 @@ logger = logging.getLogger(__name__)
 
 # `outbox worker` passes the names of the modules to Dramatiq's processes in this environment variable.
 MODULES_VARIABLE = "_OUTBOX_WORKER_MODULES"
+# So many outboxes of a process are checked at the same time when it starts.
+MOST_AT_ONCE = 20
 
 
 def should_become_worker(module: str) -> bool:
@@ -88,13 +92,22 @@ def prepare_worker(modules: Sequence[str] = ()) -> dramatiq.Broker:
 
 
 def start_worker(broker: dramatiq.Broker, modules: Sequence[str] = ()) -> None:
-    """Check the broker and the tables, make this process an outbox worker, and declare the actors."""
-    box = current()
-    box.stopping.clear()
-    set_outbox_queue(broker, box.settings)
-    check_ready(box, broker)
-    box.become_worker(modules, has_jobs=may_have_jobs(broker))
-    declare_actors(broker, box.settings)
+    """Check the broker and the tables, make this process an outbox worker, and declare the actors: for all outboxes."""
+    set_outbox_queue(broker, current().settings)
+
+    def prepare(box: Outbox) -> None:
+        box.stopping.clear()
+        check_ready(box, broker)
+        box.become_worker(modules, has_jobs=may_have_jobs(broker))
+
+    boxes = outboxes()
+    if len(boxes) == 1:
+        prepare(boxes[0])
+    else:  # at the same time: a database host that does not respond must not hold up the others
+        with ThreadPoolExecutor(min(len(boxes), MOST_AT_ONCE), "outbox-start") as threads:
+            list(threads.map(prepare, boxes))
+    for box in boxes:
+        declare_actors(broker, box.settings, box.name)
 
 
 def may_have_jobs(broker: dramatiq.Broker | None) -> bool:
@@ -103,7 +116,7 @@ def may_have_jobs(broker: dramatiq.Broker | None) -> bool:
     That is the case if the application has declared actors on this broker, or has made a broker transactional: a
     message can be enqueued without its actor.
     """
-    has_actors = broker is not None and bool(broker.actors.keys() - {DELIVER, CLEANUP})
+    has_actors = broker is not None and not all(map(is_outbox_actor, broker.actors))
     return has_actors or known_brokers.are_named()
 
 

@@ -10,7 +10,7 @@ from typing import Protocol
 from uuid import UUID
 
 from outbox.errors import InvalidEvent
-from outbox.events.job_key import job_key
+from outbox.events.job_row import job_key
 from outbox.storage.dialect import Dialect
 from outbox.storage.models import EVENT, JOB, OutboxEvent
 
@@ -68,5 +68,6 @@ def _ids(dialect: Dialect, given: object) -> tuple[object, str]:
 
 
 def _delete(dialect: Dialect, statement: str, parameters: tuple[object, ...]) -> bool:
+    dialect.check_caller("cancel")
     with dialect.connection():
         return bool(dialect.run(statement, parameters).rowcount)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import re
 from collections.abc import Mapping
 from datetime import date, datetime
@@ -19,6 +20,7 @@ from uuid import UUID
 
 from outbox.errors import InvalidEvent
 from outbox.events.fast_json import fast_encode
+from outbox.text import shorten
 
 EMPTY = "{}"
 
@@ -39,8 +41,8 @@ def encode_object(value: object, field: str, limit: int) -> str:
     if value is None:
         return EMPTY
     is_dict = isinstance(value, dict)
-    if not is_dict and not isinstance(value, Mapping) and not _is_dataclass_instance(value):
-        raise InvalidEvent(f"{field} must be a JSON object (a dict or a dataclass), not {_kind(value)}.")
+    if not is_dict and not isinstance(value, Mapping) and not _has_fields(value):
+        raise InvalidEvent(f"{field} must be a JSON object (a dict or a dataclass), not {_refused(value, field)}.")
     try:
         text = _encode(value if is_dict else _plain(value))
         size = len(text) if text.isascii() else len(text.encode())
@@ -49,19 +51,53 @@ def encode_object(value: object, field: str, limit: int) -> str:
     except RecursionError:
         raise _too_deep(field) from None
     except (TypeError, ValueError) as error:
-        raise InvalidEvent(f"{_invalid_part(value, field) or field} can't be written as JSON: {error}.") from None
+        part = _invalid_part(value, field) or field
+        raise InvalidEvent(f"{part} can't be written as JSON: {error}.") from None
     if "\\u0000" in text and _ESCAPED_NUL.search(text):
         raise InvalidEvent(f"{field} contains a NUL character, which PostgreSQL can't store.")
     if text.count("{") + text.count("[") > DEEPEST and _depth(text) > DEEPEST:
         raise _too_deep(field)
     if size > limit:
-        raise InvalidEvent(f"{field} is {size} bytes of JSON; the limit is {limit} (OUTBOX_MAX_PAYLOAD_BYTES).")
+        raise _too_long(field, size, limit)
     return text
+
+
+def check_object(text: str, field: str, limit: int) -> None:
+    """Raise InvalidEvent unless the text is a JSON object that `encode_object` could have returned.
+
+    It is for objects that another program has encoded. White space, escapes and the order of keys may differ.
+    """
+    size = len(text) if text.isascii() else len(text.encode())
+    if size > limit:
+        raise _too_long(field, size, limit)
+    try:
+        value = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
+    except RecursionError:
+        raise _too_deep(field) from None
+    except ValueError as error:
+        raise InvalidEvent(f"{field} can't be read as JSON: {error}.") from None
+    if not isinstance(value, dict):
+        raise InvalidEvent(f"{field} must be a JSON object, not {_kind(value)}.")
+    if "\\u" in text:  # without an escape, the text contains neither NUL nor a lone surrogate
+        encode_object(value, field, limit)
+    elif _depth(text) > DEEPEST:
+        raise _too_deep(field)
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is not a number that JSON can carry")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"the number {shorten(text, 30)} is too large")
+    return number
 
 
 def _invalid_part(value: Any, path: str) -> str | None:
     """Return where the first part without a JSON form is, as `payload['lines'][2]`, or None if there is none."""
-    if _is_dataclass_instance(value):
+    if _has_fields(value):
         value = _plain(value)
     if isinstance(value, Mapping):
         parts = [(f"{path}[{key!r}]", part) for key, part in value.items()]
@@ -99,8 +135,20 @@ def _too_deep(field: str) -> InvalidEvent:
     return InvalidEvent(f"{field} is nested too deeply; the limit is {DEEPEST} levels.")
 
 
+def _too_long(field: str, size: int, limit: int) -> InvalidEvent:
+    return InvalidEvent(f"{field} is {size} bytes of JSON; the limit is {limit} (OUTBOX_MAX_PAYLOAD_BYTES).")
+
+
 def _is_dataclass_instance(value: object) -> bool:
     return dataclasses.is_dataclass(value) and not isinstance(value, type)
+
+
+def _has_fields(value: object) -> bool:
+    return _is_dataclass_instance(value) or _is_attrs_instance(value)
+
+
+def _is_attrs_instance(value: object) -> bool:
+    return hasattr(type(value), "__attrs_attrs__")
 
 
 def _kind(value: object) -> str:
@@ -123,11 +171,31 @@ def _plain(value: Any) -> Any:
             plain = value.value
         case Mapping():
             plain = dict(value)
+        case _ if _is_attrs_instance(value):
+            plain = {field.name: getattr(value, field.name) for field in type(value).__attrs_attrs__}
         case _ if _is_dataclass_instance(value):
             plain = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
         case _:
-            raise TypeError(f"{_kind(value)} has no JSON form; make it a list, a text or a number")
+            advice = (
+                "pass its model_dump(mode='json')" if is_pydantic(type(value)) else "make it a list, a text or a number"
+            )
+            raise TypeError(f"{_kind(value)} has no JSON form; {advice}")
     return plain
+
+
+def is_pydantic(cls: type) -> bool:
+    """Return whether a class is a Pydantic model or dataclass. (Pydantic is not imported to find that out.)"""
+    return hasattr(cls, "__pydantic_validator__")
+
+
+def _refused(value: object, field: str) -> str:
+    """Return what a value is that is no object for JSON, and what to do about it if it is a Pydantic model."""
+    if not is_pydantic(type(value)):
+        return _kind(value)
+    return (
+        f"the Pydantic model {_kind(value)}: pass {field}.model_dump(mode='json'), or declare the class with "
+        "@outbox.event and emit the object itself"
+    )
 
 
 _ENCODER = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":"), default=_plain)

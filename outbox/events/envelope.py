@@ -17,17 +17,30 @@ _ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
 
 def attributes(event: Event) -> dict[str, Any]:
     """Return all members of the envelope but the payload; those that the event does not have are left out."""
-    known = {
+    head: dict[str, Any] = {
         "id": event.id_text,
         "type": event.event_type,
         "aggregate_type": event.aggregate_type,
         "aggregate_id": event.aggregate_id,
         "time": event.created_at.isoformat(),
-        "tenant_id": event.tenant_id,
-        "correlation_id": event.correlation_id,
-        "headers": event.headers if event.has_headers else None,
     }
-    return {name: value for name, value in known.items() if value is not None and value != {}}
+    if event.tenant_id is not None:
+        head["tenant_id"] = event.tenant_id
+    if event.correlation_id is not None:
+        head["correlation_id"] = event.correlation_id
+    if event.ordering_key is not None:
+        head["ordering_key"], head["seq"] = event.ordering_key, event.seq
+    if event.has_headers and event.headers:
+        head["headers"] = event.headers
+    return head
+
+
+def text_attributes(event: Event) -> dict[str, str]:
+    """Return the members of `attributes` as texts: the headers as a JSON object, the rest as they are."""
+    head = attributes(event)
+    if "headers" in head:
+        head["headers"] = _ENCODER.encode(head["headers"])
+    return {name: str(value) for name, value in head.items()}
 
 
 def as_dict(event: Event) -> dict[str, Any]:

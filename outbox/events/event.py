@@ -8,27 +8,44 @@ from __future__ import annotations
 
 import json
 from datetime import datetime
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Generic, Self
 from uuid import UUID
 
+from outbox.encryption.cipher import Cipher, decrypt
+from outbox.encryption.stored_text import START
 from outbox.events.encoding import EMPTY
+from outbox.events.event_types import event_types
 from outbox.storage import progress, timestamp
 from outbox.storage.dialect import Row
 from outbox.storage.ids import as_uuid
 from outbox.storage.models import EVENT
+from outbox.text import visible
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    # Without a type, `Event` is `Event[Any]`.
+    D_co = TypeVar("D_co", covariant=True, default=Any)
+else:
+    from typing import TypeVar
+
+    D_co = TypeVar("D_co", covariant=True)
 
 UUID_LENGTH = 36  # with its hyphens
 
 
-class Event:
-    """One event. `body` is the payload's JSON as it was emitted; `payload` and `headers` are decoded on first use."""
+class Event(Generic[D_co]):
+    """One event. `body` is the payload's JSON as it was emitted; `payload` and `headers` are decoded on first use.
+
+    `Event[OrderPlaced]` is an event whose `data` is an OrderPlaced.
+    """
 
     # A worker makes thousands of events a second. Slots save a dictionary for each of them.
     __slots__ = (
-        "_claimed_at", "_created_at", "_headers", "_headers_text", "_id", "_payload", "_payload_text", "_progress",
-        "_progress_text", "aggregate_id", "aggregate_type", "attempt", "claims", "correlation_id",
+        "_claimed_at", "_created_at", "_data", "_headers", "_headers_text", "_id", "_payload", "_payload_text",
+        "_progress", "_progress_text", "aggregate_id", "aggregate_type", "attempt", "claims", "correlation_id",
         "destinations_version", "due_at", "event_type", "from_expired_lease", "idempotency_key", "kind", "max_attempts",
-        "ordering_key", "position", "row_id", "seq", "span", "tenant_id",
+        "order_state", "ordering_key", "position", "row_id", "seq", "span", "tenant_id",
     )  # fmt: skip
 
     def __init__(self, row: Row) -> None:
@@ -51,6 +68,7 @@ class Event:
             self._created_at,
             self._claimed_at,
             self.kind,
+            self.order_state,
             self.destinations_version,
             self.from_expired_lease,
         ) = row
@@ -81,16 +99,18 @@ class Event:
         created_at: datetime,
         attempt: int,
         max_attempts: int,
+        ordering_key: str | None = None,
+        seq: int = 0,
     ) -> Self:
         """Make an event from a stream entry, which another service's outbox has published.
 
-        It has no `seq`, and its id serves as its idempotency key. When it was due and claimed is not known: both are
-        the time of its creation.
+        Without an ordering key it has no `seq`. Its id serves as its idempotency key. When it was due and claimed is
+        not known: both are the time of its creation.
         """
-        about = (aggregate_type, aggregate_id, event_type, None)
+        about = (aggregate_type, aggregate_id, event_type, ordering_key)
         content = (body, headers, correlation_id, tenant_id, str(id))
         moments = (created_at, created_at, created_at)
-        event = cls((str(id), 0, *about, *content, attempt, max_attempts, None, *moments, EVENT, None, False))
+        event = cls((str(id), seq, *about, *content, attempt, max_attempts, None, *moments, EVENT, None, None, False))
         event.attempt = attempt
         return event
 
@@ -111,6 +131,8 @@ class Event:
     max_attempts: int
     # "event", "job" or "run" (see `storage/models.py`).
     kind: str
+    # Null if the event has no ordering key, or its place in the order no longer matters (see `storage/models.py`).
+    order_state: str | None
     # The version of the table of recorded destinations when the event was claimed. If this process has read an older
     # version, it reads the table again before it delivers the event.
     destinations_version: int | None
@@ -129,6 +151,20 @@ class Event:
         return self.row_id if len(self.row_id) == UUID_LENGTH else str(self.id)
 
     @property
+    def is_ordered(self) -> bool:
+        """Return whether the event waits for the earlier events of its ordering key."""
+        return self.order_state is not None
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Return whether the payload or the headers are still as an emitter with OUTBOX_ENCRYPTION_KEYS stored them."""
+        return bool(self._payload_text.startswith(START) or self._headers_text.startswith(START))
+
+    def decrypt(self, cipher: Cipher | None) -> None:
+        """Replace the encrypted texts by those that were emitted; raise DecryptionError if that is not possible."""
+        self._payload_text, self._headers_text = decrypt(cipher, self.id, self._payload_text, self._headers_text)
+
+    @property
     def body(self) -> bytes:
         """Return the payload exactly as it was emitted, the same at every attempt."""
         return str(self._payload_text).encode()
@@ -144,6 +180,19 @@ class Event:
         if self._headers is None:
             self._headers = dict(json.loads(self._headers_text))
         return self._headers
+
+    @property
+    def data(self) -> D_co:
+        """Return the payload as an object of the class that `outbox.event` has declared, upcast to its latest version.
+
+        Raise UnreadableEvent if that is not possible, and NewerEvent if newer code is needed.
+        """
+        try:
+            return self._data
+        except AttributeError:  # not read yet: an event that is delivered without a class pays nothing for this
+            pass
+        self._data: D_co = event_types.read(self.event_type, str(self._payload_text), self.headers)
+        return self._data
 
     @property
     def has_headers(self) -> bool:
@@ -172,6 +221,8 @@ class Event:
     @property
     def scheduled_at(self) -> datetime | None:
         """Return when the event was first due, or None if it was due as soon as it was emitted."""
+        if self._progress_text is None and self.due_at == self._created_at:
+            return None  # the usual case
         found = progress.first_due_at(self.progress)
         if found is None and not progress.was_put_off(self.progress):
             found = timestamp.from_database(self.due_at)
@@ -193,6 +244,7 @@ class Event:
         return seconds if seconds > 0 else 0.0
 
     def __repr__(self) -> str:
+        """Return the event for logs, as one line of printable characters: its names may come from users."""
         if self.kind != EVENT:
-            return f"<{self.kind.capitalize()} {self.event_type} {self.id}>"
-        return f"<Event {self.event_type} {self.aggregate_type}:{self.aggregate_id} {self.id}>"
+            return visible(f"<{self.kind.capitalize()} {self.event_type} {self.id}>")
+        return visible(f"<Event {self.event_type} {self.aggregate_type}:{self.aggregate_id} {self.id}>")

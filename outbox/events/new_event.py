@@ -7,8 +7,10 @@ from datetime import datetime, timedelta
 from typing import Any, Final, Literal, NamedTuple
 
 from outbox.errors import InvalidEvent
+from outbox.events.declared_object import DeclaredObject
 
 OnDuplicate = Literal["raise", "ignore", "replace"]
+Ordered = bool | Literal["strict"]
 
 
 class Unique:
@@ -30,7 +32,7 @@ class NewEvent(NamedTuple):
 
     aggregate_type: str
     aggregate_id: object
-    event_type: str
+    event_type: str | DeclaredObject | type[Any]
     payload: object = None
     idempotency_key: str | Unique | None = None
     headers: Mapping[str, Any] | None = None
@@ -38,6 +40,10 @@ class NewEvent(NamedTuple):
     tenant_id: str | None = None
     max_attempts: int | None = None
     deliver_after: datetime | timedelta | None = None
+    ordering_key: str | None = None
+    ordered: Ordered = False
+    hold: bool = False
+    subject: str | None = None
 
 
 def as_new_event(item: NewEvent | Mapping[str, Any] | Sequence[Any]) -> NewEvent:

@@ -31,7 +31,10 @@ def stored_event(
         tenant_id,
         key,
         max_attempts,
+        ordering_key,
+        order_state,
         kind,
+        subject,
         _,
         _,
     ) = draft
@@ -43,6 +46,7 @@ def stored_event(
         "aggregate_type": aggregate_type,
         "aggregate_id": aggregate_id,
         "event_type": event_type,
+        "ordering_key": ordering_key,
         "payload": Encoded(payload),
         "headers": Encoded(headers),
         "correlation_id": correlation_id,
@@ -55,5 +59,7 @@ def stored_event(
         "created_at": created_at,
         "updated_at": created_at,
         "kind": kind,
+        "subject": subject,
+        "order_state": order_state,
     }
     return event

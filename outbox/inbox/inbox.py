@@ -19,12 +19,13 @@ from typing import NoReturn
 
 import peewee
 
-from outbox.errors import Signal, TransactionRequired
+from outbox.errors import SettingsError, Signal, TransactionRequired
 from outbox.inbox.message_id import Key, check_id
 from outbox.inbox.once_decorator import Decorator, make_once
 from outbox.storage import retention, schema
 from outbox.storage.dialect import Dialect
 from outbox.telemetry.counters import Counters
+from outbox.text import visible
 
 logger = logging.getLogger(__name__)
 
@@ -32,11 +33,16 @@ logger = logging.getLogger(__name__)
 class Inbox:
     """Records which handler has processed which message, in the database that holds the handlers' own tables."""
 
-    def __init__(self, dialect: Dialect, counters: Counters, retention_hours: float) -> None:
+    def __init__(self, dialect: Dialect, counters: Counters, retention_hours: float, *, is_apart: bool = False) -> None:
+        """`is_apart`: the dialect is not on the database of the application's transactions, so nothing can be claimed.
+
+        That is so beside an asynchronous database, unless the application passes an `inbox_database`.
+        """
         self.dialect = dialect
         self.database = dialect.database
         self.counters = counters
         self._retention_hours = retention_hours
+        self._is_apart = is_apart
 
     @contextmanager
     def claim(self, message_id: object, handler_name: str) -> Iterator[bool]:
@@ -46,6 +52,12 @@ class Inbox:
         that transaction commits.
         """
         key = (check_id("message_id", message_id), check_id("handler_name", handler_name))
+        if self._is_apart:
+            raise SettingsError(
+                "The inbox writes its row in the transaction of the handler, with a blocking connection, and the "
+                "outbox's database is asynchronous. Pass outbox.configure(…, inbox_database=…): the blocking Peewee "
+                "database that the handler itself uses."
+            )
         version: str | None = None
         raised: BaseException | None = None
         nested = False
@@ -140,7 +152,7 @@ def _raise_partly_committed(key: tuple[str, str], raised: BaseException) -> NoRe
         "message is not skipped when it is delivered again, and that part of the effect will then happen twice. "
         "Remove the commit from the function: the inbox commits when the function returns."
     )
-    logger.error("%s", text)
+    logger.error("%s", visible(text))
     if isinstance(raised, Signal) or not isinstance(raised, Exception):
         raise raised
     raise TransactionRequired(text) from raised

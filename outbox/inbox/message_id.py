@@ -12,8 +12,8 @@ from typing import Any, Final
 from uuid import UUID
 
 from outbox.errors import InvalidEvent, InvalidMessage
+from outbox.events.validate import check_text
 from outbox.storage.models import KEY_LENGTH
-from outbox.text import check_text
 
 Key = str | Callable[..., object]
 

@@ -1,14 +1,12 @@
 """Call a function after a commit: once for each transaction, however often `add` was called in it.
 
-Peewee's list of `after_commit` callbacks holds the only strong reference to our callback. So our callback is deleted
-once it has run, and also once a rollback has dropped it. While it exists, the transaction already has a callback, and a
-further `add` only adds to its count.
+Peewee keeps a list of callbacks for each connection: that of a thread, or, with an asynchronous database, that of a
+task. It empties the list after a commit, before it calls them, and after a rollback. So while our callback is in the
+list, the transaction already has one, and a further `add` only adds to its count.
 """
 
 from __future__ import annotations
 
-import threading
-import weakref
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
@@ -24,42 +22,32 @@ class AfterCommit(Generic[C]):
 
     def __init__(self, then: Then[C]) -> None:
         self._then: Then[C] = then
-        self._of_thread: _OfThread[C] = _OfThread()
 
     def add(self, dialect: Dialect, count: C) -> None:
-        """Add to the count of this thread's transaction; without a transaction, call `then` at once.
+        """Add to the count of the transaction of this thread or task; without a transaction, call `then` at once.
 
         Raise ValueError inside `manual_commit`: Peewee reports no end of such a transaction.
         """
-        transaction = dialect.database.top_transaction()
-        waiting = self._of_thread.callback()
-        # A callback that exists is not always waiting for a commit. One that a rollback has dropped exists as long as
-        # the traceback of the exception that caused the rollback; one that was called exists while it runs.
-        if waiting is not None and waiting.transaction is transaction and not waiting.called:
-            waiting.count += count
-            return
-        callback = _Callback(self._then, dialect, transaction, count)
-        self._of_thread.callback = weakref.ref(callback)
-        dialect.database.after_commit(callback)
+        database: Any = dialect.database
+        transaction = database.top_transaction()
+        if transaction is not None:
+            for waiting in database._state.commit_callbacks:
+                # The callback of a transaction whose connection was lost stays in the list, so the transaction counts.
+                if type(waiting) is _Callback and waiting.owner is self and waiting.transaction is transaction:
+                    waiting.count += count
+                    return
+        database.after_commit(_Callback(self, self._then, dialect, transaction, count))
 
 
 class _Callback(Generic[C]):
-    __slots__ = ("__weakref__", "_dialect", "_then", "called", "count", "transaction")
+    __slots__ = ("_dialect", "_then", "count", "owner", "transaction")
 
-    def __init__(self, then: Then[C], dialect: Dialect, transaction: Any, count: C) -> None:
+    def __init__(self, owner: AfterCommit[C], then: Then[C], dialect: Dialect, transaction: Any, count: C) -> None:
+        self.owner: AfterCommit[C] = owner
         self._then: Then[C] = then
         self._dialect = dialect
         self.transaction = transaction
         self.count: C = count
-        self.called = False
 
     def __call__(self) -> None:
-        self.called = True
         self._then(self._dialect, self.count)
-
-
-class _OfThread(threading.local, Generic[C]):
-    """The last callback of each thread: a transaction belongs to one thread, as its connection does."""
-
-    def __init__(self) -> None:
-        self.callback: Callable[[], _Callback[C] | None] = lambda: None

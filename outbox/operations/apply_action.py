@@ -8,20 +8,34 @@ also updates the audit entry.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
 
 import peewee
 
-from outbox.operations import audit
 from outbox.operations.actions import RETRY, Action
 from outbox.operations.count import COUNT_CAP, Count
 from outbox.operations.filters import Condition, Filter
 from outbox.storage.dialect import Dialect
 from outbox.storage.ids import as_uuid
 from outbox.storage.models import OutboxEvent
+from outbox.storage.status import status_is
+from outbox.telemetry import audit
+from outbox.telemetry.audit import Interrupted, Operator
 
 BATCH = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Continued:
+    """The action of an audit entry that was interrupted: where it has ended, and the last event to look at."""
+
+    id: UUID
+    after: UUID
+    last: UUID
+
 
 # Is called inside a transaction that has made events due. It notifies a worker after the commit.
 NotifyAfterCommit = Callable[[Dialect], None]
@@ -33,42 +47,84 @@ def apply(
     action: Action,
     filter: Filter,
     *,
-    who: str | None = None,
+    operator: Operator | None = None,
     limit: int | None = None,
     per_second: float | None = None,
     batch_size: int = BATCH,
+    continuing: Continued | None = None,
+    audited: Mapping[str, Any] | None = None,
     sleep: Callable[[float], object] = time.sleep,
 ) -> Generator[int]:
     """Run the action on all events that match now, oldest first. After each batch, yield how many have been changed.
 
-    `who` is the operator's name for the audit log. If it is None, the application makes the change, and the audit log
-    gets no entry. `limit` is the most events to change, `per_second` the most events to change in a second.
+    `operator` is written to the audit log. If it is None, the application makes the change, and the audit log gets no
+    entry. `limit` is the most events to change, `per_second` the most events to change in a second. `continuing`: go on
+    where an interrupted action has ended. `audited` is what the audit log has instead of the filter.
+
+    To stop it after a batch, throw `audit.Interrupted` into the generator: the audit log then says what interrupted it.
+    It raises that by itself after an operator has asked it to stop (`audit.request_stop`).
     """
     total = 0
-    with dialect.connection(), audit.record(dialect, who, action.name, filter) as entry:
-        last = _newest(dialect)
-        after = UUID(int=0)
+    with dialect.connection():
+        last = _newest(dialect) if continuing is None else continuing.last
+        after = UUID(int=0) if continuing is None else continuing.after
+        matching = None if operator is None else _count_between(dialect, action, filter, after, last)
+    given = {"limit": limit, "per_second": per_second, "continues": None if continuing is None else str(continuing.id)}
+    parameters = {**action.parameters, **{name: value for name, value in given.items() if value is not None}}
+    expected = matching if limit is None or matching is None else min(limit, matching)
+    with (
+        dialect.connection(),
+        audit.record(
+            dialect,
+            operator,
+            action.name,
+            filter.to_json() if audited is None else audited,
+            parameters,
+            total=expected,
+            last_id=last,
+        ) as entry,
+    ):
         while last is not None and (limit is None or total < limit):
             size = _next_size(batch_size, limit, total, per_second)
             began_at = time.monotonic()
             with dialect.atomic():
                 rows = _select_batch(dialect, _conditions(dialect, action, filter), after, last, size)
-                changed = action.run(dialect, rows) if rows else 0
-                entry.add(changed)
+                changed = action.run(dialect, rows) if rows else ()
+                entry.add(changed, rows[-1].id if rows else None)
                 if action.makes_due and changed:
                     notify(dialect)
-            total += changed
+            total += len(changed)
             yield total
             if len(rows) < size:
                 break
+            if entry.stop_by is not None:
+                raise Interrupted(f"{entry.stop_by}, who stopped it")
             after = rows[-1].id
             if per_second is not None:
-                sleep(max(0.0, changed / per_second - (time.monotonic() - began_at)))
+                sleep(max(0.0, len(changed) / per_second - (time.monotonic() - began_at)))
+
+
+def _count_between(dialect: Dialect, action: Action, filter: Filter, after: UUID, last: UUID | None) -> int:
+    """Return how many events the action is going to look at."""
+    if last is None:
+        return 0
+    event = OutboxEvent
+    between = [event.id > after, event.id <= last]
+    return dialect.count(event.select(event.id).where(*between, *_conditions(dialect, action, filter)))
 
 
 def count_all(dialect: Dialect, action: Action, filter: Filter) -> int:
     """Return how many events the action would change. This counts all of them, which may take long."""
     query = OutboxEvent.select(OutboxEvent.id).where(*_conditions(dialect, action, filter))
+    with dialect.connection():
+        return dialect.count(query)
+
+
+def count_erased(dialect: Dialect, action: Action, filter: Filter) -> int:
+    """Return how many events match the filter and are delivered or have failed, but were erased."""
+    statuses = [condition for status in action.statuses for condition in status_is(status)]
+    query = OutboxEvent.select(OutboxEvent.id)
+    query = query.where(*filter.conditions(dialect.database), *statuses, OutboxEvent.erased_at.is_null(False))
     with dialect.connection():
         return dialect.count(query)
 
@@ -116,7 +172,7 @@ def _select_batch(
 ) -> list[OutboxEvent]:
     event = OutboxEvent
     query = (
-        event.select(event.id, event.progress, event.audience)
+        event.select(event.id, event.progress, event.audience, event.ordering_key)
         .where(event.id > after, event.id <= last, *conditions)
         .order_by(event.id)
         .limit(size)

@@ -6,16 +6,15 @@ or two.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
 from outbox.errors import RegistrationError
-from outbox.operations.audit import WHO_LENGTH
 from outbox.storage.dialect import Dialect
-from outbox.storage.ids import uuid7
 from outbox.storage.operator_models import Periodic
+from outbox.telemetry import audit
+from outbox.telemetry.audit import Operator
 from outbox.text import is_storable
 
 # A scheduler records every 20 s that it has a job. After this time, none has it.
@@ -34,6 +33,8 @@ class PeriodicAction:
     done: str
     not_done: str
     statement: Callable[[Dialect], str]
+    # Whether the job is removed.
+    is_dangerous: bool = False
 
 
 RUN_NOW = PeriodicAction(
@@ -63,11 +64,12 @@ FORGET = PeriodicAction(
     "is forgotten. If it is declared again, it is a new job.",
     "is forgotten already.",
     lambda dialect: dialect.statements.periodic_forget,
+    is_dangerous=True,
 )
 PERIODIC_ACTIONS = {action.name: action for action in (RUN_NOW, PAUSE, RESUME, FORGET)}
 
 
-def apply(dialect: Dialect, action: PeriodicAction, name: str, *, who: str) -> str:
+def apply(dialect: Dialect, action: PeriodicAction, name: str, *, operator: Operator) -> str:
     """Do it, and write it to the audit log; return what was done, as a sentence.
 
     Raise RegistrationError if there is no such job, or if a job is to be forgotten that a scheduler still has.
@@ -83,9 +85,7 @@ def apply(dialect: Dialect, action: PeriodicAction, name: str, *, who: str) -> s
             )
         changed = dialect.run(action.statement(dialect), (name,)).rowcount == 1
         if changed:
-            details = json.dumps({"periodic": name})
-            values = (dialect.id(uuid7()), who[:WHO_LENGTH], f"{action.name} periodic", details)
-            dialect.run(dialect.statements.audit_note, values)
+            audit.note(dialect, operator, f"{action.name} periodic", {"periodic": name})
     return f"{name} {action.done if changed else action.not_done}"
 
 

@@ -29,9 +29,10 @@ from outbox.destinations.periodic_job import (
 )
 from outbox.dramatiq.periodic_actor import actor_of, check_takes_no_arguments
 from outbox.errors import InvalidEvent, OutboxError, RegistrationError
+from outbox.events.validate import check_text
 from outbox.scheduler.schedule import DEFAULT_TIMEZONE, Schedule, make_schedule
 from outbox.storage.models import NAME_LENGTH
-from outbox.text import check_text, clean_error
+from outbox.text import clean_error
 
 logger = logging.getLogger(__name__)
 

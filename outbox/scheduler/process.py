@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from outbox.current_outbox import current, is_configured, loaded_settings, registry
+from outbox.current_outbox import current, is_configured, loaded_settings, named_outboxes, outboxes, registry
 from outbox.dramatiq.broker_kind import is_in_process
 from outbox.dramatiq.worker import load_application
 from outbox.errors import SettingsError
@@ -19,6 +19,7 @@ from outbox.settings import Settings
 from outbox.stop_signal import stop_on_signal
 from outbox.storage.connection_errors import CONNECTION_ERRORS
 from outbox.telemetry import logs
+from outbox.telemetry.heartbeat import heartbeat_of
 from outbox.telemetry.process_reports import SCHEDULER
 from outbox.text import one_line
 
@@ -47,13 +48,16 @@ def run(settings: Settings) -> None:
     if registry.periodic:
         _check_database(knows_database=knows_database)
     stopped = stop_on_signal()
-    scheduler = make_scheduler(settings)
+    scheduler = make_scheduler(settings, named_outboxes())
     if knows_database:
         add_periodic_jobs(scheduler, current())
     scheduler.start()
-    if knows_database:
-        current().reporter.start(SCHEDULER)
-    else:
+    heartbeat = heartbeat_of(SCHEDULER, settings)
+    heartbeat.start()
+    reporting = outboxes() if knows_database else named_outboxes()
+    for box in reporting:
+        box.reporter.start(SCHEDULER)
+    if not knows_database:
         logger.warning(
             "This scheduler does not know the outbox's database, so `outbox status` and `outbox doctor` can't see it. "
             "It still sends sweeps. Set OUTBOX_DATABASE_URL, or also name the module that calls outbox.configure: "
@@ -67,9 +71,10 @@ def run(settings: Settings) -> None:
     )
     stopped.wait()
     scheduler.shutdown(wait=True)
-    if knows_database:
-        current().notifier.flush()
-        current().reporter.stop()
+    for box in reporting:
+        box.notifier.flush()
+        box.reporter.stop()
+    heartbeat.stop()
     logger.info("scheduler stopped")
 
 

@@ -173,7 +173,10 @@ class StoreRuns:
             tenant_id=None,
             idempotency_key=key,
             max_attempts=settings.max_attempts if job.max_attempts is None else job.max_attempts,
+            ordering_key=None,
+            order_state=None,
             kind=RUN,
+            subject=None,
             due_at=AT_ONCE[0],
             due_in=AT_ONCE[1],
         )

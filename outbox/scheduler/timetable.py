@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 from apscheduler.schedulers.background import BackgroundScheduler
 
 from outbox.core import Outbox
 from outbox.dramatiq import wakeup
+from outbox.dramatiq.actor_names import CLEANUP, DELIVER
 from outbox.scheduler.store_runs import StoreRuns
 from outbox.settings import Settings
 
@@ -36,18 +38,27 @@ class Tick:
             logger.warning("%s: could not enqueue the message; the next try is in %s: %s", self.name, self.every, error)
 
 
-def timetable(settings: Settings) -> list[Tick]:
+def timetable(settings: Settings, named: Iterable[Outbox] = ()) -> list[Tick]:
     """Return the ticks: a sweep every OUTBOX_SWEEP_SECONDS, and a clean-up every OUTBOX_CLEANUP_MINUTES.
 
-    A sweep makes a worker deliver the events that are due. A clean-up makes a worker delete old events.
+    A sweep makes a worker deliver the events that are due. A clean-up makes a worker delete old events. The outboxes in
+    `named` have their own, with their own settings.
     """
     return [
         Tick("sweep", timedelta(seconds=settings.sweep_seconds), wakeup.send_sweep),
         Tick("clean-up", timedelta(minutes=settings.cleanup_minutes), wakeup.send_clean_up),
+        *(tick for box in named for tick in _ticks_of(box)),
     ]
 
 
-def make_scheduler(settings: Settings) -> BackgroundScheduler:
+def _ticks_of(box: Outbox) -> Iterator[Tick]:
+    every = timedelta(seconds=box.settings.sweep_seconds)
+    yield Tick(f"sweep of {box.name}", every, partial(wakeup.send_to, box, DELIVER))
+    every = timedelta(minutes=box.settings.cleanup_minutes)
+    yield Tick(f"clean-up of {box.name}", every, partial(wakeup.send_to, box, CLEANUP))
+
+
+def make_scheduler(settings: Settings, named: Iterable[Outbox] = ()) -> BackgroundScheduler:
     """Return a scheduler for the timetable, not yet started.
 
     It runs in UTC, because local time zones repeat or skip an hour. A late tick runs once, however late it is;
@@ -57,7 +68,7 @@ def make_scheduler(settings: Settings) -> BackgroundScheduler:
     scheduler = BackgroundScheduler(
         timezone=UTC, job_defaults={"misfire_grace_time": None, "coalesce": True, "max_instances": 1}
     )
-    for tick in timetable(settings):
+    for tick in timetable(settings, named):
         # The first tick comes at once. Otherwise a scheduler that is restarted often would never send a clean-up.
         scheduler.add_job(
             tick, "interval", seconds=tick.every.total_seconds(), id=tick.name, next_run_time=datetime.now(UTC)
@@ -75,5 +86,7 @@ def add_periodic_jobs(scheduler: BackgroundScheduler, box: Outbox) -> None:
             seconds=PERIODIC_SECONDS,
             id="periodic jobs",
             next_run_time=datetime.now(UTC),
-            max_instances=2,  # with 1, APScheduler logs a warning every second while a call hangs
+            # A call returns at once while another one hangs. With 1, APScheduler would log a warning every second then;
+            # with 2, whenever the machine is so busy that two calls overlap.
+            max_instances=10,
         )

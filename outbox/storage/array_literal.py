@@ -1,4 +1,4 @@
-"""Encode a whole column as one text, PostgreSQL's array literal: for `emit_many`, because it is faster.
+"""Encode a whole column as one text, PostgreSQL's array literal, because it is faster.
 
 psycopg turns a list into the same text, but looks up for each item how to encode it: for a thousand events that took
 longer than inserting them. The statement casts the text to the array's type.
@@ -31,6 +31,8 @@ def array_of_ids(values: Sequence[UUID]) -> str:
 
 
 def _array(values: Items, encode: Callable[[Any], str]) -> str:
+    if not values:
+        return "{}"
     first = values[0]
     if values.count(first) == len(values):  # most columns have the same value for all events of a call
         items = ["NULL" if first is None else encode(first)] * len(values)

@@ -5,8 +5,11 @@ The options are chosen for several writers at once, and so that a lost connectio
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sqlite3
 import time
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -14,10 +17,13 @@ import peewee
 from playhouse import pool
 
 from outbox.errors import SettingsError
-from outbox.settings import truth
+from outbox.setting_values import parse_truth
 
 # How long SQLite waits for another writer.
 BUSY_SECONDS = 10.0
+
+# The mode of a new SQLite file: only its owner may read and write it.
+PRIVATE_MODE = 0o600
 
 # A host that vanished without closing its connections is noticed within a minute; TCP alone would wait for hours.
 # Keepalives test an idle connection. tcp_user_timeout ends one that has sent data and gets no acknowledgement for it
@@ -32,6 +38,9 @@ POSTGRES_DEFAULTS: dict[str, Any] = {
     "tcp_user_timeout": 15_000,  # milliseconds
     "client_encoding": "UTF8",
 }
+
+# So that a reader and a writer don't wait for each other.
+WAL = {"journal_mode": "wal"}
 
 # The only parameter of the URL that is not libpq's, which would refuse it.
 PREPARED_STATEMENTS = "prepared_statements"
@@ -49,9 +58,9 @@ def open_database(url: str, *, prepared_statements: bool = True) -> peewee.Datab
     except ValueError:
         raise SettingsError("OUTBOX_DATABASE_URL can't be read as a URL.") from None
     if parts.scheme == "sqlite" and not parts.netloc:
-        return _open_sqlite(unquote(parts.netloc + parts.path).removeprefix("/"))
+        return open_sqlite(unquote(parts.netloc + parts.path).removeprefix("/"))
     if parts.scheme in ("postgresql", "postgres", "psycopg3"):
-        return _open_postgres(url, prepared_statements)
+        return _open_postgres_url(url, prepared_statements)
     raise SettingsError(
         "OUTBOX_DATABASE_URL must begin with postgresql:// or sqlite:///"
         f"{f', not {parts.scheme}:' if parts.scheme else ''}. "
@@ -60,7 +69,11 @@ def open_database(url: str, *, prepared_statements: bool = True) -> peewee.Datab
 
 
 class EmbeddedDatabase(pool.PooledSqliteDatabase):  # type: ignore[misc]  # playhouse carries no types
-    """SQLite in a file that several processes may open at the same time."""
+    """SQLite in a file that several processes may open at the same time. A new file is readable by its owner only."""
+
+    def _connect(self) -> Any:
+        create_private_file(str(self.database))
+        return super()._connect()
 
     def _set_pragmas(self, conn: sqlite3.Connection) -> None:
         # Switching a new file to WAL needs a lock for which SQLite does not wait, whatever the busy timeout.
@@ -76,7 +89,20 @@ class EmbeddedDatabase(pool.PooledSqliteDatabase):  # type: ignore[misc]  # play
                 return
 
 
-def _open_sqlite(path: str) -> peewee.Database:
+def create_private_file(path: str) -> None:
+    """Create an empty file with the mode 0600 if there is none, whatever the umask; leave an existing file as it is.
+
+    SQLite takes an empty file for a new database, and gives the files `-wal` and `-shm` beside it the same mode. An
+    error is ignored: SQLite meets the same one when it opens the file, and reports it. An existing file is not opened,
+    because closing it would release the locks that SQLite holds on it in this process.
+    """
+    with contextlib.suppress(OSError):
+        # The real path, since O_EXCL refuses a symbolic link to a file that is still to be created.
+        os.close(os.open(os.path.realpath(path), os.O_CREAT | os.O_EXCL | os.O_WRONLY, PRIVATE_MODE))
+
+
+def open_sqlite(path: str, *, pragmas: Mapping[str, Any] = WAL) -> peewee.Database:
+    """Return the SQLite database in this file, pooled."""
     if sqlite3.sqlite_version_info < (3, 35):
         raise SettingsError(f"The outbox needs SQLite 3.35 or later; this Python has {sqlite3.sqlite_version}.")
     if not path or path == ":memory:":
@@ -88,7 +114,7 @@ def _open_sqlite(path: str) -> peewee.Database:
     database: peewee.Database = EmbeddedDatabase(
         path,
         max_connections=64,
-        pragmas={"busy_timeout": int(BUSY_SECONDS * 1000), "journal_mode": "wal"},
+        pragmas={"busy_timeout": int(BUSY_SECONDS * 1000), **pragmas},
         lock_type="IMMEDIATE",
         timeout=10,
         check_same_thread=False,
@@ -96,7 +122,7 @@ def _open_sqlite(path: str) -> peewee.Database:
     return database
 
 
-def _open_postgres(url: str, prepared_statements: bool) -> peewee.Database:
+def _open_postgres_url(url: str, prepared_statements: bool) -> peewee.Database:
     try:
         from psycopg.conninfo import conninfo_to_dict  # an extra: installed where PostgreSQL is used
     except ImportError:
@@ -110,7 +136,7 @@ def _open_postgres(url: str, prepared_statements: bool) -> peewee.Database:
         prepared_statements = chosen
     try:
         # libpq reads the URL itself: percent-encoding, several hosts, sslmode and all its other parameters.
-        parameters = POSTGRES_DEFAULTS | conninfo_to_dict(f"postgresql://{rest}")
+        parameters = dict(conninfo_to_dict(f"postgresql://{rest}"))
     except Exception:
         # Without the driver's message: it quotes the URL, and with it the password.
         raise SettingsError(
@@ -119,6 +145,12 @@ def _open_postgres(url: str, prepared_statements: bool) -> peewee.Database:
         ) from None
     if not parameters.get("dbname"):
         raise SettingsError("OUTBOX_DATABASE_URL names no database: postgresql://user:password@host:port/name")
+    return open_postgres(parameters, prepared_statements=prepared_statements)
+
+
+def open_postgres(parameters: Mapping[str, Any], *, prepared_statements: bool) -> peewee.Database:
+    """Return the database that these parameters of libpq name, pooled."""
+    parameters = {**POSTGRES_DEFAULTS, **parameters}
     if not prepared_statements:
         parameters["prepare_threshold"] = None
     database: peewee.Database = pool.PooledPostgresqlDatabase(
@@ -135,7 +167,7 @@ def _split_prepared_statements(rest: str) -> tuple[str, bool | None]:
     if not ours:
         return rest, None
     try:
-        chosen = truth(ours[-1])
+        chosen = parse_truth(ours[-1])
     except ValueError as error:
         raise SettingsError(f"{PREPARED_STATEMENTS} in OUTBOX_DATABASE_URL {error}.") from None
     others = "&".join("".join(pair) for pair in pairs if pair[0] != PREPARED_STATEMENTS)

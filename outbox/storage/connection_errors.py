@@ -14,11 +14,21 @@ CONNECTION_ERRORS = (
     pool.MaxConnectionsExceeded,
 )
 
+# How playhouse.pwasyncio's pools begin the error; its class is that of other errors.
+ASYNC_POOL_EXHAUSTED = "Timed out acquiring connection from pool"
+
+
+def is_statement_timeout(error: BaseException) -> bool:
+    """Return whether a statement was cancelled because it took longer than PostgreSQL's statement_timeout."""
+    return getattr(getattr(error, "orig", None), "sqlstate", None) == "57014"
+
 
 def is_pool_exhausted(error: BaseException | None) -> bool:
     """Return whether the error is, or was caused by, a connection pool that has no connection left."""
     while error is not None:
         if isinstance(error, pool.MaxConnectionsExceeded):
+            return True
+        if isinstance(error, peewee.OperationalError) and ASYNC_POOL_EXHAUSTED in str(error):
             return True
         error = error.__cause__
     return False

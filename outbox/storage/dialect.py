@@ -31,10 +31,12 @@ logger = logging.getLogger(__name__)
 
 Row = tuple[Any, ...]
 
+# How long a statement may take with which a tool for operators reads.
+READ_SECONDS = 10.0
 # The last two parameters of INSERT_LATER for an event that is due at once: no time is given, and zero seconds from now.
 AT_ONCE = (None, 0.0)
-# Where the kind is in the row that `insert` is given.
-KIND = -3
+# Where the ordering key, the order state, the kind and the subject are in the row that `insert` is given.
+ORDERING_KEY, ORDER_STATE, KIND, SUBJECT = -6, -5, -4, -3
 
 
 class Dialect(ABC):
@@ -71,13 +73,28 @@ class Dialect(ABC):
 
     def select(self, query: Any) -> list[Any]:
         """Run a Peewee query on this outbox's tables; return its rows."""
-        with tables_in_use(self.tables):
+        with self._own_tables():
             return list(query.execute(self.database))
+
+    def execute(self, query: Any) -> None:
+        """Run a Peewee query that changes this outbox's tables."""
+        with self._own_tables():
+            query.execute(self.database)
 
     def count(self, query: Any) -> int:
         """Return how many rows a Peewee query on this outbox's tables has."""
-        with tables_in_use(self.tables):
+        with self._own_tables():
             return int(query.count(self.database))
+
+    @contextmanager
+    def _own_tables(self) -> Iterator[None]:
+        """Let Peewee queries use this outbox's tables; raise SchemaError if these are missing or too old."""
+        try:
+            with tables_in_use(self.tables):
+                yield
+        except (peewee.OperationalError, peewee.ProgrammingError) as error:
+            self.raise_schema_error(error)
+            raise
 
     def now(self) -> datetime:
         """Return the time of the database's clock."""
@@ -112,6 +129,9 @@ class Dialect(ABC):
             f"The outbox has no tables in {self.place} yet: run `outbox init` with OUTBOX_DATABASE_URL set to it, "
             "or `outbox init your.module` if that module configures it, or call outbox.create_tables()."
         )
+
+    def check_caller(self, caller: str) -> None:  # noqa: B027  (a blocking dialect refuses nothing)
+        """Raise AsyncRequired if `caller`, a function of the public API, can't run statements where it was called."""
 
     # Connections and transactions
 
@@ -171,6 +191,17 @@ class Dialect(ABC):
         with self.database.savepoint() if self.in_transaction else self.database.atomic():
             yield
 
+    @contextmanager
+    def bounded(self, seconds: float = READ_SECONDS, *, may_fail: bool = False) -> Iterator[None]:
+        """Give this thread a connection inside the block, on which a statement fails after so many seconds.
+
+        It is for reading: on PostgreSQL a statement waits for as long as another session locks the table. On SQLite
+        a reader waits for no writer. Inside another such block the shorter limit holds. `may_fail`: the caller goes on
+        after an error, so the block has a savepoint of its own.
+        """
+        with self.connection():
+            yield
+
     def discard_connection(self) -> None:
         """Close this thread's connection, and don't return it to the pool. An open transaction is rolled back."""
         database = self.database
@@ -187,6 +218,15 @@ class Dialect(ABC):
             close()
         except peewee.PeeweeException as error:
             logger.debug("closing a discarded connection failed: %s", error)
+
+    def release_connection(self, *, is_broken: bool = False) -> None:
+        """Close this thread's connection, or return it to the pool; discard it if it is broken or in a transaction."""
+        if self.database.is_closed():
+            return
+        if is_broken or self.database.in_transaction() or self.in_transaction:
+            self.discard_connection()
+        else:
+            self.database.close()
 
     # The tables
 
@@ -239,36 +279,55 @@ class Dialect(ABC):
     # Storing, claiming and settling events
 
     def insert(self, row: Row) -> Row | None:
-        """Store a row of any kind, given the parameters of INSERT_LATER, with the kind before the due time.
+        """Store a row of any kind, given INSERT_LATER's parameters, with what `Draft` has before the time.
 
         Return its number, when it was created and when it is due, or None if its idempotency key is a duplicate.
         """
         parameters, statements = self.parameters(row), self.statements
-        content, kind, due = parameters[:KIND], row[KIND], row[-2:]
-        if due == AT_ONCE:
-            statement = statements.insert if kind == EVENT else statements.insert_kind
-        else:
-            statement = statements.insert_later if kind == EVENT else statements.insert_kind_later
-            content += parameters[-2:]
-        return _in_utc(self.first_row(statement, content if kind == EVENT else (kind, *content)))
+        content, (ordering_key, order_state, kind, subject) = parameters[:ORDERING_KEY], row[ORDERING_KEY:-2]
+        if subject is not None:
+            more = (kind, ordering_key, order_state, subject)
+            return _in_utc(self.first_row(statements.insert_with_subject, (*more, *content, *parameters[-2:])))
+        now, later = statements.insert, statements.insert_later
+        if kind != EVENT:
+            content, now, later = (kind, *content), statements.insert_kind, statements.insert_kind_later
+        elif ordering_key is not None:
+            content = (ordering_key, order_state, *content)
+            now, later = statements.insert_ordered, statements.insert_ordered_later
+        if row[-2:] == AT_ONCE:
+            return _in_utc(self.first_row(now, content))
+        return _in_utc(self.first_row(later, content + parameters[-2:]))
 
-    def replace(self, row: Row) -> Row | None:
-        """Give an untried event of the same kind, type and key this content, given what `insert` is given.
+    def find_untried(self, row: Row) -> UUID | None:
+        """Return the id of the untried event of the same kind, type, key and tenant, given what `insert` is given."""
+        found = self.first_row(self.statements.find_untried, (row[3], row[8], row[KIND], row[7]))
+        return None if found is None else as_uuid(found[0])
 
-        Return its id, number, when it was created and when it is due, or None if there is no such event, or it was
-        attempted.
+    def replace(self, row: Row, id: UUID | None = None) -> Row | None:
+        """Give an untried event of the same kind, type, key and tenant this content, given what `insert` is given.
+
+        With an `id`, only the event with this id is replaced. Return its id, number, when it was created and when it is
+        due, or None if there is no such event, or it was attempted.
         """
-        _, *about, event_type, payload, headers, correlation_id, tenant_id, key, most, kind, due_at, due_in = (
-            self.parameters(row)
-        )
-        content = (*about, payload, headers, correlation_id, tenant_id, most, due_at, due_in)
-        found = self.first_row(self.statements.replace, (*content, event_type, key, kind))
+        parameters = self.parameters(row)
+        _, aggregate_type, aggregate_id, event_type, *content, key, most = parameters[:ORDERING_KEY]
+        ordering_key, state, kind, subject, *due = parameters[ORDERING_KEY:]
+        content = [aggregate_type, aggregate_id, *content, most, ordering_key, state, subject, *due]
+        same_key = (*content, event_type, key, kind, row[7])
+        if id is None:
+            found = self.first_row(self.statements.replace, same_key)
+        else:
+            found = self.first_row(self.statements.replace_row, (*same_key, self.id(id)))
         return None if found is None else (as_uuid(found[0]), *(_in_utc(found[1:]) or ()))
 
     def set_aside(self, row: Row) -> None:
-        """Free the idempotency key of the event of the same kind, type and key."""
-        event_type, key, kind = row[3], row[8], row[KIND]
-        self.run(self.statements.set_aside, (event_type, key, kind))
+        """Free the idempotency key of the event of the same kind, type, key and tenant."""
+        event_type, tenant_id, key, kind = row[3], row[7], row[8], row[KIND]
+        self.run(self.statements.set_aside, (event_type, key, kind, tenant_id))
+
+    @abstractmethod
+    def lock_keys(self, keys: Iterable[str]) -> None:
+        """Wait until no other transaction holds the locks of these ordering keys; hold them until this one ends."""
 
     @abstractmethod
     def insert_many(self, rows: Sequence[Row]) -> list[Row | None]:
@@ -285,7 +344,10 @@ class Dialect(ABC):
 
     @abstractmethod
     def settle_rows(self, rows: Sequence[Row]) -> int:
-        """Run SETTLED for each row of parameters; return how many events were updated."""
+        """Settle each of these rows, given SETTLED_SQLITE's parameters; return how many events were updated.
+
+        They have one lease, and each row is there once.
+        """
 
 
 def _in_utc(row: Row | None) -> Row | None:

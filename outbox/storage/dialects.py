@@ -5,6 +5,9 @@ from __future__ import annotations
 import peewee
 
 from outbox.errors import SettingsError
+from outbox.storage.async_database import is_async
+from outbox.storage.async_postgres import AsyncPostgres
+from outbox.storage.async_sqlite import AsyncSqlite
 from outbox.storage.dialect import Dialect
 from outbox.storage.peewee_database import place_of
 from outbox.storage.postgres import Postgres
@@ -14,6 +17,7 @@ from outbox.table_names import Tables
 
 def dialect_of(database: peewee.Database, tables: Tables) -> Dialect:
     """Return the dialect of the database; raise SettingsError if the outbox does not work on it."""
+    asynchronous = is_async(database)
     if isinstance(database, peewee.SqliteDatabase):
         if tables.schema is not None:
             raise SettingsError(
@@ -21,8 +25,10 @@ def dialect_of(database: peewee.Database, tables: Tables) -> Dialect:
                 "leave it out. To keep several outboxes in one file, set OUTBOX_TABLE_PREFIX."
             )
         warn_about_locking(database)
-        return Sqlite(database, tables)
+        return AsyncSqlite(database, tables) if asynchronous else Sqlite(database, tables)
     if isinstance(database, peewee.PostgresqlDatabase):
+        if asynchronous:
+            return AsyncPostgres(database, tables)
         if "Psycopg3" not in type(getattr(database, "_adapter", None)).__name__:
             raise SettingsError(
                 "The outbox needs psycopg 3, and this PostgresqlDatabase uses psycopg2. "
@@ -30,5 +36,6 @@ def dialect_of(database: peewee.Database, tables: Tables) -> Dialect:
             )
         return Postgres(database, tables)
     raise SettingsError(
-        f"The outbox works on Peewee's PostgresqlDatabase and SqliteDatabase, not on {type(database).__name__}."
+        "The outbox works on Peewee's PostgresqlDatabase and SqliteDatabase, and on AsyncPostgresqlDatabase and "
+        f"AsyncSqliteDatabase of playhouse.pwasyncio, not on {type(database).__name__}."
     )

@@ -29,6 +29,11 @@ PENDING, SENDING, DELIVERED, FAILED = STATUSES = ("pending", "sending", "deliver
 # which their router finds (`destinations/router.py`).
 EVENT, JOB, RUN = KINDS = ("event", "job", "run")
 
+# The states of an event with an ordering key (`delivery/ordering.py`). It holds back the later events of its key; it
+# will do so as soon as it is due; or it waits behind an earlier event. The column is null if the event holds none back,
+# and for events without a key.
+HOLDS, SCHEDULED, WAITS = ORDER_STATES = ("holds", "scheduled", "waits")
+
 NAME_LENGTH = 100
 KEY_LENGTH = 255
 CONTEXT_LENGTH = 255
@@ -154,6 +159,9 @@ class OutboxEvent(peewee.Model):
     subject = peewee.CharField(KEY_LENGTH, null=True)
     # Which destinations have the event: the id of a row of outbox_audience.
     audience = peewee.IntegerField(null=True)
+    order_state = peewee.CharField(10, null=True, choices=[(state, state.capitalize()) for state in ORDER_STATES])
+    # When the content was erased (`outbox erase`).
+    erased_at = UtcDateTimeField(null=True)
 
     class Meta:
         table_name = "outbox_event"
@@ -163,6 +171,22 @@ class OutboxEvent(peewee.Model):
     def __str__(self) -> str:
         kind = "" if self.kind == EVENT else f"{self.kind} "
         return f"{kind}{self.event_type} ({self.status.capitalize()})"
+
+
+class Waiting(peewee.Model):
+    """One event that waits at one destination until the earlier events of its ordering key have ended there."""
+
+    ordering_key = peewee.CharField(KEY_LENGTH)
+    destination = peewee.CharField(KEY_LENGTH)
+    seq = peewee.BigIntegerField()
+    event_id = peewee.UUIDField()
+    since = UtcDateTimeField()
+
+    class Meta:
+        table_name = "outbox_waiting"
+        model_metadata_class = NamedBySettings
+        kind = "waiting"
+        primary_key = peewee.CompositeKey("ordering_key", "destination", "seq", "event_id")
 
 
 class InboxMessage(peewee.Model):

@@ -1,4 +1,4 @@
-"""The tables with records for operators, as Peewee models: processes, counts, the audit log, and periodic jobs."""
+"""The tables with records for operators, as Peewee models: processes, counts, audit log, attempts, periodic jobs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Total(peewee.Model):
 
 
 class Minute(peewee.Model):
-    """What all processes have counted in one minute."""
+    """What all processes have counted in one minute; in a quarter of an hour or an hour, if the name says so."""
 
     minute = UtcDateTimeField()
     name = peewee.CharField(100)
@@ -54,7 +54,10 @@ class Minute(peewee.Model):
 
 
 class Audit(peewee.Model):
-    """An entry of the audit log: which operator did what to which events, and how many those were."""
+    """An entry of the audit log: which operator did what to which events, how many those were, and how it ended.
+
+    Entries of an older version of the library have only `who`, `action`, `filters`, `affected` and the times.
+    """
 
     id = peewee.UUIDField(primary_key=True)
     at = UtcDateTimeField()
@@ -63,11 +66,61 @@ class Audit(peewee.Model):
     filters = JsonField()
     affected = peewee.BigIntegerField()
     ended_at = UtcDateTimeField(null=True)
+    claimed = peewee.CharField(null=True)
+    via = peewee.CharField(null=True)
+    parameters = JsonField(null=True)
+    # "done" or "interrupted"; null while the action is running. `cause` says what interrupted it.
+    outcome = peewee.CharField(20, null=True)
+    cause = peewee.CharField(null=True)
+    # How far an action on many events is: how many events matched at its start, the last one that it has looked at, the
+    # last one that it will look at, and when its process has last reported. `stop_by`: who asked it to stop.
+    total = peewee.BigIntegerField(null=True)
+    position = peewee.UUIDField(null=True)
+    last_id = peewee.UUIDField(null=True)
+    seen_at = UtcDateTimeField(null=True)
+    stop_by = peewee.CharField(null=True)
 
     class Meta:
         table_name = "outbox_audit"
         model_metadata_class = NamedBySettings
         kind = "audit"
+
+
+class AuditBatch(peewee.Model):
+    """The ids of the events that one batch of an action has changed."""
+
+    audit_id = peewee.UUIDField()
+    number = peewee.IntegerField()
+    at = UtcDateTimeField()
+    ids = JsonField()
+
+    class Meta:
+        table_name = "outbox_audit_batch"
+        model_metadata_class = NamedBySettings
+        kind = "audit_batch"
+        primary_key = peewee.CompositeKey("audit_id", "number")
+
+
+class Attempt(peewee.Model):
+    """One attempt to deliver an event to one destination, and how it ended (see OUTBOX_ATTEMPTS)."""
+
+    id = peewee.BigIntegerField(primary_key=True)
+    event_id = peewee.UUIDField()
+    destination = peewee.CharField()
+    # When it began, and how long it took.
+    at = UtcDateTimeField()
+    seconds = peewee.DoubleField()
+    # "delivered", "retry", "unavailable" or "failed".
+    outcome = peewee.CharField(20)
+    http_status = peewee.IntegerField(null=True)
+    error = peewee.TextField(null=True)
+    # The host and the process that made the attempt.
+    worker = peewee.CharField()
+
+    class Meta:
+        table_name = "outbox_attempt"
+        model_metadata_class = NamedBySettings
+        kind = "attempt"
 
 
 class Periodic(peewee.Model):

@@ -5,7 +5,7 @@ pool, they could take its last connection, and a forked child could use a connec
 they get a `private_connection`.
 
 In a worker, the application's middleware may have opened a transaction on the thread's connection before the outbox's
-actor is called. Deliveries must not run inside it: `without_connection` sets it aside.
+actor is called. Deliveries must not run inside it: `outside_transaction` sets it aside.
 """
 
 from __future__ import annotations
@@ -42,7 +42,26 @@ def private_connection(database: Any) -> Iterator[None]:
 
 
 @contextmanager
-def without_connection(database: Any) -> Iterator[None]:
+def outside_transaction(database: Any) -> Iterator[None]:
+    """Run the block with another connection than the one on which this thread's transaction is open.
+
+    SQLite has one writer at a time: with `lock_type="IMMEDIATE"` the transaction holds that lock, and the block would
+    wait for it in vain. So there the transaction is committed before the block, and another one is begun after it.
+    """
+    connection = database.connection()
+    is_split = isinstance(database, peewee.SqliteDatabase) and connection.in_transaction
+    if is_split:
+        connection.execute("COMMIT")
+    try:
+        with _without_connection(database):
+            yield
+    finally:
+        if is_split:
+            connection.execute("BEGIN")
+
+
+@contextmanager
+def _without_connection(database: Any) -> Iterator[None]:
     """Run the block as if this thread had no connection yet. Afterwards the thread has the one from before again."""
     state = database._state
     before = state.closed, state.conn, state.ctx, state.transactions

@@ -13,14 +13,14 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cache
 from typing import Any, Self
 
 import peewee
 
 from outbox.storage import timestamp
-from outbox.storage.models import DELIVERED, FAILED
+from outbox.storage.models import DELIVERED, FAILED, OutboxEvent
 
 # The states of an entry, besides "delivered" and "failed", which are statuses of an event too.
 WAITING = "waiting"
@@ -36,10 +36,20 @@ PLACEHOLDERS = frozenset((NO_DESTINATION, OTHER_DESTINATIONS))
 
 # Reason codes: why an entry waits, for readers that must not depend on the text of an error.
 NOT_REGISTERED = "not_registered"
+MISSING_KEY = "missing_key"
+# An operator has paused, or throttled, the destination.
+PAUSED = "paused"
+THROTTLED = "throttled"
+# The payload does not fit the class that is declared for it, or this code is older than the event.
+UNREADABLE = "unreadable"
+NEWER_VERSION = "newer_version"
 # Entries that were written before there were reason codes have errors that end with this text.
 _NOT_REGISTERED_TEXT = " is not registered in this worker"
 
-Json = Mapping[str, Any]
+Json = dict[str, Any]
+
+# The keys of an entry that hold times.
+_TIMES = ("since", "not_before", "held_since", "first_due")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +69,23 @@ class ProgressEntry:
     asked_seconds: float = 0.0
     not_before: datetime | None = None
     error: str | None = None
-    # NOT_REGISTERED, or None.
+    # One of the reason codes, or None.
     reason: str | None = None
+    # For how many seconds the destination had been paused in all, at `since` (`destinations/controls.py`).
+    paused_before: float = 0.0
+    # Since when the event waits behind an earlier one of its ordering key, if it was tried before.
+    held_since: datetime | None = None
+    # Whether an operator lets later events of its ordering key go on, although the event has failed here.
+    skipped: bool = False
 
     @property
     def is_open(self) -> bool:
         return self.state == WAITING
+
+    @property
+    def is_untried(self) -> bool:
+        """Return whether the destination was not called yet."""
+        return self.is_open and self.attempts == self.waits == 0
 
     def is_due(self, now: datetime) -> bool:
         return self.is_open and (self.not_before is None or self.not_before <= now)
@@ -73,9 +94,58 @@ class ProgressEntry:
         """Return the entry of a destination that was due and not tried: it stays due. This counts as no attempt."""
         return self if self.not_before is not None else replace(self, not_before=now)
 
-    def postponed(self, until: datetime) -> Self:
+    @property
+    def may_be_tried_sooner(self) -> bool:
+        """Return whether trying it before its time does no harm, because it was not refused (`storage/sooner.py`)."""
+        return self.is_open and (self.waits > 0 or self.reason in (PAUSED, THROTTLED))
+
+    def due_sooner(self) -> Self:
+        """Return the entry as due now if it may be tried sooner."""
+        return replace(self, not_before=None, reason=None) if self.may_be_tried_sooner else self
+
+    def tried_in_vain(
+        self,
+        *,
+        attempts: int,
+        waits: int,
+        since: datetime,
+        asked_seconds: float,
+        not_before: datetime,
+        error: str,
+        paused_before: float,
+    ) -> Self:
+        """Return the entry after an attempt without success, after which it waits.
+
+        It is written out because `dataclasses.replace` takes twice as long, and an outage needs this for every event.
+        """
+        return type(self)(
+            self.state, attempts, waits, self.absences, since, asked_seconds, not_before, error, None, paused_before,
+            self.held_since, self.skipped,
+        )  # fmt: skip
+
+    def postponed(self, until: datetime, *, reason: str | None = None) -> Self:
         """Return the entry of a destination whose throttle admits other events first. This counts as no attempt."""
-        return replace(self, not_before=until)
+        return replace(self, not_before=until, reason=reason)
+
+    def paused(self, until: datetime) -> Self:
+        """Return the entry of a destination that an operator has paused. This counts as no attempt."""
+        return replace(self, not_before=until, reason=PAUSED)
+
+    def held_back(self, now: datetime) -> Self:
+        """Return the entry of a destination at which the event waits behind an earlier one of its ordering key.
+
+        This counts as no attempt. An entry that is new stays as it is: nothing has to be remembered. One that waits
+        already, and was only looked at meanwhile, keeps the earlier time. It no longer waits for the end of a pause.
+        """
+        entry = replace(self, reason=None) if self.reason in (PAUSED, THROTTLED) else self
+        return entry if self.since is None or self.held_since is not None else replace(entry, held_since=now)
+
+    def no_longer_held_back(self, now: datetime) -> Self:
+        """Return the entry when the event goes on. The time it waited does not count towards OUTBOX_MAX_AGE_HOURS."""
+        if self.held_since is None:
+            return self
+        waited = max(0.0, (now - self.held_since).total_seconds())
+        return replace(self, asked_seconds=self.asked_seconds + waited, held_since=None)
 
     def retired(self) -> Self:
         """Return the entry as it ends when its destination is retired: neither delivered nor failed."""
@@ -96,12 +166,15 @@ class ProgressEntry:
             "not_before": None if self.not_before is None else timestamp.to_text(self.not_before),
             "error": self.error,
             "reason": self.reason,
+            "held_since": None if self.held_since is None else timestamp.to_text(self.held_since),
+            "skipped": self.skipped,
+            "paused_before": self.paused_before,
         }
         return {name: value for name, value in fields.items() if value is not None and value != 0}
 
     @classmethod
     def from_json(cls, entry: Json) -> Self:
-        since, not_before = entry.get("since"), entry.get("not_before")
+        since, not_before, held_since = entry.get("since"), entry.get("not_before"), entry.get("held_since")
         return cls(
             state=entry.get("state", WAITING),
             attempts=entry.get("attempts", 0),
@@ -112,6 +185,9 @@ class ProgressEntry:
             not_before=None if not_before is None else timestamp.from_database(not_before),
             error=entry.get("error"),
             reason=_reason(entry),
+            held_since=None if held_since is None else timestamp.from_database(held_since),
+            skipped=entry.get("skipped", False),
+            paused_before=entry.get("paused_before", 0.0),
         )
 
 
@@ -179,6 +255,20 @@ def restarted(progress: Mapping[str, Json] | None) -> str | None:
     return encode({name: entry if entry.state == DELIVERED else NEW for name, entry in entries.items()})
 
 
+def tried_now(progress: Mapping[str, Json] | None) -> str | None:
+    """Return the text of the column for an event that waits and that an operator wants to be tried now.
+
+    What a destination has counted stays as it is. Return None if nothing waits, but for the end of a pause.
+    """
+    entries = parse(progress)
+    due = {
+        name: replace(entry, not_before=None)
+        for name, entry in entries.items()
+        if entry.is_open and entry.not_before is not None and entry.reason != PAUSED
+    }
+    return encode(entries | due, first_due_at(progress or {})) if due else None
+
+
 def replayed_to(destination: str, had_by: Collection[str]) -> str:
     """Return the text of the column for a delivered event that an operator replays to one destination only.
 
@@ -188,6 +278,41 @@ def replayed_to(destination: str, had_by: Collection[str]) -> str:
     return encode(dict.fromkeys((*had_by, OTHER_DESTINATIONS), done) | {destination: NEW})
 
 
+def skipped(progress: Mapping[str, Json] | None) -> str | None:
+    """Return the text of the column after an operator has skipped the event where it has failed; None if nowhere."""
+    entries = {} if progress is None else dict(progress)
+    names = [name for name, entry in failed(progress).items() if not entry.skipped]
+    return json.dumps(entries | {name: {**entries[name], "skipped": True} for name in names}) if names else None
+
+
+def has_failed_entry() -> peewee.Expression:
+    """Return the condition that the event has failed at a destination, whatever it does at the others.
+
+    `encode` writes the state first, and quotes in an error are escaped: so the text is found in such an entry only.
+    """
+    return OutboxEvent.progress.cast("text").contains('{"state": "failed"')
+
+
+def moved_back(progress: Mapping[str, Json], by: timedelta) -> str:
+    """Return the text of the column with every time in it moved into the past, as if so much time had passed."""
+    moved = {
+        name: entry
+        | {key: timestamp.to_text(timestamp.from_database(entry[key]) - by) for key in _TIMES if key in entry}
+        for name, entry in progress.items()
+    }
+    return json.dumps(moved)
+
+
+def without_errors(progress: Mapping[str, Json]) -> str:
+    """Return the text of the column for an event that is erased: an error may quote what the event held."""
+    return json.dumps(
+        {
+            name: entry and {key: value for key, value in entry.items() if key != "error"}
+            for name, entry in progress.items()
+        }
+    )
+
+
 def failed(progress: Mapping[str, Json] | None) -> dict[str, ProgressEntry]:
     """Return the entries of the destinations at which the event has failed."""
     return {name: entry for name, entry in parse(progress).items() if entry.state == FAILED}
@@ -195,10 +320,16 @@ def failed(progress: Mapping[str, Json] | None) -> dict[str, ProgressEntry]:
 
 def is_not_delivered_to(destination: str, database: peewee.Database) -> peewee.SQL:
     """Return the SQL condition that the destination has an entry, and does not have the event yet."""
+    return _state_condition(destination, database, "<>", DELIVERED)
+
+
+def waits_at(destination: str, database: peewee.Database) -> peewee.SQL:
+    """Return the SQL condition that the destination has an entry that waits for its next attempt."""
+    return _state_condition(destination, database, "=", WAITING)
+
+
+def _state_condition(destination: str, database: peewee.Database, operator: str, state: str) -> peewee.SQL:
     if isinstance(database, peewee.SqliteDatabase):
-        return peewee.SQL(
-            "EXISTS (SELECT 1 FROM json_each(progress) AS p WHERE p.key = ? AND "
-            "json_extract(p.value, '$.state') <> 'delivered')",
-            (destination,),
-        )
-    return peewee.SQL("(progress -> %s ->> 'state') <> 'delivered'", (destination,))
+        found = "EXISTS (SELECT 1 FROM json_each(progress) AS p WHERE p.key = ? AND json_extract(p.value, '$.state')"
+        return peewee.SQL(f"{found} {operator} ?)", (destination, state))
+    return peewee.SQL(f"(progress -> %s ->> 'state') {operator} %s", (destination, state))

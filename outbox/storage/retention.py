@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import partial
 from uuid import UUID
 
 from outbox.errors import SettingsError
+from outbox.storage.attempts import delete_old_attempts
 from outbox.storage.dialect import Dialect
 from outbox.storage.ids import as_uuid, first_uuid7_of
 from outbox.storage.schema import explaining_missing_inbox
@@ -23,11 +26,11 @@ PAUSE_SECONDS = 0.01
 # Ids contain the time of the emitter's clock, which may differ from the database's by this much.
 CLOCK_LEEWAY = timedelta(days=1)
 # How long the records for operators are kept.
-PROCESS_DAYS, MINUTE_DAYS, AUDIT_DAYS = 1, 2, 90
+PROCESS_DAYS, MINUTE_DAYS, HOUR_DAYS, AUDIT_DAYS = 1, 2, 8, 90
 # How long a periodic job is kept that no scheduler has. If it is declared again later, it is a new job.
 PERIODIC_DAYS = 90
 
-_FIRST = UUID(int=0)
+FIRST = UUID(int=0)
 
 
 def cleanup_delivered_events(
@@ -38,11 +41,13 @@ def cleanup_delivered_events(
     seconds: float | None = None,
     batch_size: int = BATCH,
     remaining_cap: int = REMAINING_CAP,
+    on_deleted: Callable[[Sequence[UUID]], None] | None = None,
 ) -> dict[str, int]:
     """Delete delivered and failed events that ended more than `hours` ago.
 
     It stops after `seconds`, if given, and when the process is stopping. Return how many events were deleted, and how
-    many remain to be deleted, counted up to `remaining_cap`.
+    many remain to be deleted, counted up to `remaining_cap`. `on_deleted` is called with the ids of each batch, in the
+    transaction that deletes it.
     """
     if hours < 0:
         raise SettingsError(f"retention_hours must not be negative, not {hours}.")
@@ -50,13 +55,13 @@ def cleanup_delivered_events(
     deleted, remaining = 0, 0
     with dialect.connection():
         age = dialect.seconds(hours * 3600)
-        below = _id_limit(dialect, hours)
-        after = _FIRST
-        while batch := _delete(dialect, age, after, below, batch_size):
+        below = id_limit(dialect, hours)
+        after = FIRST
+        while batch := _delete_and_tell(dialect, partial(_delete, dialect, age, after, below, batch_size), on_deleted):
             deleted += len(batch)
             after = max(batch)
             if stopping.is_set() or (ends_at is not None and time.monotonic() >= ends_at):
-                remaining = _count(dialect, age, below, remaining_cap)
+                remaining = count_remaining(dialect, age, below, remaining_cap)
                 break
             time.sleep(PAUSE_SECONDS)
     return {"deleted": deleted, "remaining": remaining}
@@ -93,20 +98,24 @@ def cleanup_inbox(
 def count_ended(dialect: Dialect, hours: float) -> int:
     """Return how many events `cleanup_delivered_events` would delete, counted up to REMAINING_CAP."""
     with dialect.connection():
-        return _count(dialect, dialect.seconds(hours * 3600), _id_limit(dialect, hours), REMAINING_CAP)
+        return count_remaining(dialect, dialect.seconds(hours * 3600), id_limit(dialect, hours), REMAINING_CAP)
 
 
-def delete_old_records(dialect: Dialect) -> None:
+def delete_old_records(dialect: Dialect, retention_hours: float) -> None:
     """Delete old records for operators: processes that no longer report, counts by the minute, audit entries.
 
-    Also delete the periodic jobs that no scheduler has had for long.
+    Also delete the periodic jobs that no scheduler has had for long, and the attempts that are older than the
+    retention of events.
     """
+    delete_old_attempts(dialect, retention_hours)
     statements = dialect.statements
     with dialect.connection():
         for statement, days in (
             (statements.forget_processes, PROCESS_DAYS),
             (statements.forget_minutes, MINUTE_DAYS),
+            (statements.forget_hours, HOUR_DAYS),
             (statements.forget_audit, AUDIT_DAYS),
+            (statements.forget_audit_batches, AUDIT_DAYS),
             (statements.periodic_forget_old, PERIODIC_DAYS),
         ):
             dialect.run(statement, (dialect.seconds(days * 86_400),))
@@ -118,11 +127,24 @@ def _delete(dialect: Dialect, age: object, after: UUID, below: object, size: int
     return [as_uuid(id) for (id,) in rows]
 
 
-def _count(dialect: Dialect, age: object, below: object, cap: int) -> int:
-    parameters = (age, dialect.id(_FIRST), below, cap)
+def _delete_and_tell(
+    dialect: Dialect, delete: Callable[[], list[UUID]], on_deleted: Callable[[Sequence[UUID]], None] | None
+) -> list[UUID]:
+    """Delete a batch, and call `on_deleted` with its ids in the same transaction."""
+    if on_deleted is None:
+        return delete()
+    with dialect.atomic():
+        ids = delete()
+        on_deleted(ids)
+    return ids
+
+
+def count_remaining(dialect: Dialect, age: object, below: object, cap: int) -> int:
+    """Return how many events ended that long ago, counted up to `cap`."""
+    parameters = (age, dialect.id(FIRST), below, cap)
     return int(dialect.run(dialect.statements.count_ended, parameters).fetchone()[0])
 
 
-def _id_limit(dialect: Dialect, hours: float) -> object:
+def id_limit(dialect: Dialect, hours: float) -> object:
     """Return the id below which all events are that were emitted more than `hours` ago, as a parameter."""
     return dialect.id(first_uuid7_of(dialect.now() - timedelta(hours=hours) + CLOCK_LEEWAY))

@@ -15,7 +15,8 @@ import peewee
 from outbox.errors import SchemaError
 from outbox.storage.dialect import Dialect
 from outbox.storage.peewee_database import place_of
-from outbox.storage.schema_versions import HISTORY, INBOX, VERSIONS, Version
+from outbox.storage.schema_version import Version
+from outbox.storage.schema_versions import HISTORY, INBOX, VERSIONS
 from outbox.table_names import Tables
 
 __all__ = [

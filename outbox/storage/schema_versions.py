@@ -6,26 +6,10 @@ the statements have placeholders for them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from outbox.table_names import Tables
-
-
-@dataclass(frozen=True, slots=True)
-class Version:
-    """One step of the tables' history: what it adds, and the statements that make it."""
-
-    number: int
-    # What it adds, as the history and the log show it.
-    what: str
-    postgres: tuple[str, ...]
-    sqlite: tuple[str, ...]
-
-    def statements(self, kind: str, tables: Tables) -> tuple[str, ...]:
-        """Return the statements that make this version; `kind` is "postgres" or "sqlite"."""
-        templates = self.postgres if kind == "postgres" else self.sqlite
-        return tuple(template.format_map(tables.placeholders) for template in templates)
-
+from outbox.storage.schema_audit import AUDIT
+from outbox.storage.schema_control import CONTROL
+from outbox.storage.schema_ordering import ORDERING
+from outbox.storage.schema_version import Version
 
 # `json`, unlike `jsonb`, stores the text as it was emitted. Half of each page stays free (fillfactor), so that the new
 # version of a claimed row fits on the same page, and no index has to be changed (a HOT update).
@@ -362,6 +346,9 @@ VERSIONS = (
     OPERATIONS,
     DESTINATIONS,
     PERIODIC,
+    ORDERING,
+    AUDIT,
+    CONTROL,
 )
 
 # The table in which the applied versions are recorded.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -54,13 +54,16 @@ class Sqlite(Dialect):
     def parameters(self, row: Row) -> Row:
         return (self.id(row[0]), *row[1:-1], self.seconds(row[-1]))
 
+    def lock_keys(self, keys: Iterable[str]) -> None:
+        """Do nothing: SQLite has one writer at a time, and numbers are drawn by the writer."""
+
     def insert_many(self, rows: Sequence[Row]) -> list[Row | None]:
         return [self.insert(row) for row in rows]
 
     def claim(
         self, size: int, lease_id: UUID, lease_seconds: float, *, since: object, include_expired_leases: bool
     ) -> list[Row]:
-        with self.database.atomic("IMMEDIATE"):
+        with self._writing():
             due = self.run(self.statements.due, (since, include_expired_leases, size)).fetchall()
             expired_ids = [id for id, has_expired in due if has_expired]
             chosen = expired_ids[:1] if expired_ids else [id for id, _ in due]
@@ -71,8 +74,12 @@ class Sqlite(Dialect):
             return rows
 
     def settle_rows(self, rows: Sequence[Row]) -> int:
-        with self.database.atomic("IMMEDIATE"):
+        with self._writing():
             return sum(self.run(self.statements.settled, row).rowcount for row in rows)
+
+    def _writing(self) -> Any:
+        """Return a transaction that has the lock for writing, or a savepoint of the test's transaction."""
+        return self.database.savepoint() if self.in_transaction else self.database.atomic("IMMEDIATE")
 
     @contextmanager
     def schema_lock(self) -> Iterator[None]:

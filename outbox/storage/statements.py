@@ -5,15 +5,49 @@ The dialects run the statements; the rest of the library reads them as `dialect.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 
 from outbox.storage import status, timestamp
-from outbox.storage.sql import delivery, destinations, emit, inbox, operations, periodic, telemetry
+from outbox.storage.schema_ordering import CAN_HOLD
+from outbox.storage.sql import (
+    archive,
+    attempts,
+    control,
+    delivery,
+    destinations,
+    emit,
+    encryption,
+    erasure,
+    inbox,
+    operations,
+    ordering,
+    overview,
+    periodic,
+    telemetry,
+    testing,
+)
 from outbox.table_names import Tables
 
-SUBJECTS = (emit, delivery, operations, destinations, inbox, telemetry, periodic)
+SUBJECTS = (
+    archive,
+    emit,
+    delivery,
+    ordering,
+    operations,
+    destinations,
+    inbox,
+    telemetry,
+    periodic,
+    encryption,
+    control,
+    attempts,
+    erasure,
+    overview,
+    testing,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +58,14 @@ class Statements:
     insert_later: str
     insert_kind: str
     insert_kind_later: str
+    insert_ordered: str
+    insert_ordered_later: str
+    insert_with_subject: str
+    lock_key: str
     draw_numbers: str
+    reserve_numbers: str
     insert_many: str
+    insert_many_ordered: str
     replace: str
     set_aside: str
     cancel: str
@@ -34,18 +74,41 @@ class Statements:
     claim: str
     delivered: str
     settled: str
+    partly_settled: str
     released: str
     renewed: str
     count_due: str
+    earlier: str
+    parked: str
+    wait: str
+    recorded_waits: str
+    waits_since: str
+    first_waiting: str
+    waiting_destinations: str
+    waiting_pairs: str
+    blocked_pairs: str
+    count_waiting: str
+    count_parked: str
+    release: str
+    first_events: str
+    forget_waiting: str
+    make_due: str
+    unpark_all: str
+    unpark: str
+    forget_destination: str
     delete_ended: str
     count_ended: str
     retry: str
+    retry_now: str
     fail_by_hand: str
     delete_by_hand: str
     replay: str
+    skip: str
+    skip_where_failed: str
     audit_begin: str
-    audit_note: str
     audit_add: str
+    audit_stop: str
+    audit_batch: str
     audit_end: str
     now: str
     destinations: str
@@ -65,6 +128,8 @@ class Statements:
     names: str
     inbox_insert: str
     inbox_take_back: str
+    inbox_handlers: str
+    inbox_forget: str
     inbox_delete: str
     inbox_count: str
     process_seen: str
@@ -74,7 +139,9 @@ class Statements:
     minutes: str
     forget_processes: str
     forget_minutes: str
+    forget_hours: str
     forget_audit: str
+    forget_audit_batches: str
     periodic_declare: str
     periodic_seen: str
     periodic_jobs: str
@@ -90,6 +157,32 @@ class Statements:
     periodic_forget: str
     periodic_forget_old: str
     periodic_ended: str
+    find_untried: str
+    replace_row: str
+    newest_id: str
+    stored_texts: str
+    reencrypt: str
+    keys_of_newest: str
+    keys_of_unfinished: str
+    controls: str
+    controls_set: str
+    sooner: str
+    near: str
+    unpause: str
+    in_flight: str
+    attempts_add: str
+    attempts_add_first: str
+    attempts_trim: str
+    attempts_forget: str
+    attempts_forget_old: str
+    erase: str
+    archive: str
+    backlog: str
+    failures: str
+    due_ids: str
+    move_events_back: str
+    move_waiting_back: str
+    move_inbox_back: str
 
 
 _EARLIEST, _LATEST = (f"timestamptz '{timestamp.to_text(moment)}'" for moment in (timestamp.EARLIEST, timestamp.LATEST))
@@ -112,6 +205,10 @@ _POSTGRES = {
     "payload": "payload::text",
     "headers": "headers::text",
     "progress": "progress::text",
+    "latest": _LATEST,
+    "pairs": "unnest(?::text[], ?::text[]) AS item (key, destination)",
+    "any_waits": "(SELECT EXISTS (SELECT FROM {waiting_table}))",
+    "seconds_since_update": "EXTRACT(EPOCH FROM statement_timestamp() - updated_at)::float8",
     "row": "ctid",
     # The transaction that wrote a row.
     "version": "xmin::text",
@@ -119,6 +216,8 @@ _POSTGRES = {
     "parcel": "({process_table}.details->>'parcel')::bigint",
     "counts": "json_to_recordset(?) AS item (name text, labels text, value float8)",
     "minute": "date_trunc('minute', statement_timestamp())",
+    "quarter": "to_timestamp(floor(extract(epoch FROM statement_timestamp()) / 900) * 900)",
+    "hour": "to_timestamp(floor(extract(epoch FROM statement_timestamp()) / 3600) * 3600)",
     "number": "?::integer",
     # As a subquery the object is parsed once, not for every row.
     "audience_of_type": "((SELECT ?::jsonb) ->> event_type)::integer",
@@ -127,6 +226,10 @@ _POSTGRES = {
     "checked_ago": "LEAST(EXTRACT(EPOCH FROM statement_timestamp() - checked_at), ?)",
     "skip_locked": "FOR UPDATE SKIP LOCKED",
     "in_list": "= ANY (ARRAY",
+    "entries": "LATERAL json_each(progress)",
+    "failed_hour": f"floor(extract(epoch FROM LEAST(GREATEST(updated_at, {_EARLIEST}), {_LATEST})) / 3600)::bigint",
+    "entry_state": "item.value ->> 'state'",
+    "entry_error": "item.value ->> 'error'",
     "end": ")",
 }
 
@@ -148,6 +251,11 @@ _SQLITE = {
     "payload": "payload",
     "headers": "headers",
     "progress": "progress",
+    "latest": f"'{timestamp.to_text(timestamp.LATEST)}'",
+    "pairs": """(SELECT json_extract(value, '$[0]') AS key, json_extract(value, '$[1]') AS destination
+        FROM json_each(?)) AS item""",
+    "any_waits": "EXISTS (SELECT 1 FROM {waiting_table})",
+    "seconds_since_update": "(julianday('now') - julianday(updated_at)) * 86400",
     "row": "rowid",
     # SQLite stores no transaction id. Two rows of the same millisecond differ by random microseconds.
     "version": "rowid || ' ' || processed_at",
@@ -156,12 +264,19 @@ _SQLITE = {
     "counts": """(SELECT json_extract(value, '$.name') AS name, json_extract(value, '$.labels') AS labels,
         json_extract(value, '$.value') AS value FROM json_each(?)) AS item""",
     "minute": "strftime('%Y-%m-%d %H:%M:00.000000+00:00', 'now')",
+    "quarter": """strftime('%Y-%m-%d %H:%M:00.000000+00:00', CAST(strftime('%s', 'now') AS INTEGER) / 900 * 900,
+        'unixepoch')""",
+    "hour": "strftime('%Y-%m-%d %H:00:00.000000+00:00', 'now')",
     "number": "?",
     "audience_of_type": "(SELECT entry.value FROM json_each(?) AS entry WHERE entry.key = event_type)",
     "next_version": "MAX(version + 1, CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER))",
     "checked_ago": "MIN((julianday('now') - julianday(checked_at)) * 86400, ?)",
     "skip_locked": "",
     "in_list": "IN ",
+    "entries": "json_each(progress)",
+    "failed_hour": "CAST(strftime('%s', updated_at) AS INTEGER) / 3600",
+    "entry_state": "CASE WHEN item.type = 'object' THEN json_extract(item.value, '$.state') END",
+    "entry_error": "json_extract(item.value, '$.error')",
     "end": "",
 }
 
@@ -170,6 +285,24 @@ _SQLITE = {
 def postgres(tables: Tables) -> Statements:
     """Return the statements for PostgreSQL with these table names, written out once."""
     return _write_out("POSTGRES", _POSTGRES, tables, parameter="%s")
+
+
+@cache
+def asyncpg(tables: Tables) -> Statements:
+    """Return the statements for PostgreSQL with asyncpg, which are given arrays and timestamps as text.
+
+    asyncpg encodes a parameter as the type that the server infers for it. Without the cast from text that would be the
+    array or the timestamp, for which it takes no text.
+    """
+    written = postgres(tables)
+    texts = {field.name: _TEXT_PARAMETER.sub(r"%s::text\1", getattr(written, field.name)) for field in fields(written)}
+    return Statements(**texts)
+
+
+# The columns that are read as text.
+JSON = ("payload", "headers", "progress")
+# A parameter that is cast to an array or to a timestamp.
+_TEXT_PARAMETER = re.compile(r"%s(::(?:\w+\[\]|timestamptz))")
 
 
 @cache
@@ -188,12 +321,16 @@ def _write_out(database: str, syntax: Mapping[str, str], tables: Tables, paramet
         "is_delivered": status.IS_DELIVERED,
         "is_failed": status.IS_FAILED,
         "is_untried": status.IS_UNTRIED,
+        "can_hold": CAN_HOLD,
+        "is_made_due": ordering.IS_MADE_DUE.strip(),
     }
     # Parts that contain others.
     parts["parcel"] = parts["parcel"].format(**parts)
+    parts["any_waits"] = parts["any_waits"].format(**parts)
     parts["destinations_version"] = delivery.DESTINATIONS_VERSION.format(**parts)
     parts["claimed"] = delivery.CLAIMED_COLUMNS.format(**parts)
     parts["ended"] = operations.ENDED.format(**parts)
+    parts["archived"] = ", ".join(str(parts.get(name, name)) if name in JSON else name for name in archive.ARCHIVED)
     parts["old"] = inbox.INBOX_OLD.format(**parts)
     templates = {field.name: _template(field.name, database) for field in fields(Statements)}
     return Statements(**{name: text.format(**parts).replace("?", parameter) for name, text in templates.items()})

@@ -13,6 +13,7 @@ from typing import Any
 import peewee
 
 from outbox.storage.models import DELIVERED, FAILED, OutboxEvent
+from outbox.storage.timestamp import LATEST
 
 # Pending or sending.
 IS_UNFINISHED = "next_attempt_at IS NOT NULL"
@@ -30,6 +31,15 @@ IS_UNTRIED = """next_attempt_at IS NOT NULL AND attempts = 0 AND lease_id IS NUL
 LATE = timedelta(minutes=1)
 # And when `outbox doctor` reports it.
 VERY_LATE = timedelta(minutes=5)
+
+
+def is_parked(event: OutboxEvent) -> bool:
+    """Return whether all that is left to do for an event waits behind earlier events of its ordering key.
+
+    Then it is not due until it is released, and its due time is LATEST.
+    """
+    return event.order_state is not None and event.next_attempt_at == LATEST
+
 
 # Peewee expressions, all of which must hold.
 Conditions = list[Any]

@@ -17,7 +17,9 @@ LATEST = datetime(9000, 1, 1, tzinfo=UTC)
 
 def to_text(moment: datetime) -> str:
     """Return the time as text: `2026-01-31 12:00:00.000000+00:00`."""
-    return moment.astimezone(UTC).isoformat(sep=" ", timespec="microseconds")
+    if moment.tzinfo is not UTC:
+        moment = moment.astimezone(UTC)
+    return moment.isoformat(sep=" ", timespec="microseconds")
 
 
 def from_database(value: datetime | str) -> datetime:

@@ -15,14 +15,18 @@ from typing import Final, NamedTuple
 
 from outbox.telemetry.labels import Labels
 
-# Upper bounds of the buckets in seconds: from a delivery right after its notification to an outage of a day.
-BOUNDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 3600.0, 86400.0)
+# Upper bounds of the buckets in seconds: from a delivery right after its notification to an outage of a day. Processes
+# of older versions count in some of these buckets only, which is less exact, and not wrong.
+BOUNDS: Final = (
+    0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
+    120.0, 300.0, 600.0, 1200.0, 1800.0, 3600.0, 7200.0, 21600.0, 43200.0, 86400.0,
+)  # fmt: skip
 BUCKETS: Final = (*(f"{bound:g}" for bound in BOUNDS), "+Inf")
 
 
-# How many actors a process counts by name, and the name under which it counts the jobs of all others.
-MOST_ACTORS: Final = 100
-OTHER_ACTORS: Final = "other"
+# How many actors, and how many event types, a process counts by name, and the name under which it counts all others.
+MOST_NAMES: Final = 100
+OTHER_NAMES: Final = "other"
 
 
 class Series(NamedTuple):
@@ -35,11 +39,14 @@ class Series(NamedTuple):
 class Counters:
     """Counts that many threads add to.
 
-    claimed, delivered, retried, failed, fenced, released: events, or outcomes, of deliveries. drains_failed: drains
-    that raised. polls: drains that a worker began without a wake-up or sweep. emitted: events that were committed.
-    duplicates: events that emit found in the table. skipped: messages that the inbox had seen. `outcomes` are counted
-    by destination and outcome; `latency` and, by destination, `send` are times. `jobs_stored`, `jobs_enqueued` and
-    `jobs_failed` are counted by actor. They are counted among the events as well.
+    claimed, delivered, retried, failed, fenced, released: events, or outcomes, of deliveries. put_off: events that
+    were not tried, since a circuit breaker was open, a destination was paused, or a limit was reached. held_back:
+    events that were parked behind an earlier one of their ordering key. drains_failed: drains that raised. polls:
+    drains that a worker began without a wake-up or sweep. emitted: events that were committed. duplicates: events that
+    emit found in the table. skipped: messages that the inbox had seen. `outcomes` are counted by destination and
+    outcome; `latency` and, by destination, `send` are times. `jobs_stored`, `jobs_enqueued` and `jobs_failed` are
+    counted by actor. They are counted among the events as well. `types_delivered` and `types_failed` are events,
+    counted by their type.
     """
 
     def __init__(self) -> None:
@@ -50,7 +57,7 @@ class Counters:
         self._lock = threading.Lock()
         self._counts: Counter[Series] = Counter()
         self._taken: Counter[Series] = Counter()
-        self._actors: set[str] = set()
+        self._names: dict[str, set[str]] = {"actor": set(), "type": set()}
 
     def add(self, **counts: int) -> None:
         """Add to counts without labels."""
@@ -65,17 +72,27 @@ class Counters:
                 self._counts[Series(name, labels)] += count
 
     def add_jobs(self, name: str, actors: Iterable[str]) -> None:
-        """Add jobs to the counts of one name, by actor: one for each time that an actor is named.
+        """Add jobs to the counts of one name, by actor: one for each time that an actor is named."""
+        self._add_named(name, "actor", actors)
 
-        Each actor is a series for ever, and applications make up names (a message may be enqueued for any name). So
-        this process counts the first MOST_ACTORS by name, and all others together.
+    def add_types(self, name: str, types: Iterable[str]) -> None:
+        """Add events to the counts of one name, by type: one for each time that a type is named."""
+        self._add_named(name, "type", types)
+
+    def _add_named(self, name: str, label: str, values: Iterable[str]) -> None:
+        """Add to the counts of one name, by the value of a label.
+
+        Each value is a series of its own, and applications make up names (a message may be enqueued for any name). So
+        this process counts the first MOST_NAMES by name, and all others together.
         """
-        for actor, count in Counter(actors).items():
-            with self._lock:
-                if actor not in self._actors and len(self._actors) < MOST_ACTORS:
-                    self._actors.add(actor)
-                label = actor if actor in self._actors else OTHER_ACTORS
-                self._counts[Series(name, (("actor", label),))] += count
+        counted = Counter(values)
+        with self._lock:
+            known = self._names[label]
+            for value, count in counted.items():
+                if value not in known and len(known) < MOST_NAMES:
+                    known.add(value)
+                shown = value if value in known else OTHER_NAMES
+                self._counts[Series(name, ((label, shown),))] += count
 
     def observe(self, name: str, seconds: Iterable[float], **labels: str) -> None:
         """Add times: each to its bucket, and all to the sum."""

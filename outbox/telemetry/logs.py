@@ -1,18 +1,21 @@
-"""Write logs that programs can read: records with fields, as lines of JSON if OUTBOX_LOG_FORMAT is `json`.
+"""Write logs in which each line is ours: as text with escapes, or as lines of JSON if OUTBOX_LOG_FORMAT is `json`.
 
 Neither payloads nor secrets are logged, as text or as fields.
 
-The formatters of the root logger's handlers are replaced only if OUTBOX_LOG_FORMAT asks for JSON, and only in a process
-that was started to run this library: by a command of `outbox`, by the scheduler, or as a worker by Dramatiq's program.
-The logging of an application's own process is left as it is.
+The formatters of the root logger's handlers are wrapped (text) or replaced (JSON) only in a process that was started to
+run this library: by a command of `outbox`, by the scheduler, or as a worker by Dramatiq's program. The logging of an
+application's own process is left as it is.
 """
 
 from __future__ import annotations
 
+import copy
 import json
 import logging
 from datetime import UTC, datetime
 from typing import Any
+
+from outbox.text import visible
 
 JSON = "json"
 
@@ -22,6 +25,8 @@ PREFIX = "outbox_"
 
 # How the commands write a log line, unless as JSON.
 TEXT_FORMAT = "%(asctime)s %(levelname)s %(message)s"
+# Each line of a traceback begins with this.
+INDENT = "    "
 
 
 def fields(**values: object) -> dict[str, object]:
@@ -51,6 +56,31 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(line, default=str)
 
 
+class TextFormatter(logging.Formatter):
+    """Formats a record as another formatter does, but so that nothing in it can look like a line of its own.
+
+    Names and errors may contain line breaks and terminal escapes. In the message they are escaped. A traceback has
+    several lines; each of them is indented, because a log line never is.
+    """
+
+    def __init__(self, inner: logging.Formatter) -> None:
+        super().__init__()
+        self._inner = inner
+
+    def format(self, record: logging.LogRecord) -> str:
+        safe = copy.copy(record)
+        safe.msg, safe.args = visible(record.getMessage()), None
+        if record.exc_info:
+            safe.exc_text = _indented(self._inner.formatException(record.exc_info))
+        if record.stack_info:
+            safe.stack_info = _indented(record.stack_info)
+        return self._inner.format(safe)
+
+
+def _indented(text: str) -> str:
+    return "\n".join(INDENT + visible(line) for line in text.splitlines())
+
+
 def set_up(log_format: str, text_format: str = TEXT_FORMAT) -> None:
     """Set up logging from INFO on, as text in this format or as JSON, in a process that runs only this library."""
     logging.basicConfig(level=logging.INFO, format=text_format)
@@ -59,10 +89,12 @@ def set_up(log_format: str, text_format: str = TEXT_FORMAT) -> None:
 
 
 def use_format(log_format: str) -> None:
-    """Let the root logger's handlers write JSON if `log_format` is `json`; otherwise leave them as they are."""
-    if log_format == JSON:
-        for handler in logging.getLogger().handlers:
+    """Let the root logger's handlers write JSON if `log_format` is `json`, and otherwise their text with escapes."""
+    for handler in logging.getLogger().handlers:
+        if log_format == JSON:
             handler.setFormatter(JsonFormatter())
+        elif not isinstance(handler.formatter, TextFormatter):
+            handler.setFormatter(TextFormatter(handler.formatter or logging.Formatter()))
 
 
 def hide_statement_parameters() -> None:

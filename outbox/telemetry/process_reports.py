@@ -45,7 +45,14 @@ UP = "up"  # workers and a scheduler in one process
 MISSED_REPORTS = 3
 
 # The series that are also stored by the minute, for the charts of the last hours; the others are stored as totals only.
-BY_THE_MINUTE = ("emitted", "delivered", "retried", "failed", "latency_bucket", "latency_sum")
+BY_THE_MINUTE = frozenset(
+    (
+        "emitted", "delivered", "retried", "failed", "latency_bucket", "latency_sum", "outcomes", "send_bucket",
+        "jobs_stored", "jobs_enqueued", "jobs_failed", "types_delivered", "types_failed",
+    )
+)  # fmt: skip
+# The series that are stored by the minute only: there may be many of them, and no metric has them.
+NOT_IN_TOTAL = frozenset(("types_delivered", "types_failed"))
 # How long a process that ends waits for its last report, and how long it pauses between two tries to write it.
 STOP_SECONDS = 2.0
 TRY_AGAIN_SECONDS = 0.1
@@ -84,6 +91,8 @@ class ProcessReporter:
         self._lock_seconds = lock_seconds
         # The size of the worker's connection pool, and what the worker needs; set when a worker starts.
         self.pool_size: Mapping[str, int] | None = None
+        # How far the group of a consumer is behind its stream; the consumer sets it.
+        self.stream: Mapping[str, Any] | None = None
         self._thread = BackgroundThread("outbox-reporter", self._run, after_fork=self._begin_in_child)
         self._begin()
         _reporters.add(self)
@@ -159,6 +168,8 @@ class ProcessReporter:
 
     def _collect_details(self) -> dict[str, Any]:
         details = self._details() | {"pool": self.pool_size}
+        if self.stream is not None:
+            details["stream"] = self.stream
         if self.broker_error is not None:
             details["broker_error"] = clean_label(self.broker_error)
         return details
@@ -167,13 +178,14 @@ class ProcessReporter:
         self._unconfirmed = new
         dialect = self._dialect
         recent = {series: count for series, count in new.counts.items() if series.name in BY_THE_MINUTE}
+        in_total = {series: count for series, count in new.counts.items() if series.name not in NOT_IN_TOTAL}
         with dialect.atomic():
             if dialect.name == "postgres":
                 dialect.run("SELECT set_config('lock_timeout', %s, true)", (f"{self._lock_seconds:g}s",))
             row = (*process, json.dumps(clean_json(details) | {"parcel": new.number}), new.number)
             is_new = dialect.run(dialect.statements.process_seen, row).rowcount
-            if is_new and new.counts:
-                dialect.run(dialect.statements.totals, (_as_json(new.counts),))
+            if is_new and in_total:
+                dialect.run(dialect.statements.totals, (_as_json(in_total),))
             if is_new and recent:
                 dialect.run(dialect.statements.minutes, (_as_json(recent),))
         self._unconfirmed = None

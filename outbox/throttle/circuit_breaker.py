@@ -50,7 +50,14 @@ def trip(
     if state.is_open and not probe:
         return state
     trips = state.trips + 1
-    return replace(state, trips=trips, open_until=now + open_times.after(trips), error=error, recovered_at=None)
+    return replace(
+        state,
+        trips=trips,
+        open_until=now + open_times.after(trips),
+        opened_at=state.opened_at if state.is_open else now,
+        error=error,
+        recovered_at=None,
+    )
 
 
 def begin_probe(state: ThrottleState, now: float, hold_seconds: float) -> ThrottleState:
@@ -70,7 +77,7 @@ def recover(state: ThrottleState, now: float) -> ThrottleState:
     """Close the breaker and begin the ramp-up: the destination was reached. A closed breaker does not change."""
     if not state.is_open:
         return state
-    return replace(state, trips=0, open_until=0.0, error="", recovered_at=now, tail_at=now)
+    return replace(state, trips=0, open_until=0.0, opened_at=0.0, error="", recovered_at=now, tail_at=now)
 
 
 def is_healthy(state: ThrottleState, now: float) -> bool:

@@ -44,5 +44,5 @@ def _with_calls(state: ThrottleState, active_calls: dict[str, ActiveCalls]) -> T
         return state
     return ThrottleState(
         state.trips, state.open_until, state.error, state.recovered_at, active_calls, state.next_at, state.tail_at,
-        state.written_at,
+        state.written_at, state.opened_at,
     )  # fmt: skip

@@ -21,6 +21,8 @@ class Request:
     hold_seconds: float = 60.0  # how long the calls count if the worker never reports their end
     # How many events a second were measured with one call at a time. It limits the batch to a second of work.
     speed: float | None = None
+    # No event is put off for longer than this because of that speed.
+    horizon_seconds: float = rate_limit.HORIZON_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +36,11 @@ class Decision:
     limit_reached: bool = False  # too many calls are under way
     wait_seconds: float = 0.0  # how long to put off the first of the other events
     step_seconds: float = 0.0  # how much longer to put off each event after it
+    horizon_seconds: float = rate_limit.HORIZON_SECONDS  # the longest that any of them is put off
 
     def delay_seconds(self, number: int) -> float:
         """Return how long to put off one of the events that may not be sent now, by its number, from 0 on."""
-        return min(self.wait_seconds + number * self.step_seconds, rate_limit.HORIZON_SECONDS)
+        return min(self.wait_seconds + number * self.step_seconds, self.horizon_seconds)
 
 
 def decide(
@@ -63,8 +66,11 @@ def decide(
     # The rest is scheduled at the speed of all calls that the limit allows, because the calls that are under way now
     # will have ended by then.
     all_calls = calls if limits.concurrency is None else limits.concurrency
-    rate = rate_limit.lowest(rate, None if request.speed is None else request.speed * all_calls)
-    return _put_off_rest(state, now, request.events - events, Decision(events, calls), rate)
+    speed = None if request.speed is None else request.speed * all_calls
+    slower = rate_limit.lowest(rate, speed)
+    horizon = rate_limit.HORIZON_SECONDS if slower == rate else request.horizon_seconds
+    decision = Decision(events, calls, horizon_seconds=horizon)
+    return _put_off_rest(state, now, request.events - events, decision, slower)
 
 
 def _decide_open(
@@ -87,5 +93,6 @@ def _put_off_rest(
     """Schedule the `waiting` events, which may not be sent now, at this rate; without a rate they need no schedule."""
     if not waiting or rate is None:
         return state, decision
-    state, wait, step = rate_limit.enqueue(state, now, waiting, decision.events, rate)
+    horizon = decision.horizon_seconds
+    state, wait, step = rate_limit.enqueue(state, now, waiting, decision.events, rate, horizon_seconds=horizon)
     return state, replace(decision, wait_seconds=wait, step_seconds=step)

@@ -20,17 +20,20 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import datetime
 from uuid import uuid4
 
 from outbox.destinations.limits import Limits
 from outbox.destinations.outcome import Outcome
 from outbox.destinations.protocol import Destination
 from outbox.errors import Unavailable
+from outbox.text import visible
 from outbox.throttle import concurrency_limit
 from outbox.throttle.circuit_breaker import OPEN_TIMES, OpenTimes
 from outbox.throttle.decision import Decision, Request
 from outbox.throttle.delivery_mode import DeliveryMode
 from outbox.throttle.limiters import ProcessLimiter, SharedLimiter
+from outbox.throttle.rate_limit import HORIZON_SECONDS
 from outbox.throttle.shared_state import StateStore
 from outbox.throttle.stuck_calls import CallTracker, StuckCalls
 
@@ -38,6 +41,10 @@ logger = logging.getLogger(__name__)
 
 # The measured speed is a moving average, in which the latest batch has this weight.
 SPEED_WEIGHT = 1 / 3
+# The measured speed puts events off for at most so many times as long as it was measured, or for the least of these
+# times. Otherwise one slow call, such as the first one after a start, would put off the events after it for minutes.
+HORIZON_PER_MEASURED_SECOND = 2.0
+LEAST_HORIZON_SECONDS = 5.0
 NO_LIMITS = Limits()
 
 
@@ -98,8 +105,25 @@ class DestinationThrottle:
         self._lock = threading.Lock()
         self._failures = 0  # how many times in a row this process could not reach the destination
         self._speed: float | None = None  # events a second, for each call that is made at the same time
+        self._measured_seconds = 0.0
         # How often this process has opened the circuit breaker, or would have, if another worker had not been first.
         self.trips = 0
+        # How often this process has seen it close: a probe succeeded, or an operator said so.
+        self.closings = 0
+        # When an operator last said that the destination can be reached again; False: this process has not asked yet.
+        self._reached_at: datetime | bool | None = False
+
+    def control(self, per_second: float | None, reached_at: datetime | None) -> None:
+        """Apply what an operator has decided: a rate, and when the destination was last said to be reachable again.
+
+        What was said before this process first asked is past: its circuit breaker has opened since, or is closed.
+        """
+        self._shared_limiter.limit_rate(per_second)
+        if reached_at == self._reached_at:
+            return
+        is_news, self._reached_at = self._reached_at is not False and reached_at is not None, reached_at
+        if is_news and self._shared_limiter.is_open:
+            self._close_breaker("an operator says that the destination can be reached again")
 
     def admit(self, events: int, *, mode: DeliveryMode, on_wait: Callable[[], None] = lambda: None) -> Admission:
         """Return an Admission, which says how many of these events may be sent now.
@@ -110,9 +134,10 @@ class DestinationThrottle:
         """
         holder = str(uuid4())
         if self._calls.all_slots_stuck(self._on_stuck if mode is DeliveryMode.DRAIN else lambda: None):
-            return Admission(self, holder, Decision(0, limit_reached=True, wait_seconds=concurrency_limit.MOST_WAIT))
+            stuck = Decision(0, limit_reached=True, wait_seconds=concurrency_limit.MOST_WAIT)
+            return Admission(self, holder, mode, stuck)
         speed = self._speed if mode is DeliveryMode.DRAIN else None
-        request = Request(holder, events, self._at_once, self._hold_seconds, speed)
+        request = Request(holder, events, self._at_once, self._hold_seconds, speed, self._horizon_seconds)
         ends_at = time.monotonic() + self._times.patience_seconds
         with self._queue.waiting(holder):
             while True:
@@ -123,18 +148,28 @@ class DestinationThrottle:
                     began_lately = decision.wait_seconds <= self._times.began_lately_seconds
                     may_be_free = decision.limit_reached and began_lately
                     if not may_be_free or not in_time:
-                        return self._admission(holder, decision)
+                        return self._admission(holder, mode, decision)
                 on_wait()
                 self._queue.wait(changes)
 
-    def _admission(self, holder: str, decision: Decision) -> Admission:
+    @property
+    def _horizon_seconds(self) -> float:
+        """Return for how long the measured speed may put off an event: the longer it was measured, the longer."""
+        trusted = self._measured_seconds * HORIZON_PER_MEASURED_SECOND
+        return min(max(trusted, LEAST_HORIZON_SECONDS), HORIZON_SECONDS)
+
+    def _admission(self, holder: str, mode: DeliveryMode, decision: Decision) -> Admission:
         if decision.events:
             self._calls.begin(holder, decision.at_once)
-        return Admission(self, holder, decision)
+        return Admission(self, holder, mode, decision)
+
+    def _limits_batches(self, mode: DeliveryMode) -> bool:
+        """Return whether the limit of this process applies."""
+        return mode is DeliveryMode.DRAIN and self.limits.concurrency is None
 
     def _decide(self, request: Request, mode: DeliveryMode) -> Decision:
         """Decide by the state that all workers share, and in a drain also by the limit of this process."""
-        if mode is not DeliveryMode.DRAIN or self.limits.concurrency is not None:
+        if not self._limits_batches(mode):
             return self._shared_limiter.decide(request)
         local = self._process_limiter.decide(request)
         if local.limit_reached and not self._shared_limiter.is_open:
@@ -150,12 +185,12 @@ class DestinationThrottle:
             return shared
         return local if local.events <= shared.events else shared  # the stricter of the two
 
-    def release(self, holder: str) -> None:
+    def release(self, holder: str, mode: DeliveryMode) -> None:
         """Release the slots of a batch whose calls have returned."""
         self._calls.end(holder)
         if self.limits.concurrency is not None:
             self._shared_limiter.release(holder)
-        else:
+        elif self._limits_batches(mode):
             self._process_limiter.release(holder)
         self._queue.notify()
 
@@ -186,8 +221,14 @@ class DestinationThrottle:
         with self._lock:
             self._failures = 0
         if probe:
-            self._shared_limiter.close_breaker()
-            logger.warning("The circuit breaker of %s is closed: the destination was reached again", self.name)
+            self._close_breaker("the destination was reached again")
+
+    def _close_breaker(self, why: str) -> None:
+        self._shared_limiter.close_breaker()
+        with self._lock:
+            self._failures = 0
+            self.closings += 1
+        logger.warning("The circuit breaker of %s is closed: %s", self.name, why)
 
     def _open_breaker(self, error: str, *, probe: bool) -> None:
         seconds = self._shared_limiter.open_breaker(error, probe=probe)
@@ -200,7 +241,7 @@ class DestinationThrottle:
                 "could not be reached: %s",
                 self.name,
                 seconds,
-                error,
+                visible(error),
             )
 
     def cancel_probe(self) -> None:
@@ -212,15 +253,17 @@ class DestinationThrottle:
         speed = events / max(seconds, 1e-6) / max(at_once, 1)
         with self._lock:
             before = self._speed
+            self._measured_seconds += seconds
             self._speed = speed if before is None else before + (speed - before) * SPEED_WEIGHT
 
 
 class Admission:
     """Permission to send `events` events. The caller reports the outcomes, and calls `finish` at the end."""
 
-    def __init__(self, throttle: DestinationThrottle, holder: str, decision: Decision) -> None:
+    def __init__(self, throttle: DestinationThrottle, holder: str, mode: DeliveryMode, decision: Decision) -> None:
         self._throttle = throttle
         self._holder = holder
+        self._mode = mode
         self._trips = throttle.trips
         self.decision = decision
         self.events = decision.events
@@ -243,7 +286,7 @@ class Admission:
     def finish(self, events: int, seconds: float) -> None:
         """Release the slots, and report how many events got an outcome and how long they took."""
         if self.events:
-            self._throttle.release(self._holder)
+            self._throttle.release(self._holder, self._mode)
         if events:
             self._throttle.measure_speed(events, seconds, self.at_once)
         elif self.decision.probe:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from outbox.destinations.limits import Limits
-from outbox.throttle import circuit_breaker, concurrency_limit
+from outbox.throttle import circuit_breaker, concurrency_limit, rate_limit
 from outbox.throttle.circuit_breaker import OPEN_TIMES, OpenTimes
 from outbox.throttle.decision import Decision, Request, decide
 from outbox.throttle.shared_state import LocalStore, StateStore, ThrottleState
@@ -37,7 +37,10 @@ class SharedLimiter:
         open_times: OpenTimes = OPEN_TIMES,
     ) -> None:
         self._name = name
-        self._limits = limits
+        # The limits that the destination was declared with, and those that apply now.
+        self._declared = self._limits = limits
+        # The rate that an operator has set.
+        self._rate: float | None = None
         self._is_limited = limits.concurrency is not None or limits.per_second is not None
         self._store = store
         self._calls = calls
@@ -47,6 +50,20 @@ class SharedLimiter:
         self._healthy_until = 0.0
         # Whether the circuit breaker was open when the state was last read or changed by this process.
         self.is_open = False
+
+    def limit_rate(self, per_second: float | None) -> None:
+        """Apply the rate that an operator has set, if it is lower than the declared one; None ends that.
+
+        Events that are put off from now on are scheduled anew: the schedule of another rate may reach minutes ahead.
+        """
+        if per_second == self._rate:
+            return
+        self._rate = per_second
+        lowest = rate_limit.lowest(self._declared.per_second, per_second)
+        self._limits = replace(self._declared, per_second=lowest)
+        self._is_limited = self._limits.concurrency is not None or lowest is not None
+        self._healthy_until = 0.0
+        self._store.update(self._name, lambda state, now: (rate_limit.restarted(state, now), None))
 
     def decide(self, request: Request) -> Decision:
         """Return how many events of a batch may be sent now, and count its calls if the concurrency is limited."""
@@ -110,7 +127,7 @@ class ProcessLimiter:
         """Return how many events of a batch may be sent now. If any may, the batch takes a slot."""
         calls = min(request.at_once, request.events)
         speed = None if request.speed is None else request.speed * calls
-        batch = Request(request.holder, request.events, 1, request.hold_seconds, speed)
+        batch = replace(request, at_once=1, speed=speed)
         decision = self._store.update(
             self._name,
             lambda state, now: decide(self._calls.keep_held(state, now), now, batch, self._limits),

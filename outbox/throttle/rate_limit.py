@@ -35,17 +35,30 @@ def take(state: ThrottleState, now: float, events: int, rate: float | None) -> t
 
 
 def enqueue(
-    state: ThrottleState, now: float, waiting: int, admitted: int, rate: float
+    state: ThrottleState,
+    now: float,
+    waiting: int,
+    admitted: int,
+    rate: float,
+    *,
+    horizon_seconds: float = HORIZON_SECONDS,
 ) -> tuple[ThrottleState, float, float]:
     """Add `waiting` events to the end of the schedule, while `admitted` events are sent now.
 
-    Return the state, the seconds until the first of the waiting events, and the seconds between two of them.
+    Return the state, the seconds until the first of the waiting events, and the seconds between two of them. None of
+    them waits for longer than `horizon_seconds`.
     """
     step = 1 / rate
     begins_at = max(state.tail_at, state.next_at, now + step * admitted)
-    wait = min(begins_at - now, HORIZON_SECONDS)
-    tail_at = min(begins_at + step * waiting, now + HORIZON_SECONDS)
-    return replace(state, tail_at=tail_at), wait, step
+    wait = min(begins_at - now, horizon_seconds)
+    tail_at = min(begins_at + step * waiting, now + horizon_seconds)
+    # The schedule may reach further: other workers may put off events for longer.
+    return replace(state, tail_at=max(state.tail_at, tail_at)), wait, step
+
+
+def restarted(state: ThrottleState, now: float) -> ThrottleState:
+    """Return the state without a schedule: it was made at another rate."""
+    return replace(state, next_at=min(state.next_at, now), tail_at=min(state.tail_at, now))
 
 
 def lowest(*rates: float | None) -> float | None:

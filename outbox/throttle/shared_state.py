@@ -46,6 +46,7 @@ class ThrottleState:
     next_at: float = 0.0  # when the rate limit allows the next event
     tail_at: float = 0.0  # the end of the rate limit's schedule of waiting events
     written_at: float = 0.0  # by the store's clock; 0: unknown
+    opened_at: float = 0.0  # since when it is open; 0: closed, or opened by an earlier version
 
     @property
     def is_open(self) -> bool:
@@ -68,6 +69,7 @@ class ThrottleState:
         return replace(
             self,
             open_until=self.open_until - ahead,
+            opened_at=self.opened_at - ahead if self.opened_at else 0.0,
             recovered_at=None if self.recovered_at is None else self.recovered_at - ahead,
             active_calls=active_calls,
             next_at=self.next_at - ahead,

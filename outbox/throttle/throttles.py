@@ -17,6 +17,7 @@ from typing import Any
 
 from outbox.destinations.protocol import Destination
 from outbox.settings import Settings
+from outbox.throttle import circuit_breaker
 from outbox.throttle.circuit_breaker import is_healthy
 from outbox.throttle.destination_throttle import TIMES, DestinationThrottle, ThrottleTimes
 from outbox.throttle.fallback_store import FallbackStore
@@ -60,6 +61,14 @@ class Throttles:
                 found = self._throttles[id(destination)] = (destination, throttle)
             return found[1]
 
+    def close_breaker(self, name: str) -> bool:
+        """Close the circuit breaker that the workers share, because an operator says so; return whether it was open.
+
+        Without Redis, the breaker of this process.
+        """
+        store = self._shared_store()
+        return store.update(name, lambda state, now: (circuit_breaker.recover(state, now), state.is_open))
+
     def breakers(self) -> dict[str, dict[str, Any]]:
         """Return the circuit breakers that are open or have just closed, by destination: for how long, and why."""
         with self._lock:
@@ -71,6 +80,8 @@ class Throttles:
                 "trips": state.trips,
                 "seconds": round(max(0.0, state.open_until - now), 3),
                 "error": state.error,
+                # For how long it has been open.
+                "open_seconds": round(max(0.0, now - state.opened_at), 3) if state.opened_at else None,
             }
             for name, (state, now) in states.items()
             if not is_healthy(state, now)

@@ -27,7 +27,6 @@ Format = Callable[[Event, str], tuple[Headers, bytes]]
 # W3C Trace Context requires that at least this many characters are sent. A longer tracestate is left out.
 LONGEST_TRACE_STATE = 512
 _TRACE_PARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
-_URI_REFERENCE = re.compile(r"[\x21-\x7e]+")
 
 
 class RequestBuilder:
@@ -38,11 +37,9 @@ class RequestBuilder:
     ) -> None:
         if not isinstance(format, str) or format not in FORMATS:
             raise RegistrationError(f"format must be one of {', '.join(map(repr, FORMATS))}, not {format!r}.")
-        if not isinstance(source, str) or not _URI_REFERENCE.fullmatch(source):
-            raise RegistrationError(f"source must be a URI or a path, such as '/orders', not {source!r}.")
         self._url = url
         self._format = FORMATS[format]
-        self._source = source
+        self._source = cloudevents.check_source(source)
         self._keys = keys
         # `identity` asks for an uncompressed body, because response bodies are not decompressed.
         defaults = {"user-agent": f"dramatiq-outbox/{__version__}", "accept-encoding": "identity", "accept": "*/*"}
@@ -57,6 +54,8 @@ class RequestBuilder:
         headers, body = self._format(event, self._source)
         id, timestamp = event.id_text, str(int(now.timestamp()))
         headers += [("webhook-id", id), ("webhook-timestamp", timestamp)]
+        if event.ordering_key is not None:
+            headers.append(("outbox-seq", str(event.seq)))
         if self._keys:
             signatures = [key.sign(id.encode(), timestamp.encode(), body).decode() for key in self._keys]
             headers.append(("webhook-signature", " ".join(signatures)))
@@ -86,6 +85,8 @@ def _trace_headers(event: Event) -> Headers:
     """
     if event.span is not None:
         return [(name, value) for name, value in tracing.inject(event.span).items() if is_header_value(value)]
+    if not event.has_headers:
+        return []
     parent, state = event.headers.get("traceparent"), event.headers.get("tracestate")
     if not isinstance(parent, str) or not _TRACE_PARENT.fullmatch(parent):
         return []

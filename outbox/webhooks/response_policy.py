@@ -14,6 +14,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection
 from datetime import datetime
 from http import HTTPStatus
@@ -22,13 +23,24 @@ from urllib.parse import urlsplit
 
 from outbox.destinations.outcome import DELIVERED_OUTCOME, Failed, Outcome, Retry
 from outbox.errors import RegistrationError, Unavailable
+from outbox.events.event import Event
 from outbox.text import one_line, printable
-from outbox.webhooks.redaction import Redaction
+from outbox.webhooks.redaction import (
+    HIDDEN,
+    Redaction,
+    hide_values,
+    texts_in,
+    without_json_escapes,
+)
 from outbox.webhooks.retry_after import parse_retry_after
 from outbox.webhooks.transport.protocol import NoResponse, NotSent, Response, SendResult
 
 EXCERPT_LENGTH = 200
 REASON_LENGTH = 60
+# So much of a text is searched for what the event contains: more than is shown, since replacing shortens it.
+SEARCHED_LENGTH = 1_000
+# A signature that the receiver repeats: for some minutes, the request could be sent to it again with it.
+_SIGNATURE = re.compile(r"v1,[A-Za-z0-9+/=]{20,}")
 # Plain numbers: comparing an HTTPStatus takes longer, and this is done for every event.
 _OK, _REDIRECTS = HTTPStatus.OK.value, HTTPStatus.MULTIPLE_CHOICES.value
 
@@ -36,7 +48,12 @@ _OK, _REDIRECTS = HTTPStatus.OK.value, HTTPStatus.MULTIPLE_CHOICES.value
 class ResponsePolicy:
     """The rules of one webhook: which statuses are final, and which mean that the receiver is unavailable."""
 
-    def __init__(self, unavailable_on: Collection[int], fail_on: Collection[int], redaction: Redaction) -> None:
+    def __init__(
+        self, unavailable_on: Collection[int], fail_on: Collection[int], redaction: Redaction, *, with_excerpt: object
+    ) -> None:
+        if not isinstance(with_excerpt, bool):
+            raise RegistrationError(f"response_excerpt must be True or False, not {with_excerpt!r}.")
+        self._with_excerpt = with_excerpt
         self._unavailable_on = _statuses("unavailable_on", unavailable_on)
         self._fail_on = _statuses("fail_on", fail_on)
         self._redaction = redaction
@@ -44,45 +61,63 @@ class ResponsePolicy:
         if both:
             raise RegistrationError(f"{both[0]} is in unavailable_on and in fail_on: it can mean only one of them.")
 
-    def outcome(self, result: SendResult, clock: Callable[[], datetime]) -> Outcome:
+    def outcome(self, event: Event, result: SendResult, clock: Callable[[], datetime]) -> Outcome:
         """Return the event's outcome. `clock` returns the database's time, to compare a Retry-After date with."""
         match result:
             case Response():
-                return self._outcome_of_response(result, clock)
-            case NoResponse(error):
-                return Unavailable(self._clean(error))
+                return self._outcome_of_response(event, result, clock)
+            case NoResponse(error, detail):
+                return Unavailable(self._clean(event, f"{error}: {detail}" if detail and self._with_excerpt else error))
             case NotSent(error):
-                return Retry(self._clean(error))
+                return Retry(self._clean(event, error))
             case _:
                 assert_never(result)
 
-    def _outcome_of_response(self, response: Response, clock: Callable[[], datetime]) -> Outcome:
+    def _outcome_of_response(self, event: Event, response: Response, clock: Callable[[], datetime]) -> Outcome:
         status = response.status
         if _OK <= status < _REDIRECTS:
             return DELIVERED_OUTCOME
-        error = self._error(response)
+        error = self._error(event, response)
         if status in self._fail_on:
-            return Failed(error)
+            return Failed(error, http_status=status)
         wait = parse_retry_after(response.headers.get("retry-after"), response.headers.get("date"), clock())
         if status in self._unavailable_on:
-            return Unavailable(error, not_before=wait)
-        return Retry(error, wait)
+            return Unavailable(error, not_before=wait, http_status=status)
+        return Retry(error, wait, http_status=status)
 
-    def _error(self, response: Response) -> str:
+    def _error(self, event: Event, response: Response) -> str:
         """Return a line such as `HTTP 500 Internal Server Error: the beginning of the body`."""
-        status_line = f"HTTP {response.status} {self._clean(response.reason, REASON_LENGTH)}".rstrip()
+        reason = response.reason if self._with_excerpt else _standard_reason(response.status)
+        status_line = f"HTTP {response.status} {self._clean(event, reason, REASON_LENGTH)}".rstrip()
         if _REDIRECTS <= response.status < HTTPStatus.BAD_REQUEST:
-            leads_to = self._clean(_host_of_redirect(response.headers.get("location", "")))
-            return f"{status_line}: redirects are not followed; this one leads to {leads_to}"
-        excerpt = self._clean(response.excerpt)
+            return f"{status_line}: redirects are not followed{self._where_to(event, response)}"
+        excerpt = self._clean(event, response.excerpt) if self._with_excerpt else ""
         return f"{status_line}: {excerpt}" if excerpt else status_line
 
-    def _clean(self, text: str, most: int = EXCERPT_LENGTH) -> str:
-        """Return a text from the receiver as one printable line of at most `most` characters, without secrets.
+    def _where_to(self, event: Event, response: Response) -> str:
+        """Return the end of a sentence that says which host a redirect leads to."""
+        if not self._with_excerpt:
+            return ""
+        return f"; this one leads to {self._clean(event, _host_of_redirect(response.headers.get('location', '')))}"
 
-        Secrets are redacted before the line is cut, because half a secret would not be recognised.
+    def _clean(self, event: Event, text: str, most: int = EXCERPT_LENGTH) -> str:
+        """Return a text from the receiver as one printable line of at most `most` characters.
+
+        Secrets, and what the event's payload and headers contain, are replaced before the line is cut, because half of
+        them would not be recognised. Parts of secrets are replaced, too.
         """
-        return printable(one_line(self._redaction.redact(text))[:most])
+        if not text:
+            return ""
+        text = one_line(without_json_escapes(text))
+        known = _SIGNATURE.sub(HIDDEN, self._redaction.redact(text, SEARCHED_LENGTH))
+        values = (*self._redaction.texts, *texts_in(event.payload), *texts_in(event.headers))
+        cleaned = hide_values(known, values, is_cut=len(text) > SEARCHED_LENGTH)
+        return printable(cleaned[:most])
+
+
+def _standard_reason(status: int) -> str:
+    """Return the usual reason phrase of a status; "" if it has none."""
+    return HTTPStatus(status).phrase if status in set(HTTPStatus) else ""
 
 
 def _statuses(name: str, statuses: object) -> frozenset[int]:

@@ -11,17 +11,20 @@ import threading
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from pathlib import Path
 
 from outbox.destinations.event_filter import check_event_filter
 from outbox.destinations.limits import Limits
+from outbox.destinations.order_policy import OnFailed, check_order_policy
 from outbox.destinations.outcome import Outcome, Retry
 from outbox.destinations.protocol import Lease
 from outbox.errors import describe
 from outbox.events.event import Event
-from outbox.webhooks.credentials import texts_to_redact, with_authorization
+from outbox.webhooks.credentials import risks, texts_to_redact, with_authorization
 from outbox.webhooks.option_checks import (
     CURL,
     HTTPX,
+    check_client_certificate,
     check_concurrency,
     check_name,
     check_timeout,
@@ -58,11 +61,16 @@ class Webhook:
     `timeout`: seconds for a whole request, from resolving the name to the headers of the response.
     `concurrency`: how many requests may be in flight; see `outbox.Limits`.
     `per_second`: how many events may be sent per second; see `outbox.Limits`.
+    `ordered`: whether it gets the events of an ordering key in order.
+    `on_failed`: whether later events of an ordering key wait behind one that has failed: "block" or "skip".
     `allow_private`: False allows only public internet addresses, for URLs that your customers choose.
     `unavailable_on`: statuses that mean that the receiver is unavailable: the event is sent again and loses no attempt.
     `fail_on`: statuses after which the event has failed, and is not sent again.
+    `response_excerpt`: whether an error has the beginning of the response's body, with secrets and values redacted.
     `proxy`: the URL of an HTTP proxy, or "environment" for HTTP_PROXY, HTTPS_PROXY and NO_PROXY; None: no proxy.
     `ssl_context`: for certificate authorities of your own; not with client="curl".
+    `client_certificate`: a PEM file with the certificate and its chain that identify the sender (mutual TLS).
+    `client_key`: a PEM file with its key, without a passphrase; None: it is in the file of the certificate.
     `client`: the HTTP library, "httpx" (its httpcore, in threads) or "curl" (libcurl's multi interface).
     `transport`: your own `Transport`, instead of those two.
     """
@@ -82,11 +90,16 @@ class Webhook:
         timeout: float = 15.0,
         concurrency: int = 8,
         per_second: float | None = None,
+        ordered: bool = True,
+        on_failed: OnFailed = "block",
         allow_private: bool = True,
         unavailable_on: Collection[int] = (429, 502, 503, 504),
         fail_on: Collection[int] = (410,),
+        response_excerpt: bool = True,
         proxy: str | None = None,
         ssl_context: ssl.SSLContext | None = None,
+        client_certificate: str | Path | None = None,
+        client_key: str | Path | None = None,
         client: str = HTTPX,
         transport: Transport | None = None,
     ) -> None:
@@ -98,13 +111,27 @@ class Webhook:
         self._timeout = timeout
         self.events = check_event_filter(events)
         self.replaces = replaces
+        check_order_policy(name, ordered, on_failed)
+        self.ordered, self.on_failed = ordered, on_failed
         self._url = Url.parse(url, "url")
         self._proxy = choose_proxy(proxy, self._url)
         own_headers = with_authorization(check_headers(headers), self._url, token)
         redaction = Redaction(texts_to_redact(own_headers, self._url, self._proxy))
-        self._request_builder = RequestBuilder(self._url, format, source, signing_keys(secret), own_headers)
-        self._response_policy = ResponsePolicy(unavailable_on, fail_on, redaction)
-        check_transport_options(transport, client, allow_private=allow_private, proxy=proxy, ssl_context=ssl_context)
+        keys = signing_keys(secret)
+        # Reported by a worker at its start, and by `outbox doctor`.
+        self.risks = risks(own_headers, self._url, is_signed=bool(keys))
+        self._request_builder = RequestBuilder(self._url, format, source, keys, own_headers)
+        self._response_policy = ResponsePolicy(unavailable_on, fail_on, redaction, with_excerpt=response_excerpt)
+        self._client_certificate = check_client_certificate(client_certificate, client_key, self._url, ssl_context)
+        check_transport_options(
+            transport,
+            client,
+            url=self._url,
+            allow_private=allow_private,
+            proxy=self._proxy,
+            ssl_context=ssl_context,
+            client_certificate=self._client_certificate,
+        )
         self._public_only = not allow_private
         self._ssl_context = ssl_context
         self._client = client
@@ -117,7 +144,7 @@ class Webhook:
         requests = self._build_requests(events, lease, unsent)
         with closing(self.transport.exchange(requests, max(1, min(lease.at_once, self.at_once)))) as results:
             for event, result in results:
-                yield event, self._response_policy.outcome(result, lease.now)
+                yield event, self._response_policy.outcome(event, result, lease.now)
                 while unsent:
                     yield unsent.pop()
         yield from unsent
@@ -134,11 +161,17 @@ class Webhook:
         if self._client == CURL:
             from outbox.webhooks.transport.libcurl.transport import CurlTransport
 
-            return CurlTransport(public_only=self._public_only, proxy=self._proxy)
+            return CurlTransport(
+                public_only=self._public_only, proxy=self._proxy, client_certificate=self._client_certificate
+            )
         from outbox.webhooks.transport.httpcore_threads.transport import HttpcoreTransport
 
         return HttpcoreTransport(
-            self.name, public_only=self._public_only, proxy=self._proxy, ssl_context=self._ssl_context
+            self.name,
+            public_only=self._public_only,
+            proxy=self._proxy,
+            ssl_context=self._ssl_context,
+            client_certificate=self._client_certificate,
         )
 
     def close(self) -> None:

@@ -7,7 +7,7 @@ from dramatiq.brokers.stub import StubBroker
 import outbox
 from outbox.admin.metrics import exposition
 from outbox.core import Outbox
-from outbox.telemetry.counters import MOST_ACTORS, Counters, Series
+from outbox.telemetry.counters import MOST_NAMES, Counters, Series
 from tests.support.jobs import declare, send
 from tests.support.table import change, emit_one
 
@@ -65,11 +65,11 @@ def test_a_job_that_was_tried_before_is_counted_once(box: Outbox, charge: Any, s
 
 def test_the_number_of_actors_is_bounded() -> None:
     counters = Counters()
-    names = [f"actor-{number}" for number in range(MOST_ACTORS + 10)]
+    names = [f"actor-{number}" for number in range(MOST_NAMES + 10)]
     counters.add_jobs("jobs_stored", names)
     counters.add_jobs("jobs_failed", [names[0], names[-1]])
     counted = counters.take()
-    assert len({series.labels for series in counted}) == MOST_ACTORS + 1
+    assert len({series.labels for series in counted}) == MOST_NAMES + 1
     assert counted[Series("jobs_stored", (("actor", "other"),))] == 10
     assert counted[Series("jobs_failed", (("actor", names[0]),))] == 1
     assert counted[Series("jobs_failed", (("actor", "other"),))] == 1

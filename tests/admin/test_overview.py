@@ -3,14 +3,50 @@
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 import outbox
-from outbox.admin.overview import Failure, backlog, overview
+from outbox.admin.durations import format_bound
+from outbox.admin.failures import Failure, cause_of, read_failures
+from outbox.admin.overview import backlog, overview
 from outbox.admin.recent_activity import Activity
 from outbox.core import Outbox
 from outbox.operations.count import Count
 from outbox.storage.operator_models import Minute, Process
 from outbox.telemetry.process_reports import WORKER
-from tests.support.table import another, change, claimed, emit, emit_one, expire_leases, let_pass
+from tests.support.table import LONG_AGO, another, change, claimed, emit, emit_one, expire_leases, let_pass
+
+
+def failed(**errors: str) -> dict[str, Any]:
+    """The columns of an event that has failed at these destinations."""
+    progress = {name: {"state": "failed", "attempts": 1, "error": error} for name, error in errors.items()}
+    return {"status": "failed", "next_attempt_at": None, "progress": progress}
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        ("HTTP 503 Service Unavailable", "HTTP 503 Service Unavailable"),
+        ('HTTP 422 No: {"id": 7, "errors": [{"field": "a"}]} (cut)', "HTTP 422 No: {…} (cut)"),
+        ('HTTP 422 No: {"id": 7, "text": "a long one that was cu', "HTTP 422 No: {…"),
+        ('HTTP 400: ["a", {"b": 1}]', "HTTP 400: […]"),
+        ("HTTP 500: <!DOCTYPE html><html><body>7</body></html>", "HTTP 500: <…>"),
+        ("KeyError: 'customer-17'", "KeyError: '…'"),
+        ('no user "Ann" in `eu`', 'no user "…" in `…`'),
+        ("can't reach it, it isn't there", "can't reach it, it isn't there"),
+        ("no order 17 in 2.50 EUR", "no order … in … EUR"),
+        ("[Errno 111] Connection refused", "[Errno 111] Connection refused"),
+        ("exit code 2 after 31 s", "exit code 2 after … s"),
+        ("<Lock at 0x7f3a2bc> is held", "<Lock at …> is held"),
+        ("no 0198c0de-0000-7000-8000-00000000000a, no cus_8fk2M1x", "no …, no …"),
+        ("mailbox ann.b@example.com is full", "mailbox … is full"),
+        ("utf8 of S3 in v2", "utf8 of S3 in v2"),
+        ("two\n lines", "two lines"),
+        ("x" * 200, "x" * 159 + "…"),
+    ],
+)
+def test_a_cause_is_what_errors_have_in_common(error: str, cause: str) -> None:
+    assert cause_of(error) == cause
 
 
 def test_the_overview_of_an_empty_outbox_is_empty(box: Outbox) -> None:
@@ -80,6 +116,12 @@ class TestTheBacklog:
         found = backlog(box.dialect, box.dialect.now(), cap=3)
         assert (str(found.unfinished), str(found.due)) == ("3+", "3+")
 
+    def test_has_the_age_of_the_oldest_even_if_it_is_due_last(self, box: Outbox) -> None:
+        oldest = emit_one()
+        emit(3)
+        change(oldest, created_at=LONG_AGO, next_attempt_at=box.dialect.now() + timedelta(hours=1))
+        assert overview(box.dialect, cap=4).backlog.oldest_created_at == LONG_AGO
+
 
 class TestFailures:
     def test_are_grouped_by_destination_and_error_the_most_frequent_first(self, box: Outbox) -> None:
@@ -102,6 +144,23 @@ class TestFailures:
             Failure("two", "Reject: closed", 4),
             Failure("one", "Reject: no order … in …", 3),
         ]
+        assert view.failed_at == {"two": Count(4), "one": Count(3)}
+
+    def test_are_counted_by_destination_and_not_by_the_most_frequent_causes(self, box: Outbox) -> None:
+        for number, letter in enumerate("abcd"):
+            change(emit_one(), **failed(crm=f"Reject: {letter}" if number else "Reject: b"))
+        change(emit_one(), **failed(mail="Reject: closed"))
+        found = read_failures(box.dialect, most_causes=1)
+        assert (found.causes, found.more_causes, found.more_events) == ([Failure("crm", "Reject: b", 2)], 3, 3)
+        assert found.by_destination == {"crm": Count(4), "mail": Count(1)}
+        assert read_failures(box.dialect, cap=3).by_destination["mail"] == Count(1, at_least=True)
+
+    def test_of_a_cause_have_a_first_and_a_last_time(self, box: Outbox) -> None:
+        first, last = timestamps = [LONG_AGO, LONG_AGO + timedelta(hours=3)]
+        for moment, number in zip(timestamps, (7, 8), strict=True):
+            change(emit_one(), **failed(crm=f"no order {number}"), updated_at=moment)
+        (cause,) = read_failures(box.dialect).causes
+        assert (cause.error, cause.events, cause.first_at, cause.last_at) == ("no order …", 2, first, last)
 
     def test_without_a_destination_are_included(self, box: Outbox) -> None:
         event = emit_one()
@@ -137,8 +196,13 @@ class TestActivity:
         box.counters.observe("latency", [0.003] * 98 + [0.2] * 2)
         box.reporter.report_now()
         latency = overview(box.dialect).latency
-        assert 0 < latency[0.5] <= 0.005
-        assert 0.1 < latency[0.99] <= 0.25
+        assert (latency[0.5], latency[0.99]) == (0.005, 0.25)
+
+    def test_a_latency_is_a_bound_that_holds_and_no_number_in_between(self, box: Outbox) -> None:
+        box.counters.observe("latency", [4_000.0] * 95 + [100_000.0] * 5)
+        box.reporter.report_now()
+        latency = overview(box.dialect).latency
+        assert [format_bound(latency[each]) for each in (0.5, 0.99)] == ["≤ 2 h", "> 1 d"]
 
 
 class TestProcesses:

@@ -14,7 +14,7 @@ import peewee
 
 import outbox
 
-PAUSE_SECONDS = 0.002
+PAUSE_SECONDS = 0.01
 
 
 def emit_one() -> None:

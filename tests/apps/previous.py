@@ -1,6 +1,7 @@
-"""The library as it was before the latest version of its tables: it knows of none beyond the one before.
+"""The library as it was before order per key, with the tables of that time.
 
-So it neither reads nor records the destinations of the deployment, and does not write who had an event.
+It neither reads nor records the destinations of the deployment, and does not write who had an event, as versions before
+that did.
 """
 
 from functools import partial
@@ -13,6 +14,8 @@ from outbox.storage import schema, statements
 from outbox.storage.sql import delivery as sql
 
 NOTHING_RECORDED = Snapshot(0, {})
+# The versions of the tables that it knows.
+KNOWN = schema.VERSIONS[:5]
 
 
 def change(owner: Any, **names: Any) -> None:
@@ -26,19 +29,20 @@ def without(template: str, old: str, new: str) -> str:
     return template.replace(old, new)
 
 
-change(schema, check=partial(schema.check, versions=schema.VERSIONS[:-1]))
+change(schema, check=partial(schema.check, versions=KNOWN))
 change(
     sql,
     DESTINATIONS_VERSION="0",
+    CLAIMED_COLUMNS=without(sql.CLAIMED_COLUMNS, "kind, order_state", "kind, NULL"),
     DELIVERED=without(
         sql.DELIVERED,
         "updated_at = {now}, audience = COALESCE({number}, {audience_of_type})",
         "updated_at = CASE WHEN {number} IS NULL OR ?::text IS NULL THEN {now} ELSE {now} END",
     ),
-    SETTLED=without(
-        sql.SETTLED,
-        "audience = ?, lease_id = NULL, lease_until = NULL",
-        "lease_id = NULL, lease_until = CASE WHEN ?::integer IS NULL THEN NULL::timestamptz END",
+    SETTLED_POSTGRES=without(
+        without(sql.SETTLED_POSTGRES, "delivered_at, audience, order_state, lease_id", "delivered_at, lease_id"),
+        "THEN {now} END, item.audience, item.order_state, NULL::uuid",
+        "THEN {now} END, NULL::uuid",
     ),
 )
 statements.postgres.cache_clear()

@@ -36,7 +36,9 @@ def send_job(stage: Stage) -> UUID:
         options={"max_retries": 7},
     )
     store_message(stage.box, StubBroker(), message, idempotency_key="order-42")
-    (job,) = stage.box.dialect.select(OutboxEvent.select(OutboxEvent.id).where(OutboxEvent.kind == JOB))
+    # By the name of the actor too: a scheduler may have stored runs of periodic actors, which are jobs as well.
+    sent = OutboxEvent.select(OutboxEvent.id).where(OutboxEvent.kind == JOB, OutboxEvent.event_type == "charge")
+    (job,) = stage.box.dialect.select(sent)
     return UUID(str(job.id))
 
 
@@ -48,3 +50,11 @@ def fail_one(stage: Stage) -> tuple[UUID, Gate]:
     stage.wake()
     stage.wait_for(lambda: (event, "failed") in stage.rows("id", "status"), "the event has failed")
     return event, gate
+
+
+def block_key(stage: Stage, key: str = "order:4711") -> tuple[UUID, UUID]:
+    """Return an event that a real worker has given up, and one that waits behind it."""
+    head, *_, last = stage.emit(3, do="fail", times=9, max_attempts=1, ordering_key=key)
+    stage.wake()
+    stage.wait_for(lambda: (last, "waits") in stage.rows("id", "order_state"), "the event waits behind another")
+    return head, last

@@ -10,8 +10,9 @@ import time
 from pathlib import Path
 
 from tests.chaos.destinations import HANDLER, WEBHOOK
+from tests.chaos.faults import RABBITMQ_FAULTS
 from tests.chaos.run import run
-from tests.chaos.schedule import SHORT, schedule
+from tests.chaos.schedule import SHORT, Step, schedule
 from tests.chaos.world import World
 
 PROGRESS_SECONDS = 1.0
@@ -65,16 +66,19 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=5.0, help="how long faults are injected (default: 5)")
     parser.add_argument("--seed", type=int, default=None, help="what decides the faults (default: chance)")
     parser.add_argument("--short", action="store_true", help="the fixed list of faults that the tests go through")
+    parser.add_argument("--rabbitmq", action="store_true", help="publish to RabbitMQ, too, and kill and pause it")
     parser.add_argument("--keep", action="store_true", help="keep ledgers and logs; they are kept after a failure")
     options = parser.parse_args()
     seed = random.randrange(1_000_000) if options.seed is None else options.seed  # noqa: S311 - nothing secret
     folder = Path(tempfile.mkdtemp(prefix="outbox-chaos-"))
     say(f"seed {seed}, ledgers and logs in {folder}")
     progress = Progress()
-    steps = SHORT if options.short else schedule(seed)
+    more = tuple(RABBITMQ_FAULTS) if options.rabbitmq else ()
+    steps = (*SHORT, *map(Step, more)) if options.short else schedule(seed, *more)
     seconds = None if options.short else options.minutes * 60
     try:
-        verdict = run(folder, seed, steps, seconds=seconds, breaker=not options.short, on_start=progress.show)
+        kinds = {"breaker": not options.short, "rabbitmq": options.rabbitmq}
+        verdict = run(folder, seed, steps, seconds=seconds, on_start=progress.show, **kinds)
     finally:
         progress.end()
     say("\n" + verdict.report())

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
-from tests.chaos.destinations import DESTINATIONS
+from tests.chaos.destinations import DESTINATIONS, HANDLER
 from tests.chaos.emitter import COMMITTED, ROLLED_BACK, UNKNOWN
 
 __all__ = [
@@ -31,7 +31,7 @@ class Emitted:
     """An event or a job, in its emitter's words.
 
     Not `kept`: its savepoint was rolled back, or it was replaced or cancelled in its own transaction. `doomed`: it can
-    only fail. `key`: a later job with this key may take its place.
+    only fail. `key`: a later job with this key may take its place. `ordering_key`: its place there is `seq`.
     """
 
     id: str
@@ -40,6 +40,8 @@ class Emitted:
     kept: bool = True
     doomed: bool = False
     key: str | None = None
+    ordering_key: str | None = None
+    seq: int = 0
 
     @property
     def destinations(self) -> tuple[str, ...]:
@@ -120,6 +122,7 @@ class Account:
     runs: list[float] = field(default_factory=list)
     ran: list[float] = field(default_factory=list)
     effects: Counter[str] = field(default_factory=Counter)  # of jobs, by the id of the message
+    retried: set[str] = field(default_factory=set)  # the events that the handler accepted after it had refused them
 
     @cached_property
     def replaceable(self) -> set[str]:
@@ -143,6 +146,35 @@ class Account:
         found: dict[tuple[str, str], list[Delivery]] = defaultdict(list)
         for delivery in sorted(self.deliveries, key=lambda delivery: delivery.at):
             found[delivery.id, delivery.destination].append(delivery)
+        return found
+
+    @cached_property
+    def first_deliveries(self) -> dict[tuple[str, str], list[tuple[Emitted, Delivery]]]:
+        """By ordering key and destination: the events, each with its first delivery there, in the order of these."""
+        found: dict[tuple[str, str], list[tuple[Emitted, Delivery]]] = defaultdict(list)
+        firsts = (deliveries[0] for deliveries in self.delivered.values())
+        for first in sorted(firsts, key=lambda delivery: delivery.at):
+            if first.id in self.emitted and (key := (event := self.emitted[first.id][1]).ordering_key) is not None:
+                found[key, first.destination].append((event, first))
+        return found
+
+    @cached_property
+    def held_others_back(self) -> set[str]:
+        """The events that were retried at the handler while a later one of their key was committed already."""
+        found = set()
+        for transaction in self.transactions:
+            for event in transaction.events:
+                first = self.delivered.get((event.id, HANDLER))
+                if event.ordering_key is None or event.id not in self.retried or first is None:
+                    continue
+                later = (
+                    each
+                    for other in self.transactions
+                    if other.ended_at is not None and other.ended_at < first[0].at and self.happened(other)
+                    for each in other.events
+                )
+                if any(each.ordering_key == event.ordering_key and each.seq > event.seq for each in later):
+                    found.add(event.id)
         return found
 
     @cached_property

@@ -22,6 +22,9 @@ from tests.chaos.destinations import (
     HOOK,
     LEDGER,
     PERIODIC,
+    QUEUE,
+    QUEUE_NAME,
+    RABBITMQ,
     STREAM,
     STREAM_KEY,
     WEBHOOK,
@@ -72,3 +75,15 @@ stream = outbox.RedisStream(
 if not os.environ.get(BREAKER):
     stream.limits = outbox.Limits(open_after=None)
 outbox.add_destination(stream)
+if RABBITMQ in os.environ:
+    queue = outbox.Rabbit(
+        QUEUE,
+        url=os.environ[RABBITMQ],
+        exchange="",
+        routing_key=QUEUE_NAME,
+        events=types_for(QUEUE),
+        timeout=BUS_TIMEOUT,
+    )
+    if not os.environ.get(BREAKER):
+        queue.limits = outbox.Limits(open_after=None)
+    outbox.add_destination(queue)

@@ -1,7 +1,4 @@
-"""Whether the promises were kept: from an account to a list of violations, each with the event it is about.
-
-I5, order per key, is not promised yet and not looked at.
-"""
+"""Whether the promises were kept: from an account to a list of violations, each with the event it is about."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -11,7 +8,7 @@ from itertools import pairwise
 
 from tests.chaos import faults
 from tests.chaos.account import COMMITTED, Account, Delivery, Emitted, Fault, Row, Transaction
-from tests.chaos.destinations import ACTOR, ARCHIVE, HANDLER, STREAM, WEBHOOK
+from tests.chaos.destinations import ACTOR, ARCHIVE, HANDLER, QUEUE, STREAM, WEBHOOK
 
 ENDED = ("delivered", "failed")
 # What a broken connection is to Peewee. Anything else is no matter of the database being away.
@@ -26,6 +23,7 @@ LOSE_ANSWERS = {
     WEBHOOK: (faults.RECEIVER_KILLED, faults.ANSWERS_LOST),
     STREAM: (faults.BUS_PAUSED,),
     ACTOR: (faults.BUS_PAUSED,),
+    QUEUE: (faults.RABBITMQ_KILLED, faults.RABBITMQ_PAUSED),
 }
 BREAK_CONNECTIONS = (*faults.DATABASE, faults.COMMIT_CUT_BEFORE, faults.COMMIT_CUT_AFTER)
 
@@ -39,7 +37,7 @@ class Violation:
 
 def check(account: Account, *, in_the_end: bool = True) -> list[Violation]:
     """Everything that is wrong; before the end, events may still be on their way."""
-    checks = [committed, fence, duplicates, caller, once]
+    checks = [committed, fence, duplicates, order, caller, once]
     checks += [ends, effects, isolation, without_redis, every_run] if in_the_end else []
     return [violation for check in checks for violation in check(account)]
 
@@ -148,6 +146,15 @@ def _is_excused(account: Account, first: Delivery, second: Delivery) -> bool:
     return any(fault.what in reasons and fault.overlaps(begin, second.at) for fault in account.faults)
 
 
+def order(account: Account) -> Iterator[Violation]:
+    """I5: a destination gets an event of a key for the first time only after those that were emitted before it."""
+    for (key, destination), deliveries in account.first_deliveries.items():
+        for (before, _), (event, _) in pairwise(deliveries):
+            if event.seq < before.seq:
+                what = f"the {destination} got number {before.seq} of the key {key} before number {event.seq}"
+                yield Violation("I5", what, event.id)
+
+
 def isolation(account: Account) -> Iterator[Violation]:
     """I6: while a destination is away, events that were committed since then get to the others.
 
@@ -240,6 +247,7 @@ def proof(account: Account) -> list[str]:
         or faults.PAUSED not in happened,
         "no emitter has noticed that the database was away": bool(account.errors)
         or faults.POSTGRES_RESTARTED not in happened,
+        "no event with an ordering key was retried while a later one waited": bool(account.held_others_back),
         "the periodic job has not run": bool(account.runs),
         "no job has had an effect": bool(account.effects),
         "no job was replaced": bool(account.replaceable - account.row_of.keys()),

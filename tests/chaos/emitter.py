@@ -5,6 +5,7 @@ ledger; after that, what became of it: committed, rolled back, or unknown, if th
 that has no such line, since its emitter was killed, is unknown as well.
 """
 
+import os
 import random
 import sys
 import time
@@ -15,7 +16,7 @@ from typing import Any
 import outbox
 from outbox.core import Outbox
 from outbox.events.encoding import encode_object
-from tests.chaos.destinations import ARCHIVED, EVERYWHERE, HANDLED, JOB, POSTED, STREAMED
+from tests.chaos.destinations import ARCHIVED, EVERYWHERE, HANDLED, JOB, POSTED, PUBLISHED, RABBITMQ, STREAMED
 from tests.chaos.ledger import Ledger, digest
 
 COMMITTED, ROLLED_BACK, UNKNOWN = "committed", "rolled back", "unknown"
@@ -24,10 +25,13 @@ PAUSE_SECONDS = 0.02
 WORK_SECONDS = 0.02
 UNDONE = 0.15  # of all transactions, and of all that have a savepoint
 JOBS = 0.5  # of all transactions
+ORDERED = 0.5  # of all events
+ORDERING_KEYS = tuple(f"key {number}" for number in range(5))
 DEBOUNCE = timedelta(milliseconds=200)
 # Deaths of workers cost events attempts, and must not be what fails them.
 ATTEMPTS, DOOMED_ATTEMPTS = 100, 2
-KINDS = (HANDLED,) * 6 + (STREAMED,) * 2 + (POSTED, EVERYWHERE, ARCHIVED)
+KINDS = [*[HANDLED] * 6, STREAMED, STREAMED, POSTED, EVERYWHERE, ARCHIVED]
+KINDS += [PUBLISHED] * 3 if RABBITMQ in os.environ else []
 DEEDS = ("pass",) * 12 + ("work",) * 4 + ("fail",) * 3 + ("doom",)
 
 
@@ -67,10 +71,13 @@ class Emitter:
     def _emit_some(self, transaction: str) -> list[dict[str, Any]]:
         database = outbox.current().database
         database.execute_sql("INSERT INTO chaos_note (transaction) VALUES (%s)", (transaction,))
-        events = [self._emit(kept=True) for _ in range(self._chance.choice((1, 1, 2, 3)))]
+        # All emitters share the keys, and `"strict"` makes them take turns: one key a transaction, so that none
+        # waits for another that waits for it.
+        key = self._chance.choice(ORDERING_KEYS)
+        events = [self._emit(key, kept=True) for _ in range(self._chance.choice((1, 1, 2, 3)))]
         if self._chance.random() < UNDONE:
             with database.savepoint() as savepoint:
-                events += [self._emit(kept=False), self._send(kept=False)]
+                events += [self._emit(key, kept=False), self._send(kept=False)]
                 savepoint.rollback()
         if self._chance.random() < JOBS:
             events += self._send_some(transaction)
@@ -108,16 +115,21 @@ class Emitter:
         if self._chance.random() < UNDONE:
             raise Undo
 
-    def _emit(self, *, kept: bool) -> dict[str, Any]:
+    def _emit(self, key: str, *, kept: bool) -> dict[str, Any]:
         kind = self._chance.choice(KINDS)
         deed = self._chance.choice(DEEDS) if kind == HANDLED else "pass"
+        ordering_key = key if self._chance.random() < ORDERED else None
+        if ordering_key is not None and deed == "doom":
+            deed = "fail"  # the events behind one that failed for good would wait until an operator comes
         payload: dict[str, Any] = {"do": deed, "token": self._chance.randbytes(8).hex(), "text": "Grüße 🦊"}
         if deed == "work":
             payload["seconds"] = WORK_SECONDS
-        return emit(outbox.current(), kind, payload, kept=kept)
+        return emit(outbox.current(), kind, payload, kept=kept, ordering_key=ordering_key)
 
 
-def emit(box: Outbox, kind: str, payload: dict[str, Any], *, kept: bool = True) -> dict[str, Any]:
+def emit(
+    box: Outbox, kind: str, payload: dict[str, Any], *, kept: bool = True, ordering_key: str | None = None
+) -> dict[str, Any]:
     """Emit it; the ledger's words for it."""
     doomed = payload["do"] == "doom"
     event = box.emit(
@@ -127,9 +139,12 @@ def emit(box: Outbox, kind: str, payload: dict[str, Any], *, kept: bool = True) 
         payload,
         idempotency_key=outbox.UNIQUE,
         max_attempts=DOOMED_ATTEMPTS if doomed else ATTEMPTS,
+        ordering_key=ordering_key,
+        ordered=False if ordering_key is None else "strict",
     )
     body = digest(encode_object(payload, "payload", 10_000).encode())
-    return {"id": str(event.id), "kind": kind, "payload": body, "kept": kept, "doomed": doomed}
+    said = {"id": str(event.id), "kind": kind, "payload": body, "kept": kept, "doomed": doomed}
+    return said | {"ordering_key": ordering_key, "seq": event.seq}
 
 
 def main(name: str, seed: str, stop: str, ledger: str) -> None:

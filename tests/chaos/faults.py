@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from outbox import crash_points
 from tests.chaos import receiver
-from tests.chaos.destinations import ARCHIVE, HANDLER, STREAM, WEBHOOK
+from tests.chaos.destinations import ARCHIVE, HANDLER, QUEUE, STREAM, WEBHOOK
 from tests.chaos.proxy import AFTER, BEFORE
 
 if TYPE_CHECKING:
@@ -49,8 +49,16 @@ RECEIVER_KILLED, RECEIVER_HANGS = "the webhook's receiver is killed", "the webho
 RECEIVER_REFUSES, RECEIVER_TALKS_NONSENSE = "the webhook's receiver refuses", "the webhook's receiver talks nonsense"
 ANSWERS_LOST = "the webhook's answers are lost"
 BUS_PAUSED = "the stream's Redis hangs"
+RABBITMQ_KILLED, RABBITMQ_PAUSED = "RabbitMQ is killed", "RabbitMQ hangs"
 # Who is away meanwhile, and must not be waited for.
-AWAY = {RECEIVER_KILLED: WEBHOOK, RECEIVER_HANGS: WEBHOOK, RECEIVER_REFUSES: WEBHOOK, BUS_PAUSED: STREAM}
+AWAY = {
+    RECEIVER_KILLED: WEBHOOK,
+    RECEIVER_HANGS: WEBHOOK,
+    RECEIVER_REFUSES: WEBHOOK,
+    BUS_PAUSED: STREAM,
+    RABBITMQ_KILLED: QUEUE,
+    RABBITMQ_PAUSED: QUEUE,
+}
 
 # What each has to hit, to have been one.
 MUST_HIT = {
@@ -67,6 +75,8 @@ MUST_HIT = {
     RECEIVER_HANGS: ("events in the air",),
     RECEIVER_KILLED: ("events put off",),
     RECEIVER_TALKS_NONSENSE: ("events put off",),
+    RABBITMQ_KILLED: ("events put off",),
+    RABBITMQ_PAUSED: ("events in the air",),
 }
 
 
@@ -257,6 +267,26 @@ def pause_bus(world: World, hits: Hits) -> Iterator[None]:
     world.bus.resume()
 
 
+@contextmanager
+def kill_rabbitmq(world: World, hits: Hits) -> Iterator[None]:
+    begun = time.time()
+    world.rabbitmq.kill()
+    world.wait_until_others_pass(begun, HANDLER, STREAM)
+    hits["events put off"] = world.wait_for_unfinished(QUEUE)
+    yield
+    world.rabbitmq.start()
+
+
+@contextmanager
+def pause_rabbitmq(world: World, hits: Hits) -> Iterator[None]:
+    begun = time.time()
+    world.rabbitmq.pause()
+    world.wait_until_others_pass(begun, HANDLER, STREAM)
+    hits["events in the air"] = world.wait_for_unfinished(QUEUE)
+    yield
+    world.rabbitmq.resume()
+
+
 FAULTS: dict[str, Callable[[World, Hits], AbstractContextManager[None]]] = {
     KILLED: kill_worker,
     ARCHIVER_AWAY: take_archiver_away,
@@ -280,4 +310,9 @@ FAULTS: dict[str, Callable[[World, Hits], AbstractContextManager[None]]] = {
     RECEIVER_TALKS_NONSENSE: let_receiver(receiver.GARBAGE, "events put off"),
     ANSWERS_LOST: lose_answers,
     BUS_PAUSED: pause_bus,
+}
+# Only in a run with RabbitMQ, which a bare machine lacks.
+RABBITMQ_FAULTS: dict[str, Callable[[World, Hits], AbstractContextManager[None]]] = {
+    RABBITMQ_KILLED: kill_rabbitmq,
+    RABBITMQ_PAUSED: pause_rabbitmq,
 }

@@ -37,6 +37,7 @@ class Verdict:
         statuses = Counter(row.status for row in account.rows)
         accepted = Counter(delivery.destination for delivery in account.deliveries)
         happened = sum(account.happened(transaction) for transaction in account.transactions) - fates["committed"]
+        keyed = sum(event.ordering_key is not None for _, event in account.emitted.values())
         return [
             f"seed            {self.seed}",
             f"transactions    {_listed(fates)}; of the unknown ones {happened} have happened",
@@ -45,6 +46,7 @@ class Verdict:
             f"duplicates      {_listed(account.duplicates)}",
             f"jobs' effects   {account.effects.total()}",
             f"fenced outcomes {account.fenced}",
+            f"keyed events    {keyed}, of which {len(account.held_others_back)} held others back by a retry",
             f"periodic runs   {len(account.runs)} stored, {len(account.ran)} calls",
             f"emitters' errors while the database was away {len(account.errors)}",
         ]
@@ -83,11 +85,16 @@ def run(
     *,
     seconds: float | None = None,
     breaker: bool = False,
+    rabbitmq: bool = False,
+    archivers: int = 1,
     on_start: Callable[[World], None] = lambda world: None,
 ) -> Verdict:
-    """Go through the steps, for so long at most, come to rest, and check the account."""
+    """Go through the steps, for so long at most, come to rest, and check the account.
+
+    `archivers`: how many of the workers have the archive. If not all have it, its events wait long for one that has.
+    """
     stuck = None
-    with World(folder, seed, breaker=breaker) as world:
+    with World(folder, seed, breaker=breaker, with_rabbitmq=rabbitmq, archivers=archivers) as world:
         on_start(world)
         try:
             world.go_through(iter(steps), None if seconds is None else time.monotonic() + seconds)

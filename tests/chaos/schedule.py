@@ -55,11 +55,11 @@ INNER = (faults.COMMIT_CUT_BEFORE, faults.COMMIT_CUT_AFTER, faults.EMITTER_KILLE
 INNER_AWAY = (*INNER, faults.POSTGRES_RESTARTED, faults.CRASHED["after-claim"], faults.KILLED)
 
 
-def schedule(seed: int) -> Iterator[Step]:
-    """Without an end: every fault in an order that chance decides, then every fault in another."""
+def schedule(seed: int, *more: str) -> Iterator[Step]:
+    """Without an end: every fault, and `more`, in an order that chance decides, then every fault in another."""
     chance = random.Random(seed)  # noqa: S311 - nothing secret
     while True:
-        names = list(faults.FAULTS)
+        names = [*faults.FAULTS, *more]
         chance.shuffle(names)
         for name in names:
             inside = None

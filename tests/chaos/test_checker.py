@@ -62,6 +62,8 @@ def right() -> Account:
             transaction("cut and done", UNKNOWN, event("posted", POSTED), at=60),
             transaction("cut and gone", UNKNOWN, event("gone"), at=60),
             transaction("doomed", COMMITTED, event("doomed", doomed=True)),
+            transaction("first", COMMITTED, event("first", EVERYWHERE, ordering_key="k", seq=1), at=62),
+            transaction("second", COMMITTED, event("second", EVERYWHERE, ordering_key="k", seq=2), at=64),
             transaction("jobs", COMMITTED, event("job", JOB), event("replaced", JOB, key="k")),
             transaction("debounced", COMMITTED, event("debounced", JOB, key="k")),
             *(
@@ -77,6 +79,8 @@ def right() -> Account:
             delivery("wide", WEBHOOK, at=52),  # again, after its answer was lost
             delivery("wide", STREAM),
             delivery("posted", WEBHOOK, at=70),
+            *(delivery("first", to, at=70) for to in (HANDLER, WEBHOOK, STREAM)),
+            *(delivery("second", to, at=71) for to in (HANDLER, WEBHOOK, STREAM)),
             delivery("job", ACTOR, at=42),
             delivery("job", ACTOR, at=43),  # again: both have waited since the death
             delivery("debounced", ACTOR),
@@ -89,18 +93,30 @@ def right() -> Account:
             row("plain"),
             row("wide"),
             row("posted"),
+            row("first"),
+            row("second"),
             row("job"),
             row("debounced"),
             row("doomed", "failed", "ValueError: this one always fails"),
             *(row(id) for id in meanwhile),
             *(row(f"{id} too") for id in meanwhile),
         ],
-        notes={"good", "cut and done", "doomed", "jobs", "debounced", *(f"during {id}" for id in meanwhile)},
+        notes={
+            "good",
+            "cut and done",
+            "doomed",
+            "first",
+            "second",
+            "jobs",
+            "debounced",
+            *(f"during {id}" for id in meanwhile),
+        },
         fenced=1,
         changes={"plain": [(15.0, "sending by worker-1")]},
         runs=[10.0, 11.0, 12.0],
         ran=[10.0, 11.0, 11.0, 12.0],
         effects=Counter(["job", "debounced"]),
+        retried={"first"},
     )
 
 
@@ -115,6 +131,11 @@ def without(items: list[Row], id: str) -> list[Row]:
 
 def changed(items: list[Row], id: str, status: str, error: str | None = None) -> list[Row]:
     return [replace(item, status=status, error=error) if item.id == id else item for item in items]
+
+
+def later(deliveries: list[Delivery], id: str, to: str) -> list[Delivery]:
+    """The same, but the event gets there after all others."""
+    return [replace(each, at=90) if (each.id, each.destination) == (id, to) else each for each in deliveries]
 
 
 Falsify = Callable[[Account], Account]
@@ -151,6 +172,8 @@ Falsify = Callable[[Account], Account]
         ("I4", "wide", lambda a: replace(a, faults=[f for f in a.faults if f is not LOST])),
         ("I4", "plain", lambda a: replace(a, deliveries=[*a.deliveries, replace(delivery("plain"), body="other")])),
         ("I4", "posted", lambda a: replace(a, deliveries=[replace(d, payload="other") for d in a.deliveries])),
+        ("I5", "first", lambda a: replace(a, deliveries=later(a.deliveries, "first", STREAM))),
+        ("I5", "first", lambda a: replace(a, deliveries=[*later(a.deliveries, "first", HANDLER), delivery("second")])),
         ("I6", None, lambda a: replace(a, deliveries=[replace(d, at=d.at + 100) for d in a.deliveries])),
         ("I6", None, lambda a: replace(a, transactions=[replace(t, intended_at=10) for t in a.transactions])),
         ("I7", None, lambda a: replace(a, errors=[Error("OperationalError", "gone", at=30, good_at=29)])),
@@ -175,6 +198,8 @@ def test_it_finds_what_was_falsified(invariant: str, id: str | None, falsify: Fa
         ("noticed", lambda a: replace(a, errors=[])),
         ("fenced", lambda a: replace(a, fenced=0)),
         ("lost answer", lambda a: replace(a, deliveries=[d for d in a.deliveries if d.at != 52])),
+        ("a later one waited", lambda a: replace(a, retried=set())),
+        ("a later one waited", lambda a: replace(a, transactions=[t for t in a.transactions if t.name != "second"])),
         ("taken over", lambda a: replace(a, deliveries=[d for d in a.deliveries if d.at != 42])),
         ("unknown", lambda a: replace(a, transactions=[t for t in a.transactions if t.fate != UNKNOWN])),
         ("rolled back", lambda a: replace(a, transactions=[t for t in a.transactions if t.fate != ROLLED_BACK])),

@@ -14,18 +14,31 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+import pika
 import psycopg
 import redis
 
 from outbox import crash_points
 from tests.chaos import destinations, receiver
 from tests.chaos.account import Account, Delivery, Error, Fault, Row, Trespass, transactions
-from tests.chaos.destinations import ACTOR, ARCHIVE, HANDLED, HANDLER, STREAM, STREAM_KEY, WEBHOOK, types_for
+from tests.chaos.destinations import (
+    ACTOR,
+    ARCHIVE,
+    HANDLED,
+    HANDLER,
+    QUEUE,
+    QUEUE_NAME,
+    STREAM,
+    STREAM_KEY,
+    WEBHOOK,
+    types_for,
+)
 from tests.chaos.emitter import ATTEMPTS, COMMITTED, emit
-from tests.chaos.faults import ENOUGH, FAULTS, Hits
+from tests.chaos.faults import ENOUGH, FAULTS, RABBITMQ_FAULTS, Hits
 from tests.chaos.ledger import Ledger, Reader, digest
 from tests.chaos.proxy import Proxy
 from tests.chaos.schedule import Step
+from tests.rabbitmq.server import RabbitmqServer
 from tests.support.processes import BIN, Program, Stage
 from tests.support.servers import PostgresServer, RedisServer, free_port, send, wait_until
 
@@ -33,6 +46,7 @@ PATIENCE_SECONDS = 120.0
 SETTINGS: dict[str, Any] = {"lease_seconds": 3, "backoff_cap_seconds": 1, "max_attempts": ATTEMPTS}
 WORKERS, EMITTERS = 3, 2
 
+PUBLISHED_IDS = "SELECT id::text FROM outbox_event WHERE event_type = 'chaos.published' AND status = 'delivered'"
 ENQUEUED = "SELECT aggregate_id FROM outbox_event WHERE kind = 'job' AND status = 'delivered'"
 # A job is known by its message, and by its arguments.
 ROWS = """SELECT CASE kind WHEN 'job' THEN aggregate_id ELSE id::text END, status,
@@ -70,16 +84,22 @@ class Worker:
 class World:
     """`with World(folder, seed) as world: world.go_through(steps)`, and then `world.come_to_rest()`."""
 
-    def __init__(self, folder: Path, seed: int, *, breaker: bool = False) -> None:
+    # Only in a run with RabbitMQ.
+    rabbitmq: RabbitmqServer
+
+    def __init__(
+        self, folder: Path, seed: int, *, breaker: bool = False, with_rabbitmq: bool = False, archivers: int = 1
+    ) -> None:
         self._folder = folder
         self._chance = random.Random(seed)  # noqa: S311 - nothing secret
-        self._breaker = breaker
+        self._breaker, self._with_rabbitmq, self._archivers = breaker, with_rabbitmq, archivers
         self._stack = contextlib.ExitStack()
         self._numbers: Counter[str] = Counter()
         self._handled = Reader(folder / "handled")
         self._received = Reader(folder / "received")
         self._archived = Reader(folder / "archived")
         self._ran = Reader(folder / "ran")
+        self._queued = Reader(folder / "queued")
         self._emitted = Reader(folder / "emitted")
         self._errors = Reader(folder / "errors")
         self._streamed: list[Delivery] = []
@@ -96,6 +116,8 @@ class World:
             self.redis = stack.enter_context(RedisServer())
             self.bus = stack.enter_context(RedisServer())
             self.proxy = stack.enter_context(Proxy(self.postgres.port))
+            if self._with_rabbitmq:
+                self.rabbitmq = stack.enter_context(RabbitmqServer())
             self._url = self.postgres.create_database("chaos")
             # Programs' logs are in the folder; a stage would print them all.
             self.stage = stack.enter_context(
@@ -125,9 +147,11 @@ class World:
         }
         self._hostages = Ledger(self._folder / "emitted")
         self.start_receiver()
+        if self._with_rabbitmq:
+            self._start_queue_reader()
         self.start_scheduler()
         for number in range(WORKERS):
-            self._start_worker(has_archive=number == 0)
+            self._start_worker(has_archive=number < self._archivers)
         self.wait_for(lambda: all(worker.ready for worker in self.workers), "the workers are ready")
         self.job_worker = self._start(
             "job-worker", BIN / "dramatiq", "tests.chaos.jobs:broker", *("-p", "1", "-t", "2")
@@ -156,7 +180,7 @@ class World:
         hits = Hits()
         self.now_going_on.append(what)
         try:
-            with FAULTS[what](self, hits):
+            with (FAULTS | RABBITMQ_FAULTS)[what](self, hits):
                 if inside is not None:
                     self._inject(inside)
             self.now_going_on.remove(what)
@@ -173,6 +197,8 @@ class World:
             self.wait_for(lambda: self.ask(UNFINISHED_EVENTS)[0][0] == 0, "every event ends", 2 * PATIENCE_SECONDS)
             enqueued = {id for (id,) in self.ask(ENQUEUED)}
             self.wait_for(lambda: enqueued <= set(self.accepted(ACTOR)), "every job has run")
+            published = {id for (id,) in self.ask(PUBLISHED_IDS)}
+            self.wait_for(lambda: published <= set(self.accepted(QUEUE)), "the queue is read")
         self._stop(self.scheduler)  # it stores a run every second
         with contextlib.suppress(Stuck):
             self.wait_for(lambda: self.ask(UNFINISHED)[0][0] == 0, "every run ends")
@@ -191,6 +217,8 @@ class World:
         for program in self.stage.programs:
             program.kill()
         self.bus.resume()
+        if self._with_rabbitmq:
+            self.rabbitmq.resume()
         if not self.postgres.answers():
             self.postgres.stop(immediate=True)
             self.postgres.start()
@@ -307,6 +335,13 @@ class World:
         command = (sys.executable, "-m", "tests.chaos.receiver", str(self._receiver_port))
         self.receiver = self._start("receiver", *command, self._folder / "received", self.mode)
 
+    def _start_queue_reader(self) -> None:
+        with pika.BlockingConnection(pika.URLParameters(self.rabbitmq.url)) as connection:
+            connection.channel().queue_declare(QUEUE_NAME, durable=True)
+        self.stage.environment[destinations.RABBITMQ] = self.rabbitmq.url
+        command = (sys.executable, "-m", "tests.chaos.queue_reader", self.rabbitmq.url, QUEUE_NAME)
+        self._start("queue-reader", *command, self._folder / "queued")
+
     def flush_redis(self) -> None:
         with redis.Redis.from_url(self.redis.url) as client:
             client.flushall()
@@ -340,7 +375,13 @@ class World:
     def deliveries(self, destination: str) -> list[Delivery]:
         if destination == STREAM:
             return self._read_stream()
-        readers = {HANDLER: self._handled, WEBHOOK: self._received, ARCHIVE: self._archived, ACTOR: self._ran}
+        readers = {
+            HANDLER: self._handled,
+            WEBHOOK: self._received,
+            ARCHIVE: self._archived,
+            ACTOR: self._ran,
+            QUEUE: self._queued,
+        }
         lines = readers[destination].lines()
         return [
             Delivery(line["id"], destination, line["body"], line["payload"], line["at"])
@@ -420,7 +461,7 @@ class World:
         return Account(
             transactions=transactions(emitted),
             deliveries=[
-                delivery for to in (HANDLER, WEBHOOK, STREAM, ARCHIVE, ACTOR) for delivery in self.deliveries(to)
+                delivery for to in (HANDLER, WEBHOOK, STREAM, ARCHIVE, ACTOR, QUEUE) for delivery in self.deliveries(to)
             ],
             faults=self.faults,
             errors=[Error(line["kind"], line["text"], line["at"], line["good_at"]) for line in errors],
@@ -431,6 +472,9 @@ class World:
             changes=changes,
             runs=[at for (at,) in runs],
             ran=[line["scheduled_at"] for line in self._handled.lines() if line["what"] == "ran"],
+            retried={
+                line["id"] for line in self._handled.lines() if line["what"] == "accepted" and line["attempt"] > 1
+            },
             effects=Counter(id for (id,) in self.ask("SELECT message FROM chaos_effect")),
         )
 

@@ -13,9 +13,13 @@ import pytest
 import outbox
 from outbox import current_outbox
 from outbox.cli import cli
+from outbox.cli.operator import operator
 from outbox.core import Outbox
-from outbox.operations import audit
+from outbox.operations import actions, apply_action
+from outbox.operations.filters import Filter
 from outbox.storage.models import DELIVERED, FAILED, PENDING, OutboxEvent
+from outbox.telemetry import audit
+from outbox.telemetry.audit import Interrupted, Operator
 from outbox.telemetry.process_reports import WORKER
 from tests.admin.doctor.published_processes import publish_process
 from tests.cli.conftest import Command
@@ -133,7 +137,60 @@ class TestShow:
         event = emit_one(payload={"total": 12})
         shown = json.loads(command("show", "--json", str(event.id)).output)
         assert (shown["id"], shown["payload"], shown["next"]) == (str(event.id), {"total": 12}, "The event is due now.")
-        assert set(shown) == {*OutboxEvent._meta.sorted_field_names, "next"}
+        assert set(shown) == {*OutboxEvent._meta.sorted_field_names, "next", "waits_behind", "attempts_made"}
+
+    @pytest.mark.parametrize("form", [(), ("--json",)])
+    def test_masks_secrets_and_says_how_to_see_them(self, box: Outbox, command: Command, form: tuple[str, ...]) -> None:
+        event = emit_one(payload={"card": "4711", "pwd": "hush"}, headers={"Authorization": "hush"})
+        result = command("show", *form, str(event.id))
+        assert "hush" not in result.output
+        assert '"pwd": "•••"' in result.stdout
+        assert '"card": "4711"' in result.stdout
+        assert f"`outbox show --unmasked {event.id}`" in result.stderr
+        assert audit.latest(box.dialect) == []
+
+    @pytest.mark.parametrize("form", [(), ("--json",)])
+    def test_unmasked_prints_all_and_the_audit_log_says_who_saw_it(
+        self, box: Outbox, command: Command, form: tuple[str, ...]
+    ) -> None:
+        event = emit_one(payload={"pwd": "hush"}, headers={"Authorization": "quiet"})
+        result = command("show", "--unmasked", *form, str(event.id))
+        assert '"pwd": "hush"' in result.stdout
+        assert '"Authorization": "quiet"' in result.stdout
+        assert result.stderr == ""
+        (entry,) = audit.latest(box.dialect)
+        assert (entry.action, entry.affected, entry.filters) == ("show unmasked", 1, {"ids": [str(event.id)]})
+        assert entry.who == operator().name
+        assert entry.ended_at is not None
+
+    def test_without_an_entry_in_the_audit_log_nothing_is_unmasked(
+        self, box: Outbox, command: Command, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        event = emit_one(payload={"pwd": "hush"})
+        box.database.execute_sql("DROP TABLE outbox_audit")
+        with pytest.raises(outbox.OutboxError):
+            command("show", "--unmasked", str(event.id))
+        assert "hush" not in capsys.readouterr().out
+
+    def test_of_an_event_without_secrets_says_nothing_of_masks(self, command: Command) -> None:
+        assert command("show", str(emit_one(payload={"total": 12}).id)).stderr == ""
+
+    @pytest.mark.parametrize("form", [(), ("--json",)])
+    def test_control_characters_of_an_event_do_not_reach_the_terminal(
+        self, command: Command, form: tuple[str, ...]
+    ) -> None:
+        nasty = "a\x1b[2K\x9b\x85\x7f\u202e\u2028b"
+        event = emit_one(nasty, aggregate_id=nasty, payload={nasty: nasty}, headers={nasty: nasty})
+        printed = command("show", *form, str(event.id)).output
+        assert printed.replace("\n", "").isprintable()
+        assert json.dumps(nasty).replace("\x7f", "\\u007f") in printed
+        assert command("list", *form).output.replace("\n", "").isprintable()
+
+    def test_json_means_the_same_with_its_escapes(self, command: Command) -> None:
+        nasty = "ß\x9b\u202e\U0001f600\u2028"
+        event = emit_one(nasty, payload={nasty: nasty})
+        shown = json.loads(command("show", "--json", str(event.id)).output)
+        assert (shown["event_type"], shown["payload"]) == (nasty, {nasty: nasty})
 
     def test_of_an_event_that_is_not_there_ends_with_1(self, command: Command) -> None:
         result = command("show", "01a1ec15-5f4d-7000-8f3f-35c61540423f")
@@ -177,7 +234,7 @@ class TestRetry:
     def test_dry_run_prints_how_many_events_match(self, box: Outbox, command: Command) -> None:
         fail_all(box, 3)
         result = command("retry", "--all", "--dry-run")
-        assert (result.exit_code, result.stdout) == (0, "3 events would be queued for retry.\n")
+        assert (result.exit_code, result.stdout.splitlines()[0]) == (0, "3 events would be queued for retry.")
         assert statuses() == Counter({FAILED: 3})
 
     def test_takes_filters_and_a_limit(self, box: Outbox, command: Command) -> None:
@@ -216,8 +273,45 @@ def test_fail_gives_a_reason(box: Outbox, command: Command) -> None:
 def test_delete_deletes_what_has_ended(box: Outbox, command: Command) -> None:
     fail_all(box, 2)
     waiting = emit_one()
-    assert command("delete", "-y", "--all").stdout == "2 events were deleted.\n"
+    assert command("delete", "-y", "--kind", "event").stdout == "2 events were deleted.\n"
     assert ids(list(OutboxEvent.select())) == [waiting.id]
+
+
+@pytest.mark.parametrize(("typed", "left"), [("y", 2), ("delete", 2), ("", 2), ("delete everything", 0)])
+def test_deleting_everything_must_be_typed(box: Outbox, command: Command, typed: str, left: int) -> None:
+    fail_all(box, 2)
+    done = command("delete", "-y", "--all", input=f"{typed}\n")
+    assert OutboxEvent.select().count() == left
+    assert done.exit_code == (1 if left else 0)
+
+
+def test_bulk_lists_actions_with_their_progress_and_stops_and_resumes_them(box: Outbox, command: Command) -> None:
+    assert command("bulk").output == "No operator has changed many events yet.\n"
+    fail_all(box, 3)
+    work = apply_action.apply(
+        box.dialect, lambda _: None, actions.DELETE, Filter(), operator=Operator("alice"), batch_size=1
+    )
+    next(work)
+    (running,) = json.loads(command("bulk", "--json").output)
+    assert (running["state"], running["changed"], running["total"]) == ("running", 1, 3)
+    assert command("bulk", "stop", running["id"]).output == "It stops after its current batch.\n"
+    next(work)
+    with pytest.raises(Interrupted):
+        next(work)
+    assert "interrupted" in command("bulk").output
+    assert command("bulk", "resume", running["id"]).stdout == "1 event more was changed.\n"
+    assert OutboxEvent.select().count() == 0
+
+
+def test_retry_tries_waiting_events_now(box: Outbox, command: Command) -> None:
+    @outbox.handler("*", name="runner")
+    def run(event: outbox.Event) -> None:
+        raise ValueError("not yet")
+
+    emit_one()
+    box.process_pending_events()
+    assert command("retry", "-y", "--all").exit_code == 1
+    assert command("retry", "--waiting", "-y", "--destination", "runner").stdout == "1 event was made due.\n"
 
 
 def test_replay_delivers_again_to_one(box: Outbox, command: Command) -> None:
@@ -242,6 +336,20 @@ class TestEmit:
         assert (event.payload, event.headers) == ({"total": 3}, {"a": "b=c"})
         assert (event.tenant_id, event.correlation_id, event.max_attempts) == ("acme", "story", 2)
         assert event.idempotency_key == "k"
+
+    def test_is_in_the_audit_log_without_its_content(self, box: Outbox, command: Command) -> None:
+        arguments = ("emit", "Order", "7", "order.placed", '{"card": "hush"}', "--header", "a=hush", "--after", "1h")
+        command(*arguments)
+        (event,) = OutboxEvent.select()
+        (entry,) = audit.latest(box.dialect)
+        assert (entry.action, entry.affected, entry.outcome) == ("emit", 1, "done")
+        assert list(audit.changed_ids(box.dialect, entry.id)) == [event.id]
+        assert entry.parameters == {"type": "order.placed", "aggregate": "Order:7", "after": "1:00:00"}
+        with pytest.raises(outbox.DuplicateEvent):
+            command(*arguments)
+        assert len(audit.latest(box.dialect)) == 1
+        command(*arguments, "--unique")
+        assert audit.latest(box.dialect)[0].parameters == {**entry.parameters, "unique": True}
 
     def test_has_a_transaction_where_one_is_required(
         self, configure: Configure, command: Command, caplog: pytest.LogCaptureFixture
@@ -286,7 +394,7 @@ class TestStatus:
         assert re.search(r"^pending +3$", output, re.MULTILINE)
         assert re.search(r"^failed +2$", output, re.MULTILINE)
         assert "due now 3, in flight 0; the oldest unfinished is" in output
-        assert re.search(r"2 +runner +Reject: HTTP 500", output)
+        assert re.search(r"2 +runner +\d+ m?s ago +\d+ m?s ago +Reject: HTTP 500", output)
         assert re.search(r"^worker .* ago +mailer$", output, re.MULTILINE)
         assert "last 5 minutes: 5 emitted, 0 delivered, 0 retried, 2 failed" in output
 
@@ -314,7 +422,10 @@ class TestStatus:
         fail_all(box, 2)
         told = json.loads(command("status", "--json").output)
         assert told["counts"]["failed"] == {"number": 2, "at_least": False}
-        assert told["failures"] == [{"destination": "runner", "error": "Reject: HTTP 500", "events": 2}]
+        (failure,) = told["failures"]
+        assert failure["example"] == str(OutboxEvent.select().order_by(OutboxEvent.id)[-1].id)
+        assert (failure["destination"], failure["error"], failure["events"]) == ("runner", "Reject: HTTP 500", 2)
+        assert told["failed_by_destination"] == {"runner": {"number": 2, "at_least": False}}
         assert len(told["activity"]) == 60
 
     def test_shows_destinations_whose_circuit_breaker_is_open(self, box: Outbox, command: Command) -> None:
@@ -399,7 +510,14 @@ def test_status_names_the_destinations_that_no_running_worker_has(box: Outbox, c
 def test_a_shell_completes_commands(url: str) -> None:
     program = shlex.quote(str(Path(BIN) / "outbox"))
     done = run("/bin/sh", "-c", f"COMP_WORDS='outbox re' COMP_CWORD=1 _OUTBOX_COMPLETE=bash_complete {program}")
-    assert {line.split(",")[1] for line in done.stdout.splitlines()} == {"replay", "retire", "retry"}
+    assert {line.split(",")[1] for line in done.stdout.splitlines()} == {
+        "recover",
+        "reencrypt",
+        "replay",
+        "resume",
+        "retire",
+        "retry",
+    }
 
 
 @pytest.mark.parametrize("name", sorted(cli.commands))
@@ -450,14 +568,17 @@ def test_a_database_without_tables_is_one_clear_line(arguments: list[str], tmp_p
 
 
 @pytest.mark.parametrize("arguments", [*NEED_TABLES, ["doctor"]], ids=" ".join)
-def test_only_init_makes_a_database(arguments: list[str], tmp_path: Path) -> None:
+def test_no_command_makes_a_database(arguments: list[str], tmp_path: Path) -> None:
     done = run(BIN / "outbox", *arguments, cwd=tmp_path, webhook_url="http://127.0.0.1:9/")
     assert done.returncode == 2
     assert "sqlite:///outbox.db" in done.stdout
     assert "`outbox init`" in done.stdout
     assert "Traceback" not in done.stdout
     assert list(tmp_path.iterdir()) == []
-    run(BIN / "outbox", "init", cwd=tmp_path)
+
+
+def test_but_init_does(tmp_path: Path) -> None:
+    assert run(BIN / "outbox", "init", cwd=tmp_path).returncode == 0
     assert (tmp_path / "outbox.db").exists()
 
 
@@ -469,20 +590,25 @@ def test_a_database_that_is_not_there_is_one_clear_line_without_its_password() -
     assert "Traceback" not in done.stdout
 
 
-def test_an_interrupted_action_says_how_many_events_it_has_changed(url: str, box: Outbox, tmp_path: Path) -> None:
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda signum: signum.name)
+def test_an_interrupted_action_says_how_many_events_it_has_changed(
+    url: str, box: Outbox, tmp_path: Path, signum: signal.Signals
+) -> None:
     emit(20)
     command: list[str | Path] = [BIN / "outbox", "fail", "--all", "--yes", "--per-second", "2"]
     program = Program(command, environment(database_url=url), tmp_path / "output")
     try:
         becomes_true(lambda: statuses()[FAILED] >= 2)
-        program.signal(signal.SIGINT)
-        assert program.wait() == 130
+        program.signal(signum)
+        assert program.wait() == 128 + signum
     finally:
         program.kill()
     failed = statuses()[FAILED]
     assert 2 <= failed < 20
     assert f"Interrupted after {failed} events. Run the same command again for the rest." in program.said()
     (entry,) = audit.latest(box.dialect)
-    assert (entry.affected, entry.ended_at) == (failed, None)
+    assert (entry.affected, entry.outcome, entry.cause) == (failed, "interrupted", signum.name)
+    assert entry.ended_at is not None
+    assert len(list(audit.changed_ids(box.dialect, entry.id))) == failed
     done = run(BIN / "outbox", "fail", "--all", "--yes", database_url=url)
     assert done.stdout.splitlines()[-1] == f"{20 - failed} events were marked failed."

@@ -10,7 +10,7 @@ from dramatiq.brokers.stub import StubBroker
 
 import outbox
 from outbox.core import Outbox
-from outbox.storage.models import DELIVERED, FAILED, PENDING, OutboxEvent
+from outbox.storage.models import DELIVERED, FAILED, PENDING, STATUSES, OutboxEvent
 from tests.cli.conftest import Command
 from tests.support.jobs import declare, enqueued, send, send_opaque
 from tests.support.table import change, emit_one, statuses, stored
@@ -117,6 +117,20 @@ class TestShow:
         for word in ("event_type", "aggregate", "payload", "job:"):
             assert word not in shown
 
+    def test_masks_secrets_among_the_arguments(self, command: Command, charge: Any) -> None:
+        job = send(charge, '{"pwd": "hush"}', kwargs={"access_key": "hush"})
+        for arguments in (("show", str(job.id)), ("show", "--json", str(job.id)), ("list", "--kind", "job")):
+            shown = command(*arguments).output
+            assert "hush" not in shown
+            assert "•••" in shown
+        assert command("show", "--unmasked", str(job.id)).output.count("hush") == 2
+
+    def test_shows_nothing_of_an_opaque_message_unless_it_is_asked_for(self, command: Command, charge: Any) -> None:
+        job = send_opaque(charge, 42)
+        content = job.payload["outbox_base64"]
+        assert content not in command("show", "--json", str(job.id)).output
+        assert content in command("show", "--json", "--unmasked", str(job.id)).output
+
     def test_shows_an_opaque_message_as_opaque(self, command: Command, charge: Any) -> None:
         shown = command("show", str(send_opaque(charge, 42).id)).output
         assert "message: opaque: only the application's encoder can read this message" in shown
@@ -162,21 +176,27 @@ class TestActions:
         assert (got, len(enqueued(stub_broker))) == ([], 1)
 
 
+def _status_table(command: Command) -> list[str]:
+    """Return the table of counts by status that `outbox status` prints, below its verdict."""
+    lines = [" ".join(line.split()) for line in command("status").output.splitlines()]
+    start = next(number for number, line in enumerate(lines) if line.startswith("STATUS "))
+    return lines[start : start + 1 + len(STATUSES)]
+
+
 class TestStatus:
     def test_counts_events_and_jobs_apart(self, box: Outbox, command: Command, charge: Any) -> None:
-        assert command("status").output.splitlines()[0].split() == ["STATUS", "EVENTS"]
+        assert _status_table(command) == ["STATUS EVENTS", *(f"{status} 0" for status in STATUSES)]
         send(charge, 1)
         box.process_pending_events()
         emit_one()
         send(charge, 2)
         failed_job(charge, 3)
-        lines = command("status").output.splitlines()
-        assert [line.split() for line in lines[:5]] == [
-            ["STATUS", "EVENTS", "JOBS"],
-            ["pending", "1", "1"],
-            ["sending", "0", "0"],
-            ["delivered", "0", "1"],
-            ["failed", "0", "1"],
+        assert _status_table(command) == [
+            "STATUS EVENTS JOBS",
+            "pending 1 1",
+            "sending 0 0",
+            "delivered 0 1",
+            "failed 0 1",
         ]
         data = json.loads(command("status", "--json").output)
         assert data["counts"]["pending"]["number"] == 2

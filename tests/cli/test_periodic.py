@@ -11,8 +11,8 @@ from dramatiq.brokers.stub import StubBroker
 
 import outbox
 from outbox.core import Outbox
-from outbox.operations import audit
 from outbox.storage.models import OutboxEvent
+from outbox.telemetry import audit
 from tests.cli.conftest import Command
 from tests.support.periodic import change_job, declare, declared, let_job_age, runs, scheduler
 

@@ -8,7 +8,7 @@ import pytest
 import redis
 
 import outbox
-from outbox.consumer.consumer import Intervals
+from outbox.consumer.options import Intervals
 from outbox.core import Outbox
 from tests.consumer.streams import MakeConsumer, Stream
 from tests.support.processes import make_stage, stage

@@ -244,10 +244,9 @@ class TestMistakes:
         ids=lambda value: " ".join(value) if isinstance(value, list) else "",
     )
     def test_are_reported(
-        self, folder: Path, sqlite_url: str, redis_server: Redis, arguments: list[str], line: str
+        self, folder: Path, sqlite_file_with_tables: Path, redis_server: Redis, arguments: list[str], line: str
     ) -> None:
-        run(BIN / "outbox", "init", database_url=sqlite_url)
-        settings = {"database_url": sqlite_url, "redis_url": redis_server.url}
+        settings = {"database_url": f"sqlite:///{sqlite_file_with_tables}", "redis_url": redis_server.url}
         done = run(BIN / "outbox", "consume", *arguments, cwd=folder, **settings)
         assert done.returncode == 2
         assert line in done.stdout
@@ -256,7 +255,10 @@ class TestMistakes:
     @pytest.mark.parametrize(
         ("settings", "line"),
         [
-            ({}, "outbox: OUTBOX_REDIS_URL is not set, and no RedisStream is called 'events'"),
+            (
+                {},
+                "outbox: No RedisStream is called 'events', and neither OUTBOX_CONSUME_URL nor",
+            ),
             ({"redis_url": "redis://127.0.0.1:1/0"}, "outbox: There is no database sqlite:///"),
         ],
         ids=["no Redis", "no database"],

@@ -14,6 +14,7 @@ from outbox.core import Outbox
 from outbox.events.event import Event
 from tests.conftest import Note
 from tests.consumer.streams import Crash, MakeConsumer, Stream, consume, dealt_with, note, notes, running
+from tests.support.servers import PATIENCE_SECONDS
 from tests.support.table import becomes_true, on_postgres, passes
 
 
@@ -144,7 +145,7 @@ class TestSeveralHandlers:
 
         outbox.handler("*", name="works")(lambda event: note(f"works {event.attempt}"))
         consumer = make_consumer()
-        consume(consumer, until=lambda: stream.pending() == [] and notes())
+        consume(consumer, until=lambda: notes() and stream.pending() == [])
         assert notes() == ["fails 2", "works 1"]
         assert dealt_with() == [(str(id), "fails"), (str(id), "works")]
         assert str(consumer.tally) == "1 processed, 1 skipped, 0 parked"
@@ -278,7 +279,7 @@ def test_several_consumers_share_the_entries_and_each_has_its_effect_once(
 def test_several_consumers_work_at_the_same_time(stream: Stream, make_consumer: MakeConsumer) -> None:
     for _ in range(2):
         stream.add()
-    both = threading.Barrier(2, timeout=20)
+    both = threading.Barrier(2, timeout=PATIENCE_SECONDS)
     outbox.handler("note.*")(lambda event: note(both.wait()))
     consumers = [make_consumer(batch=1, idle_seconds=60) for _ in range(2)]
     consume(*consumers, until=lambda: stream.left() == 0)

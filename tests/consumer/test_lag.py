@@ -5,7 +5,7 @@ import logging
 import pytest
 
 import outbox
-from outbox.consumer.stream_entry import StreamEntry
+from outbox.consumer.entry import Entry
 from outbox.events.event import Event
 from tests.consumer.streams import GROUP, MakeConsumer, Stream, consume, make_group, note, running
 from tests.support.servers import Redis
@@ -101,11 +101,11 @@ def test_an_idle_consumer_does_not_repeat_its_report(
     consumer = make_consumer({"report_seconds": 0.0})
     rounds: list[float] = []
 
-    def read(count: int, seconds: float) -> list[StreamEntry]:
+    def read(seconds: float) -> list[Entry]:
         rounds.append(seconds)
         return []
 
-    monkeypatch.setattr(consumer._group, "read", read)
+    monkeypatch.setattr(consumer._source, "read", read)
     consume(consumer, until=lambda: len(rounds) > 20)
     assert len([line for line in caplog.messages if "behind" in line]) == 2  # at the start, and at the end
 

@@ -102,13 +102,20 @@ class TestTheStream:
             outbox.Consumer("bus")
 
     def test_needs_a_url(self, box: Outbox) -> None:
-        with pytest.raises(outbox.SettingsError, match=r"OUTBOX_REDIS_URL is not set, .* pass --url \(url=…\)"):
+        with pytest.raises(outbox.SettingsError, match=r"OUTBOX_REDIS_URL is set, .* pass --url \(url=…\)"):
             outbox.Consumer("events")
 
 
 class TestBeforeItBegins:
     def test_there_must_be_handlers(self, make_consumer: MakeConsumer) -> None:
         with pytest.raises(outbox.RegistrationError, match="no handler is registered, so every entry would be ackn"):
+            make_consumer().check()
+
+    def test_a_handler_that_is_awaited_is_refused(self, make_consumer: MakeConsumer) -> None:
+        @outbox.handler("order.*", name="async")
+        async def handle(_: outbox.Event) -> None: ...
+
+        with pytest.raises(outbox.RegistrationError, match="Write a plain function"):
             make_consumer().check()
 
     def test_destinations_of_other_kinds_are_no_handlers(

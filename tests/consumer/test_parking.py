@@ -219,3 +219,26 @@ class TestTheDeadLetterStream:
         (parked,) = dead.parked()
         assert (parked[b"stream"], parked[b"error"]) == (dead.key.encode(), b"notes: Reject: broken")
         assert dead.left() == 0
+
+
+def test_an_entry_that_emit_would_refuse_is_parked_with_the_reason_before_a_handler_fails_on_it(
+    stream: Stream, make_consumer: MakeConsumer
+) -> None:
+    """A handler that stores such a text would fail at each delivery, since PostgreSQL can't store NUL."""
+    stream.add({}, data='{"text":"a\\u0000b"}')
+    stream.add({"text": "x" * (256 * 1024)})
+    stream.add({}, aggregate_id="7" * 101)
+    good = stream.add({"text": "good"})
+
+    @outbox.handler("note.*", name="notes")
+    def store(event: Event) -> None:
+        note(event.payload["text"])
+
+    consumer = make_consumer()
+    consume(consumer, until=lambda: stream.left() == 0 and len(stream.parked()) == 3)
+    assert (notes(), dealt_with()) == (["good"], [(str(good), "notes")])
+    reasons = [entry[b"error"].decode() for entry in stream.parked()]
+    assert all(reason.startswith("The entry can't be read as an event: ") for reason in reasons)
+    assert "NUL character" in reasons[0]
+    assert "OUTBOX_MAX_PAYLOAD_BYTES" in reasons[1]
+    assert "aggregate_id" in reasons[2]

@@ -40,7 +40,7 @@ def consumer(
 ) -> outbox.Consumer:
     """A consumer that tries Redis again soon."""
     caplog.set_level(logging.INFO, "outbox")
-    return make_consumer({"redis_retry_seconds": 0.05}, url=own_redis.url, timeout=0.5)
+    return make_consumer({"source_retry_seconds": 0.05}, url=own_redis.url, timeout=0.5)
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ class TestRedis:
         with running(consumer):
             becomes_true(lambda: "consuming" in caplog.text)
             own_redis.kill()
-        assert "could not leave its group" in caplog.text
+        assert "could not say that it leaves" in caplog.text
 
 
 def test_an_entry_that_was_committed_while_redis_died_is_skipped_later(

@@ -7,7 +7,7 @@ import pytest
 import redis
 
 import outbox
-from outbox.consumer.stream_source import StreamSource
+from outbox.consumer.find_source import Address
 from tests.consumer.streams import MakeConsumer, note, running
 from tests.support.program import BIN, run
 from tests.support.servers import Redis
@@ -38,8 +38,13 @@ def is_hidden(*texts: object) -> bool:
 
 def test_no_object_shows_it(make_consumer: MakeConsumer, address: str) -> None:
     consumer = make_consumer(url=address)
+    source: Any = consumer._source
     assert is_hidden(
-        repr(consumer), repr(consumer._group), repr(consumer._group._client), StreamSource("events", address)
+        repr(consumer),
+        repr(consumer._source),
+        repr(source.group),
+        repr(source.group._client),
+        Address("events", address),
     )
 
 

@@ -7,9 +7,9 @@ import pytest
 
 import outbox
 from outbox.consumer.counts import Counts
+from outbox.consumer.entry import Entry
 from outbox.consumer.entry_outcome import Redeliver
 from outbox.consumer.settle import settle
-from outbox.consumer.stream_entry import StreamEntry
 from outbox.events.event import Event
 from tests.consumer.streams import (
     Crash,
@@ -73,7 +73,7 @@ def test_an_entry_is_not_taken_over_before_it_is_idle_for_long_enough(
     stream.fetch()
     outbox.handler("note.*")(lambda event: note(event.payload["n"]))
     with running(make_consumer(idle_seconds=3600)):
-        for n in ("new", "newer"):  # between two rounds it has looked
+        for n in ("new", "newer"):  # after the first, it has looked for entries of others
             stream.add({"n": n})
             becomes_true(lambda n=n: n in notes())
     assert (notes(), stream.pending()) == (["new", "newer"], [1])
@@ -136,14 +136,12 @@ class TestAnEntryThatKillsItsConsumer:
 
 
 def test_an_exhausted_entry_stays_exhausted_if_the_database_is_lost_meanwhile(
-    redis_server: Redis, stream: Stream
+    stream: Stream, make_consumer: MakeConsumer
 ) -> None:
     stream.add()
     (id,) = stream.fetch()
-    group = make_group(redis_server.url, stream)
-    settle(
-        group, [(StreamEntry(id, {}, deliveries=5, is_exhausted=True), Redeliver("lost", database_lost=True))], Counts()
-    )
+    lost = (Entry(id, {}, deliveries=5, is_exhausted=True), Redeliver("lost", database_lost=True))
+    settle(make_consumer()._source, [lost], Counts())
     assert stream.pending() == [5]
 
 
@@ -193,7 +191,7 @@ def test_entries_that_wait_for_their_turn_stay_with_their_consumer(stream: Strea
 
     consume(make_consumer(idle_seconds=1), until=lambda: stream.left() == 0)
     first, second = since
-    assert second > first + 0.4  # between the first and the second the third was spoken of
+    assert second > first + 0.4  # the consumer has claimed the third again meanwhile, so that it is not taken over
 
 
 @on_any_database

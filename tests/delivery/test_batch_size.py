@@ -44,6 +44,7 @@ def test_it_stays_between_one_and_the_largest_size(most: int, batches: list[tupl
         assert 1 <= size.current <= most
 
 
+@pytest.mark.usefixtures("usual_slices")
 def test_a_slow_destination_does_not_shrink_it(configure: Configure) -> None:
     box, gate = configure(batch_size=10), Gate()
     outbox.handler("order.slow", name="slow")(lambda _: passes(gate))

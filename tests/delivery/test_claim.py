@@ -118,8 +118,11 @@ class TestTheLease:
         assert row.lease_until - row.updated_at == timedelta(seconds=45)
         assert row.next_attempt_at is not None
 
-    @pytest.mark.parametrize(("seconds", "free"), [(29, False), (31, True)])
-    def test_an_event_is_free_again_when_its_lease_has_run_out(self, box: Outbox, seconds: int, free: bool) -> None:
+    @pytest.mark.parametrize(("seconds", "free"), [(180, False), (201, True)])
+    def test_an_event_is_free_again_when_its_lease_has_run_out(
+        self, configure: Configure, seconds: int, free: bool
+    ) -> None:
+        box = configure(lease_seconds=200)
         emit(1)
         claimed(box)
         let_pass(seconds=seconds)
@@ -183,6 +186,7 @@ class TestOnPostgres:
         assert {UUID(row[0]) for row in taken} | set(ids(batch.events)) == set(ids(events))
         assert len(taken) == len(batch.events) == 3
 
+    @pytest.mark.usefixtures("new_tables")
     def test_a_claim_touches_no_index(self, box: Outbox) -> None:
         emit(500)
         claimed(box, 500)
@@ -190,8 +194,9 @@ class TestOnPostgres:
         # A row grows by its lease: of the tiniest rows the last one or two of a page don't fit beside the others.
         assert updates(box)[1] > 400
 
-    def test_among_a_million_rows_no_step_reads_them_all(self, box: Outbox) -> None:
-        fill(box, "delivered", 1_000_000, "NULL")
+    @pytest.mark.usefixtures("new_tables")
+    def test_among_hundreds_of_thousands_of_rows_no_step_reads_them_all(self, box: Outbox) -> None:
+        fill(box, "delivered", 400_000, "NULL")
         fill(box, "pending", 20_000, "now() + interval '1 hour'")
         emit(51)
         box.database.execute_sql("ANALYZE outbox_event")

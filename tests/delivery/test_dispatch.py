@@ -16,6 +16,7 @@ from outbox.events.event import Event
 from outbox.storage.models import DELIVERED, FAILED, PENDING
 from outbox.throttle.destination_throttle import DestinationThrottle
 from tests.conftest import Configure, Note
+from tests.support.servers import PATIENCE_SECONDS
 from tests.support.table import (
     at_work,
     becomes_true,
@@ -204,7 +205,7 @@ class TestDestinations:
 
 class TestDestinationsInThreads:
     def test_destinations_work_at_the_same_time(self, box: Outbox) -> None:
-        meeting = threading.Barrier(2, timeout=20)
+        meeting = threading.Barrier(2, timeout=PATIENCE_SECONDS)
         for name in ("a", "b"):
             outbox.handler("*", name=name)(lambda _: meeting.wait() and None)
         emit(1)
@@ -279,6 +280,21 @@ class TestTransactions:
         let_pass(hours=1)
         box.process_pending_events()
         assert stored(event).status == DELIVERED
+
+    def test_one_that_a_destination_left_open_when_it_raised_does_not_swallow_the_outcome(self, box: Outbox) -> None:
+        def deliver(events: Iterable[Event]) -> Iterator[tuple[Event, Outcome]]:
+            for event in events:
+                box.database.begin()
+                Note.create(text="lost")
+                raise RuntimeError(f"not {event.aggregate_id}")
+            yield from ()
+
+        outbox.add_destination(Destination(deliver))
+        event = emit_one()
+        box.process_pending_events()
+        assert not box.dialect.in_transaction
+        assert (stored(event).status, stored(event).attempts, Note.select().count()) == (PENDING, 1, 0)
+        assert error_of(event) == "destination: RuntimeError: not 0"
 
     def test_one_that_only_peewee_counts_does_not_affect_later_events(self, box: Outbox) -> None:
         @outbox.handler("order.*", name="forgetful")

@@ -5,25 +5,17 @@ import pytest
 import outbox
 from outbox.core import Outbox
 from outbox.delivery import deliver
-from outbox.delivery.context import WaitTimes
-from outbox.delivery.lease import LeaseKeeper
 from outbox.storage.models import DELIVERED, PENDING
 from tests.conftest import Configure
 from tests.support.notifications import replace_wake
-from tests.support.outbox_parts import replace_delivery
-from tests.support.table import PATIENCE_SECONDS, claimed, emit, expire_leases, statuses
+from tests.support.outbox_parts import waiting_for_handlers
+from tests.support.table import claimed, emit, expire_leases, statuses
 
 
 @pytest.fixture
 def small(configure: Configure) -> Outbox:
-    """An outbox that claims three at a time, and a drain that waits for its handlers, however slow the machine is.
-
-    Otherwise a drain goes on without a handler that takes longer than a tenth of a second, and the events of a batch
-    that takes longer than a second are given back.
-    """
-    box = configure(batch_size=3)
-    leases = LeaseKeeper(box.dialect, box.settings, slice_seconds=PATIENCE_SECONDS)
-    return replace_delivery(box, waits=WaitTimes(drain_seconds=PATIENCE_SECONDS), leases=leases)
+    """An outbox that claims three at a time, and a drain that waits for its handlers."""
+    return waiting_for_handlers(configure(batch_size=3))
 
 
 def listen(box: Outbox, events: int) -> list[str]:

@@ -20,8 +20,8 @@ from outbox.destinations.limits import Limits
 from outbox.storage.models import DELIVERED, PENDING
 from tests.conftest import Note
 from tests.support.outbox_parts import replace_delivery
+from tests.support.servers import PATIENCE_SECONDS
 from tests.support.table import (
-    PATIENCE_SECONDS,
     at_work,
     becomes_true,
     emit,

@@ -2,6 +2,8 @@
 
 from threading import Event as Gate
 
+import pytest
+
 import outbox
 from outbox.core import Outbox
 from outbox.delivery.quarantine import Quarantine
@@ -9,8 +11,8 @@ from outbox.storage.models import DELIVERED, SENDING
 from tests.conftest import Configure
 from tests.support.notifications import replace_wake
 from tests.support.outbox_parts import replace_delivery
+from tests.support.servers import PATIENCE_SECONDS
 from tests.support.table import (
-    PATIENCE_SECONDS,
     another,
     at_work,
     becomes_true,
@@ -20,6 +22,8 @@ from tests.support.table import (
     passes,
     stored,
 )
+
+pytestmark = pytest.mark.usefixtures("usual_slices")
 
 
 class Busy:

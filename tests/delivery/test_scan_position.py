@@ -164,6 +164,7 @@ class TestClaims:
 
 @on_postgres
 class TestOnPostgres:
+    @pytest.mark.usefixtures("new_tables")
     def test_a_claim_reads_no_more_with_many_in_flight_than_with_none(self, box: Outbox) -> None:
         emit(5_000)  # of which each thousand are due at the same time
         for _ in range(45):

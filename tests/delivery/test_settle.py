@@ -1,5 +1,6 @@
 """settle: what became of an event, written under the fence of its lease."""
 
+import json
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -7,6 +8,7 @@ from threading import Event as Gate
 from threading import Lock, Semaphore
 from uuid import uuid4
 
+import peewee
 import pytest
 
 import outbox
@@ -14,12 +16,12 @@ from outbox import current_outbox
 from outbox.core import Outbox
 from outbox.delivery.batch import Delivery
 from outbox.delivery.dispatch import dispatch
-from outbox.delivery.settle import close, give_back, settle
+from outbox.delivery.settle import close, give_back, persist, settle
 from outbox.storage.models import DELIVERED, FAILED, PENDING, SENDING, OutboxEvent
 from outbox.storage.progress import delivered
 from outbox.telemetry.counters import Series
+from tests.support.servers import PATIENCE_SECONDS
 from tests.support.table import (
-    PATIENCE_SECONDS,
     change,
     claimed,
     emit,
@@ -242,6 +244,22 @@ class Noticed:
         self._lock.release()
 
 
+def test_an_outage_is_one_line_of_the_log_however_many_the_driver_s_error_has(
+    box: Outbox, caplog: pytest.LogCaptureFixture
+) -> None:
+    emit(1)
+    errors = [peewee.OperationalError("Connection refused\n\tIs the server running?\n")]
+
+    def write() -> int:
+        if errors:
+            raise errors.pop()
+        return 1
+
+    assert persist(box.delivery, claimed(box), write) == 1
+    (line,) = [each.getMessage() for each in caplog.records if "could not be written" in each.getMessage()]
+    assert line.endswith("trying again: Connection refused Is the server running?")
+
+
 def test_a_batch_is_not_over_while_another_thread_writes_its_outcomes(
     box: Outbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -273,6 +291,45 @@ def test_a_batch_is_not_over_while_another_thread_writes_its_outcomes(
     assert stored(event).status == SENDING  # this test's `write` writes nothing
 
 
+class TestFailures:
+    def test_of_a_batch_are_written_by_one_statement(self, box: Outbox) -> None:
+        outbox.handler("*", name="refusing")(refuse)
+        events = emit(30)
+        with statements(box.database) as seen:
+            box.process_pending_events()
+        settling = [each for each in seen if each.lstrip().startswith("UPDATE") and "error_message" in each]
+        assert len(settling) == (1 if box.dialect.name == "postgres" else 30)
+        rows = [stored(event) for event in events]
+        assert {(row.status, row.attempts, row.error_message) for row in rows} == {
+            (PENDING, 1, "refusing: ValueError: no")
+        }
+        assert len({row.next_attempt_at for row in rows}) > 1  # with jitter: each row has its own
+
+    def test_that_are_put_off_for_the_same_reason_have_ten_lines_in_the_log_and_one_for_the_rest(
+        self, box: Outbox, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        @outbox.handler("*", name="refusing")
+        def refuse_some(event: outbox.Event) -> None:
+            raise ValueError("rare" if event.aggregate_id == "13" else "frequent")
+
+        emit(14)
+        box.process_pending_events()
+        lines = [line for line in caplog.messages if line.startswith("put off")]
+        assert sum("rare" in line for line in lines) == 1
+        assert sum(line.startswith("put off until") and "frequent" in line for line in lines) == 10
+        assert lines[-1] == "put off likewise: 3 more events of this batch: refusing: ValueError: frequent"
+        assert len(lines) == 12
+
+    def test_that_are_final_have_a_line_in_the_log_each(self, box: Outbox, caplog: pytest.LogCaptureFixture) -> None:
+        @outbox.handler("*", name="rejecting")
+        def reject(_: outbox.Event) -> None:
+            raise outbox.Reject("closed")
+
+        emit(14)
+        box.process_pending_events()
+        assert sum(line.startswith("failed: ") for line in caplog.messages) == 14
+
+
 @on_postgres
 class TestSynchronousCommit:
     """Losing a claim or a settle in a crash of the database only means delivering again; an emit must not be lost."""
@@ -299,7 +356,7 @@ class TestSynchronousCommit:
         return {
             "claim": ("-infinity", True, 1, lease, 30.0),
             "delivered": (1, None, several, lease),
-            "settled": ("pending", 1, None, None, None, False, None, event.id, lease),
+            "settled": (json.dumps({str(event.id): {"status": "pending", "attempts": 1}}), several, lease),
             "released": (several, lease),
             "renewed": (30.0, several, f"{{{lease}}}"),
         }

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from outbox.delivery.batch import Completion
+from tests.support.servers import PATIENCE_SECONDS
 
 
 def test_the_callback_runs_when_the_last_share_has_ended_in_its_thread() -> None:
@@ -73,7 +74,7 @@ class Race:
 
     def __init__(self) -> None:
         self.done: list[int] = []
-        self._barrier = threading.Barrier(5, timeout=20)
+        self._barrier = threading.Barrier(5, timeout=PATIENCE_SECONDS)
         completion = Completion(3)
         ends: list[Callable[[], object]] = [
             completion.share_ended,

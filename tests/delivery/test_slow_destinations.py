@@ -29,9 +29,9 @@ from outbox.throttle.delivery_mode import DeliveryMode
 from tests.conftest import Configure
 from tests.support.notifications import replace_wake
 from tests.support.outbox_parts import replace_delivery, replace_throttles
-from tests.support.processes import Stage, make_stage, stage
+from tests.support.processes import MakeStage, make_stage
+from tests.support.servers import PATIENCE_SECONDS
 from tests.support.table import (
-    PATIENCE_SECONDS,
     another,
     becomes_true,
     change,
@@ -45,7 +45,9 @@ from tests.support.table import (
     stored,
 )
 
-__all__ = ["make_stage", "stage"]
+__all__ = ["make_stage"]
+
+pytestmark = pytest.mark.usefixtures("usual_slices")
 
 # Longer than any test: nothing is renewed, and no slice is ended, but the first.
 LONG_LEASE = {"lease_seconds": 3_600, "max_run_seconds": 3_600}
@@ -315,7 +317,8 @@ class TestAProcessThatIsStopping:
         assert {(row.status, row.attempts, row.lease_id) for row in map(stored, others)} == {(PENDING, 0, None)}
         assert handler.begun == ["0"]
 
-    def test_waits_for_a_call_that_it_has_left_behind(self, stage: Stage) -> None:
+    def test_waits_for_a_call_that_it_has_left_behind(self, make_stage: MakeStage) -> None:
+        stage = make_stage(lease_seconds=2)
         worker = stage.worker(threads=1)
         gate = stage.gate()
         slow = stage.emit(1, do="wait", gate=str(gate))

@@ -10,7 +10,9 @@ import pytest
 
 import outbox
 from outbox.core import Outbox
+from outbox.destinations.outcome import exception_of
 from outbox.storage.models import DELIVERED, FAILED, PENDING
+from outbox.testing import make_event
 from outbox.text import ERROR_LENGTH
 from tests.conftest import Note
 from tests.support.table import emit, emit_one, error_of, let_pass, statuses, stored
@@ -24,6 +26,14 @@ def failing_with(error: BaseException) -> Callable[[outbox.Event], None]:
         raise error
 
     return handle
+
+
+@pytest.mark.parametrize("error", [outbox.Reject("no"), outbox.RetryLater(1), outbox.Unavailable("gone"), ValueError()])
+def test_an_outcome_keeps_the_exception_that_it_was_made_from(box: Outbox, error: Exception) -> None:
+    failing_with(error)
+    (handler,) = box.registry.destinations.values()
+    outcomes = [outcome for _, outcome in handler.deliver([make_event("order.placed")], outbox.Lease.lasting(30))]
+    assert [exception_of(outcome) for outcome in outcomes] == [error]
 
 
 class TestTheEvent:

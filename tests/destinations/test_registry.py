@@ -6,6 +6,8 @@ import pytest
 
 import outbox
 from outbox.core import Outbox
+from outbox.destinations.async_handler import AsyncHandler
+from outbox.destinations.handler import Handler
 from outbox.destinations.registry import LOOKUPS_KEPT, Registry
 from outbox.errors import RegistrationError
 from tests.support.table import emit
@@ -35,11 +37,16 @@ class TestRegistration:
         with pytest.raises(RegistrationError, match="'twin'"):
             registry.handler("b", name="twin")(take_too)
 
-    def test_a_coroutine_function_is_refused(self) -> None:
+    def test_a_coroutine_function_is_registered_to_be_awaited(self) -> None:
         async def handle(_: outbox.Event) -> None: ...
 
-        with pytest.raises(RegistrationError, match="not awaited"):
-            Registry().handler("a")(handle)
+        registry = Registry()
+        registry.handler("a", name="awaited")(handle)
+        assert isinstance(registry.destinations["awaited"], AsyncHandler)
+        with pytest.raises(RegistrationError, match=r"register it with @outbox\.handler"):
+            Handler(handle, ["a"])
+        with pytest.raises(RegistrationError, match="a plain function"):
+            AsyncHandler(take, ["a"])
 
     def test_a_handler_without_event_types_is_refused(self) -> None:
         with pytest.raises(RegistrationError, match="names no event type"):
@@ -47,7 +54,7 @@ class TestRegistration:
 
     def test_forgotten_brackets_are_refused(self) -> None:
         with pytest.raises(RegistrationError, match="must be text"):
-            Registry().handler(take)  # type: ignore[arg-type]
+            Registry().handler(take)  # type: ignore[call-overload]
 
     def test_a_handler_that_is_registered_later_is_found(self, box: Outbox) -> None:
         outbox.handler("order.*", name="first")(lambda _: None)

@@ -6,7 +6,8 @@ import outbox
 from outbox.core import Outbox
 from outbox.destinations.retirement import retire, retire_absent
 from outbox.errors import RegistrationError
-from outbox.operations import audit
+from outbox.telemetry import audit
+from outbox.telemetry.audit import Operator
 from tests.conftest import Configure
 from tests.support.recorded_destinations import let_records_age, recorded, refresh
 from tests.support.table import emit_one, other_worker
@@ -65,14 +66,14 @@ class TestRetiring:
     def test_is_refused_while_a_running_worker_has_it(self, box: Outbox) -> None:
         other_worker(box, crm="*")
         with pytest.raises(RegistrationError, match="A running worker has the destination 'crm'"):
-            retire(box.dialect, "crm", retired_by="ada")
-        retire(box.dialect, "crm", retired_by="ada", force=True)
+            retire(box.dialect, "crm", retired_by=Operator("ada"))
+        retire(box.dialect, "crm", retired_by=Operator("ada"), force=True)
         assert recorded(box)["crm"].retired
 
     def test_is_in_the_audit_log(self, box: Outbox) -> None:
         other_worker(box, crm="*")
         let_records_age(box, minutes=4)
-        retire(box.dialect, "crm", retired_by="ada")
+        retire(box.dialect, "crm", retired_by=Operator("ada"))
         (entry,) = audit.latest(box.dialect)
         assert (entry.who, entry.action, entry.filters) == (
             "ada",
@@ -82,20 +83,20 @@ class TestRetiring:
 
     def test_of_an_unknown_name_is_refused_with_the_recorded_names(self, box: Outbox) -> None:
         with pytest.raises(RegistrationError, match=r"'typo' is recorded\. No worker has recorded any"):
-            retire(box.dialect, "typo", retired_by="ada")
+            retire(box.dialect, "typo", retired_by=Operator("ada"))
         other_worker(box, crm="*")
         with pytest.raises(RegistrationError, match=r"'typo' is recorded\. Recorded are: crm\."):
-            retire(box.dialect, "typo", retired_by="ada")
+            retire(box.dialect, "typo", retired_by=Operator("ada"))
 
     def test_is_not_undone_by_a_worker_that_is_running(self, box: Outbox) -> None:
         worker = other_worker(box, crm="*")
-        retire(box.dialect, "crm", retired_by="ada", force=True)
+        retire(box.dialect, "crm", retired_by=Operator("ada"), force=True)
         refresh(worker)
         assert recorded(box)["crm"].retired
 
     def test_ends_for_the_patterns_that_a_worker_brings_back(self, box: Outbox) -> None:
         other_worker(box, crm="order.* user.*")
-        retire(box.dialect, "crm", retired_by="ada", force=True)
+        retire(box.dialect, "crm", retired_by=Operator("ada"), force=True)
         other_worker(box, crm="order.*")
         assert (recorded(box)["crm"].retired, set(recorded(box)["crm"].patterns)) == (False, {"order.*"})
 
@@ -103,7 +104,7 @@ class TestRetiring:
         self, box: Outbox, caplog: pytest.LogCaptureFixture
     ) -> None:
         other_worker(box, crm="*")
-        retire(box.dialect, "crm", retired_by="ada", force=True)
+        retire(box.dialect, "crm", retired_by=Operator("ada"), force=True)
         outbox.handler("*", name="crm")(lambda _: None)
         outbox.handler("*", name="mailer")(lambda _: None)
         emit_one()

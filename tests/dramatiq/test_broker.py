@@ -241,7 +241,7 @@ class TestOurActors:
             for name in ("deliver_outbox_events", "cleanup_delivered_outbox_events"):
                 actor = broker.get_actor(name)
                 assert actor.queue_name == "outbox"
-                assert actor.options == {"max_retries": 0, "time_limit": 72_000}, actor.options
+                assert actor.options == {"max_retries": 0, "time_limit": 100_000}, actor.options
             """,
         )
 

@@ -32,7 +32,7 @@ def probe_of(url: str) -> BrokerProbe:
     ("lose", "find", "error"),
     [
         (RedisServer.kill, RedisServer.start, "ConnectionError"),
-        (RedisServer.pause, RedisServer.resume, "no answer within"),
+        (RedisServer.pause, RedisServer.resume, "no response within"),
         (refuse_writes, allow_writes, "OutOfMemoryError"),
     ],
     ids=["killed", "hanging", "full"],

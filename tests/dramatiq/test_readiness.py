@@ -50,7 +50,7 @@ def test_without_redis(make_stage: MakeStage) -> None:
 
 def test_with_a_redis_address_that_is_none(stage: Stage) -> None:
     stage.environment["OUTBOX_REDIS_URL"] = "nonsense"
-    assert "OUTBOX_REDIS_URL can't be" in refused(stage, HANDLERS)
+    assert "OUTBOX_REDIS_URL must be a URL that" in refused(stage, HANDLERS)
 
 
 def test_with_a_wrong_setting(stage: Stage) -> None:

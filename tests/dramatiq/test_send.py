@@ -489,6 +489,18 @@ class TestCancel:
             assert not outbox.cancel(actor="charge", idempotency_key="l")
         assert jobs() == []
 
+    @pytest.mark.parametrize("number", [0, 1])
+    def test_by_the_first_message_or_by_the_newest_takes_back_what_has_replaced_it(
+        self, box: Outbox, charge: Any, number: int
+    ) -> None:
+        with box.database.atomic():
+            messages = [
+                outbox.send_with_options(charge, args=(each,), idempotency_key="k", on_duplicate="replace")
+                for each in range(2)
+            ]
+            assert outbox.cancel(messages[number])
+        assert jobs() == []
+
     def test_not_once_it_was_enqueued(self, box: Outbox, broker: StubBroker, charge: Any) -> None:
         with box.database.atomic():
             message = outbox.send(charge, 1)

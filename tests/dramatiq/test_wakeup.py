@@ -372,9 +372,7 @@ class TestMessages:
         stage.wait_until_all("delivered")  # the worker has had its first look, for which it took the flag down
         broker = stage.broker
         broker.client.set(f"{broker.namespace}:outbox.flag", 1)  # whoever put it up is dead, and it stays
-        (event,) = stage.emit()
-        wake(broker)
-        assert waiting(broker) == 0
+        (event,) = stage.emit()  # its wake-up was lost
         assert stage.statuses() == {"delivered": 1, "pending": 1}
         stage.scheduler()
         stage.wait_until_all("delivered")

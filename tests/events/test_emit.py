@@ -707,7 +707,7 @@ def test_of_two_with_the_same_key_in_one_call_the_first_stays(box: Outbox) -> No
 
 BAD_ITEMS: list[tuple[Any, str]] = [
     (("User", 1), "event_type"),
-    (("User", 1, "t", {}, None, None, None, None, None, None, "more"), "emit_many takes"),
+    (("User", 1, "t", *[None] * 11, "more"), "emit_many takes"),
     ({"aggregate_type": "User"}, "aggregate_id"),
     ({"aggregate_typ": "User"}, "aggregate_typ"),
     (7, "emit_many takes"),
@@ -761,3 +761,31 @@ def test_a_name_from_an_enum_is_its_text_also_in_the_key(box: Outbox) -> None:
 def test_a_pattern_is_no_event_type(box: Outbox) -> None:
     with pytest.raises(outbox.InvalidEvent, match=r"event_type must not contain '\*'"):
         box.emit("User", 1, "user.*")
+
+
+class TestTheSubject:
+    """Whom an event is about: `outbox erase --subject` finds it by that."""
+
+    @pytest.mark.parametrize("more", [{}, {"ordered": True}, {"deliver_after": timedelta(hours=1)}])
+    def test_it_is_stored_whatever_else_is_given(self, box: Outbox, more: dict[str, Any]) -> None:
+        about_one = emit(7, subject="user:7", tenant_id="acme", **more)
+        about_none = emit(8, tenant_id="acme", **more)
+        first, second = stored()
+        assert (first.subject, first.payload, first.tenant_id, first.kind) == ("user:7", {"n": 1}, "acme", "event")
+        assert (about_one.subject, about_one.next_attempt_at) == (first.subject, first.next_attempt_at)
+        assert (second.subject, second.order_state, about_none.subject) == (None, first.order_state, None)
+
+    def test_many_events_have_one_each(self, box: Outbox) -> None:
+        given = ["user:7", None, "user:8"]
+        outbox.emit_many(outbox.NewEvent("User", n, "user.seen", subject=each) for n, each in enumerate(given))
+        assert [(event.aggregate_id, event.subject) for event in stored()] == list(zip("012", given, strict=True))
+
+    def test_it_is_replaced_with_the_rest(self, box: Outbox) -> None:
+        emit(subject="user:7")
+        emit(subject="user:8", on_duplicate="replace")
+        assert [event.subject for event in stored()] == ["user:8"]
+
+    @pytest.mark.parametrize("subject", ["", "x" * 256, 7])
+    def test_it_is_checked(self, box: Outbox, subject: Any) -> None:
+        with pytest.raises(outbox.InvalidEvent, match="subject"):
+            emit(subject=subject)

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
+import pydantic
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -96,6 +97,22 @@ def test_none_is_the_empty_object() -> None:
 def test_a_dataclass_is_an_object() -> None:
     order = Order(UUID(int=1), [Line("tea", Decimal(3))])
     assert json.loads(encode(order)) == {"id": str(UUID(int=1)), "lines": [{"article": "tea", "price": "3"}]}
+
+
+class Model(pydantic.BaseModel):
+    total: int
+
+
+def test_a_pydantic_model_is_refused_by_its_name_with_what_to_do() -> None:
+    with pytest.raises(
+        outbox.InvalidEvent, match=r"not the Pydantic model Model: pass payload\.model_dump\(mode='json'\), or"
+    ):
+        encode(Model(total=1))
+    expected = (
+        r"^payload\['order'\] can't be written as JSON: Model has no JSON form; pass its model_dump\(mode='json'\)\.$"
+    )
+    with pytest.raises(outbox.InvalidEvent, match=expected):
+        encode({"order": Model(total=1)})
 
 
 @pytest.mark.parametrize("mapping", [UserDict({"a": 1}), MappingProxyType({"a": 1}), OrderedDict(a=1)], ids=repr)

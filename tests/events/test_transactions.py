@@ -18,6 +18,7 @@ import pytest
 
 import outbox
 from outbox import OutboxEvent
+from outbox.configured_dispatch import deliver_inline
 from outbox.core import Outbox
 from outbox.settings import Settings
 from outbox.storage.connect import open_database
@@ -63,7 +64,7 @@ class Witness:
 
     def _deliver(self) -> None:
         self._inline_wakes += 1
-        self.box._deliver_inline()
+        deliver_inline(self.box.delivery, self.box.settings.batch_size)
 
 
 @pytest.fixture(params=["off", "inline"], ids=["background", "inline"])

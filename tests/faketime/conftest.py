@@ -11,9 +11,9 @@ from typing import Protocol
 
 import pytest
 
-from tests.support.processes import Program, Stage, make_stage, stage
+from tests.support.processes import MakeStage, Program, Stage, make_stage
 
-__all__ = ["make_stage", "stage"]
+__all__ = ["make_stage"]
 
 FOLDERS = ("usr/lib/*/faketime", "usr/lib/faketime", "usr/local/lib/faketime", "opt/homebrew/lib/faketime")
 NAME = "libfaketimeMT*"  # for programs with threads
@@ -29,6 +29,12 @@ def find_library() -> str:
             pytrace=False,
         )
     return found
+
+
+@pytest.fixture
+def stage(make_stage: MakeStage) -> Stage:
+    """Leases that end soon, so that a wrong clock has something to get wrong."""
+    return make_stage(lease_seconds=2)
 
 
 class WrongClock(Protocol):

@@ -94,6 +94,7 @@ def test_the_next_step_of_a_pipeline_survives_the_process(stage: Stage) -> None:
     send(stage, message("step", 1, str(gate), pipe_target=second.asdict()))
     up = stage.up(APP)
     stage.wait_for(lambda: len(stage.began()) == 2, "the second step runs")
+    stage.wait_for(lambda: stage.statuses().get("delivered") == 1, "the first step is settled, so it is not run again")
     up.kill()
     gate.touch()
     stage.up(APP)

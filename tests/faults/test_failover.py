@@ -100,11 +100,11 @@ def test_to_a_synchronous_standby_loses_nothing_and_everybody_follows(make_stage
     worker = stage.worker()
     stage.scheduler()
     emitter = Emitter(stage)
-    stage.wait_for(lambda: len(stage.ended()) > 50, "events are delivered")
+    stage.wait_for(lambda: len(stage.ended()) > 20, "events are delivered")
     before = len(emitter.committed())
     pair.fail_over()
     stage.reconnect()
-    emitter.wait_for_more(50)
+    emitter.wait_for_more(20)
     assert emitter.stop() == 0
     stage.wait_until_all("delivered")
     assert before > 0

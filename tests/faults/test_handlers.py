@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.processes import BIN, HANDLERS, Stage
+from tests.support.processes import BIN, HANDLERS, MakeStage, Stage
 
 
 @pytest.mark.parametrize(
@@ -37,8 +37,9 @@ def test_one_poisoned_event_fails_alone_and_costs_the_others_nothing(
     assert worker.running
 
 
-def test_a_handler_that_leaks_until_nothing_is_left_fails_visibly_and_loses_nothing(stage: Stage) -> None:
+def test_a_handler_that_leaks_until_nothing_is_left_fails_visibly_and_loses_nothing(make_stage: MakeStage) -> None:
     """Its process has run out of files: what it can't do it says, and the others of the fleet go on."""
+    stage = make_stage(lease_seconds=2)
     few_files = 'ulimit -n 150; exec "$@"'
     leaky = stage.start(
         "leaky", "/bin/sh", "-c", few_files, "sh", BIN / "dramatiq", "jobs", HANDLERS, "-p", "1", "-t", "2",

@@ -116,7 +116,7 @@ def test_while_redis_is_gone_jobs_wait_and_none_costs_an_attempt(make_stage: Mak
 
 
 def test_of_thousands_of_jobs_each_has_one_effect_though_workers_are_killed_at_random(make_stage: MakeStage) -> None:
-    number, deaths = 2_000, 4
+    number, deaths = 1_000, 4
     charges = Charges(make_stage(lease_seconds=1, max_attempts=1_000))
     stage, chance = charges.stage, random.Random(7)  # noqa: S311 - nothing secret
     kinds = (charges.outbox_worker, charges.own_worker)

@@ -1,7 +1,10 @@
-"""10,000 entries of a ledger go through a stream to two consumers, while workers and consumers are killed: every
+"""Thousands of entries of a ledger go through a stream to two consumers, while workers and consumers are killed: every
 balance is right to the cent.
+
+OUTBOX_TEST_LEDGER_ENTRIES=10000 makes it a longer run, with so many entries.
 """
 
+import os
 import random
 import re
 import secrets
@@ -23,10 +26,10 @@ from outbox.storage.connect import open_database
 from tests.support.processes import BIN, MakeStage, Program, Stage, close_all, stands_still
 from tests.support.servers import Postgres, Redis, send, wait_until
 
-ENTRIES = 10_000
+ENTRIES = int(os.environ.get("OUTBOX_TEST_LEDGER_ENTRIES", "4000"))
 TRANSACTION = 100
 ACCOUNTS = 50
-KILLS = 5  # of workers, and as many of consumers
+KILLS = 3  # of workers, and as many of consumers
 GROUP = "ledger"
 # No entry can come so often here: none may be parked.
 OPTIONS = ("--group", GROUP, "--idle-seconds", "1", "--max-deliveries", "100")
@@ -70,8 +73,8 @@ class Show:
         self.workers = [self._worker() for _ in range(2)]
         self.consumers = [self._consumer() for _ in range(2)]
         # How far things are when the next one is killed.
-        self.worker_deaths = sorted(chance.sample(range(500, 8_000), KILLS))
-        self.consumer_deaths = sorted(chance.sample(range(500, 7_000), KILLS))
+        self.worker_deaths = sorted(chance.sample(range(ENTRIES // 20, ENTRIES * 4 // 5), KILLS))
+        self.consumer_deaths = sorted(chance.sample(range(ENTRIES // 20, ENTRIES * 7 // 10), KILLS))
         # What was committed and not acknowledged when its consumer was killed: that comes again, for sure.
         self.owed: set[str] = set()
 

@@ -89,7 +89,7 @@ class TestConnectionsThatAreEnded:
         workers = [stage.worker(), stage.worker()]
         stage.scheduler()
         emitter = Emitter(stage)
-        stage.wait_for(lambda: len(stage.ended()) > 50, "events are delivered")
+        stage.wait_for(lambda: len(stage.ended()) > 20, "events are delivered")
         ended = 0
         with psycopg.connect(stage.settings.database_url, autocommit=True) as connection:
             for _ in range(8):

@@ -40,13 +40,13 @@ def test_out_of_memory_it_disturbs_no_emitter_and_all_is_delivered_once(
     worker = stage.worker()
     stage.scheduler()
     emitter = Emitter(stage)
-    stage.wait_for(lambda: len(stage.ended()) > 50, "events are delivered")
+    stage.wait_for(lambda: len(stage.ended()) > 20, "events are delivered")
     set_memory(own_redis, 1)  # a byte: every write is refused from now on
     with redis.Redis.from_url(own_redis.url) as client, pytest.raises(redis.exceptions.OutOfMemoryError):
         client.set("anything", 1)
-    emitter.wait_for_more(200)
+    emitter.wait_for_more(30)
     set_memory(own_redis, 0)
-    emitter.wait_for_more(50)
+    emitter.wait_for_more(30)
     assert_all_came_once(stage, emitter)
     assert worker.running
 
@@ -58,7 +58,7 @@ def test_gone_before_anybody_came_it_is_waited_for_and_then_all_is_delivered_onc
     stage = make_stage(redis_url=own_redis.url)
     scheduler = stage.scheduler()
     emitter = Emitter(stage)
-    emitter.wait_for_more(200)
+    emitter.wait_for_more(30)
     own_redis.start()
     stage.worker()
     assert emitter.stop() == 0
@@ -74,13 +74,13 @@ def test_gone_for_as_long_as_a_dozen_sweeps_it_disturbs_no_emitter_and_all_is_de
     stage = make_stage(redis_url=own_redis.url)
     worker, scheduler = stage.worker(), stage.scheduler()
     emitter = Emitter(stage)
-    stage.wait_for(lambda: len(stage.ended()) > 50, "events are delivered")
+    stage.wait_for(lambda: len(stage.ended()) > 20, "events are delivered")
     own_redis.kill()
     stage.wait_for(lambda: scheduler.said().count("sweep: could not enqueue") >= 12, "a dozen sweeps can't be sent")
-    emitter.wait_for_more(50)
+    emitter.wait_for_more(30)
     stage.wait_for(lambda: set(emitter.committed()[-50:]) & set(stage.ended()) != set(), "deliveries go on meanwhile")
     own_redis.start()
-    emitter.wait_for_more(50)
+    emitter.wait_for_more(30)
     assert_all_came_once(stage, emitter)
     assert worker.running
     assert scheduler.running

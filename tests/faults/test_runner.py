@@ -1,7 +1,6 @@
 """The runner: a service that is handed events over HTTP, and is down for a while."""
 
 import json
-import socket
 import threading
 import time
 from collections import defaultdict
@@ -11,6 +10,7 @@ import pytest
 from outbox import webhooks
 from tests.support.processes import MakeStage, Stage
 from tests.support.receiver import LOOPBACK, Exchange, Gone, Receiver, answers
+from tests.support.servers import free_port
 
 SECRET = webhooks.new_secret()
 BACKOFF = 0.4
@@ -44,8 +44,7 @@ class Runner:
 @pytest.fixture
 def port() -> int:
     """Where nobody listens yet."""
-    with socket.create_server((LOOPBACK, 0)) as listener:
-        return int(listener.getsockname()[1])
+    return free_port()
 
 
 def deployment(make_stage: MakeStage, port: int) -> Stage:

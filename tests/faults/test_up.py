@@ -25,7 +25,7 @@ def lazy_stage(make_stage: MakeStage, sqlite_url: str) -> Stage:
 def test_the_sweep_delivers_what_another_process_emits(stage: Stage) -> None:
     stage.up()
     emitter = Emitter(stage)
-    emitter.wait_for_more(50)
+    emitter.wait_for_more(20)
     assert emitter.stop() == 0
     stage.wait_until_all("delivered")
     assert Counter(stage.ended()) == Counter(stage.began()) == Counter(emitter.committed())

@@ -104,7 +104,8 @@ class TestAPausedWorker:
 
 
 class TestALongHandler:
-    def test_keeps_its_lease_and_succeeds_once(self, stage: Stage) -> None:
+    def test_keeps_its_lease_and_succeeds_once(self, make_stage: MakeStage) -> None:
+        stage = make_stage(lease_seconds=2)
         gate = stage.gate()
         (event,) = stage.emit(1, do="wait", gate=str(gate))
         for _ in range(2):
@@ -190,11 +191,11 @@ class TestPostgresRestarted:
         workers = [stage.worker(), stage.worker()]
         stage.scheduler()
         emitter = Emitter(stage)
-        stage.wait_for(lambda: len(stage.ended()) > 100, "events are delivered")
+        stage.wait_for(lambda: len(stage.ended()) > 30, "events are delivered")
         for _ in range(3):
             own_postgres.restart(immediate=immediate)
             stage.reconnect()
-            emitter.wait_for_more(50)
+            emitter.wait_for_more(20)
         assert emitter.stop() == 0
 
         stage.wait_until_all("delivered")
@@ -238,11 +239,11 @@ class TestRedis:
         worker = stage.worker()
         stage.scheduler()
         emitter = Emitter(stage)
-        stage.wait_for(lambda: len(stage.ended()) > 100, "events are delivered")
+        stage.wait_for(lambda: len(stage.ended()) > 30, "events are delivered")
         break_it(own_redis)
-        emitter.wait_for_more(300)
+        emitter.wait_for_more(60)
         mend_it(own_redis)
-        emitter.wait_for_more(100)
+        emitter.wait_for_more(30)
         assert emitter.stop() == 0
         stage.wait_until_all("delivered")
         assert_each_delivered_once(stage, emitter.committed())

@@ -9,8 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import outbox
-from outbox.consumer.stream_entry import StreamEntry, event_of
+from outbox.consumer.entry import Entry, event_of
 from outbox.errors import InvalidMessage
+from outbox.events.new_event import NewEvent
+from outbox.events.validate import validate
+from outbox.settings import Settings
 from tests.consumer.streams import MakeConsumer, Stream, consume, fields, on_any_database
 from tests.support.thoroughness import thorough
 
@@ -44,7 +47,7 @@ def test_an_entry_is_an_event_whose_every_field_can_be_read_or_is_invalid(raw: d
 
 def check(raw: dict[bytes, bytes]) -> None:
     try:
-        event = event_of(StreamEntry("1-1", raw), 5)
+        event = event_of(Entry("1-1", raw), 5, 256 * 1024)
     except InvalidMessage:
         return
     assert isinstance(event.headers, dict)
@@ -52,6 +55,19 @@ def check(raw: dict[bytes, bytes]) -> None:
     assert event.body == raw[b"data"]
     assert str(event.id) in repr(event)
     assert json.dumps(event.payload) == json.dumps(json.loads(raw[b"data"]))
+    # A handler can emit it again.
+    validate(
+        NewEvent(
+            event.aggregate_type,
+            event.aggregate_id,
+            event.event_type,
+            event.payload,
+            headers=event.headers,
+            correlation_id=event.correlation_id,
+            tenant_id=event.tenant_id,
+        ),
+        Settings(),
+    )
 
 
 @on_any_database

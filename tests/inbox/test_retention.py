@@ -117,6 +117,7 @@ class TestOnPostgres:
             assert box.inbox.cleanup() == {"deleted": 2, "remaining": 0}
         assert box.inbox.cleanup() == {"deleted": 1, "remaining": 0}
 
+    @pytest.mark.usefixtures("new_tables")
     def test_with_many_rows_it_walks_the_index(self, box: Outbox) -> None:
         box.database.execute_sql(
             """INSERT INTO inbox (message_id, handler_name, processed_at)

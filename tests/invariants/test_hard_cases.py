@@ -27,8 +27,9 @@ def take(_: outbox.Event) -> None:
 
 
 class TestAHandlerThatNeverReturns:
+    @pytest.mark.usefixtures("usual_slices")
     def test_does_not_hold_up_the_worker_and_is_interrupted(self, configure: Configure) -> None:
-        box = configure(lease_seconds=0.5, max_run_seconds=1)
+        box = configure(lease_seconds=3, max_run_seconds=3)
         over = Gate()
 
         @outbox.handler("hang", name="hanging")

@@ -4,6 +4,7 @@ from collections import Counter
 from threading import Event as Gate
 
 import psycopg
+import pytest
 
 import outbox
 from outbox.core import Outbox
@@ -23,6 +24,8 @@ from tests.support.table import (
     statuses,
     stored,
 )
+
+pytestmark = pytest.mark.usefixtures("usual_slices")
 
 
 def drained(box: Outbox) -> Counter[str]:

@@ -10,7 +10,8 @@ from outbox.errors import DuplicateEvent, InvalidEvent
 from outbox.storage.models import PENDING
 from tests.conftest import Configure, Note
 from tests.support.notifications import replace_wake
-from tests.support.table import PATIENCE_SECONDS, emit_one, passes, statuses, stored
+from tests.support.servers import PATIENCE_SECONDS
+from tests.support.table import emit_one, passes, statuses, stored
 
 
 def save(box: Outbox) -> None:

@@ -14,6 +14,7 @@ from outbox.destinations.registry import Registry
 from outbox.storage.models import DELIVERED, FAILED, PENDING, OutboxEvent
 from outbox.storage.progress import RETIRED
 from tests.conftest import Configure
+from tests.support.outbox_parts import waiting_for_handlers
 from tests.support.table import emit, emit_one, let_pass, other_worker, statements, statuses, stored
 
 
@@ -22,7 +23,7 @@ def worker(box: Outbox, *names: str, calls: list[str] | None = None) -> Outbox:
     registry = Registry()
     for name in names:
         registry.handler("order.*", name=name)(lambda _, name=name: None if calls is None else calls.append(name))
-    made = Outbox(box.settings, database=box.database, registry=registry)
+    made = waiting_for_handlers(Outbox(box.settings, database=box.database, registry=registry))
     made.is_worker = True  # some tests register more
     return made
 

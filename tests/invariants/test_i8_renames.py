@@ -13,8 +13,10 @@ from outbox.destinations.registry import Registry
 from outbox.destinations.retirement import retire, retire_absent
 from outbox.operations.filters import Filter
 from outbox.storage.models import DELIVERED, PENDING
+from outbox.telemetry.audit import Operator
 from tests.conftest import Configure
 from tests.operations.changing import change_all, replay_to
+from tests.support.outbox_parts import waiting_for_handlers
 from tests.support.recorded_destinations import let_records_age, recorded, refresh
 from tests.support.table import change, emit, emit_one, let_pass, statuses, stored
 
@@ -42,7 +44,7 @@ class Fleet:
             )
         for name in out_of_order:
             registry.handler("order.*", name=name)(down)
-        made = Outbox(self._box.settings, database=self._box.database, registry=registry)
+        made = waiting_for_handlers(Outbox(self._box.settings, database=self._box.database, registry=registry))
         made.is_worker = True
         return made
 
@@ -64,7 +66,7 @@ class TestARollback:
         old = fleet.started(mailer="order.*", log="*")  # while the new one still counts as running
         let_records_age(box, minutes=4)
         refresh(old)
-        retire(box.dialect, "v2", retired_by="ada")
+        retire(box.dialect, "v2", retired_by=Operator("ada"))
         emit_one()
         old.drain()
         assert (sorted(fleet.calls), statuses()) == (["log", "mailer"], {DELIVERED: 1})
@@ -141,8 +143,8 @@ class TestWhatWasWrittenBeforeTheTable:
         worker = fleet.started(log="*")
         assert statuses() == {PENDING: 1}
         with pytest.raises(outbox.RegistrationError, match="--force"):
-            retire(box.dialect, "gone", retired_by="ada")
-        retire(box.dialect, "gone", retired_by="ada", force=True)
+            retire(box.dialect, "gone", retired_by=Operator("ada"))
+        retire(box.dialect, "gone", retired_by=Operator("ada"), force=True)
         let_pass(hours=2)
         worker.drain()
         assert statuses() == {DELIVERED: 1}
@@ -154,7 +156,7 @@ class TestARetiredName:
         poor = fleet.worker("bus")
         event = emit_one()
         poor.drain()
-        retire(box.dialect, "crm", retired_by="ada", force=True)
+        retire(box.dialect, "crm", retired_by=Operator("ada"), force=True)
         let_pass(hours=1)
         poor.drain()
         let_pass(hours=2)
@@ -164,7 +166,7 @@ class TestARetiredName:
 
     def test_stays_away_while_its_worker_goes_on_if_an_operator_has_retired_it(self, box: Outbox, fleet: Fleet) -> None:
         crm = fleet.started(crm="*")
-        retire(box.dialect, "crm", retired_by="ada", force=True)
+        retire(box.dialect, "crm", retired_by=Operator("ada"), force=True)
         crm.registry.handler("later", name="later")(lambda _: None)  # registering more is no start
         crm.drain()
         refresh(crm)

@@ -38,6 +38,7 @@ from outbox.destinations.outcome import Delivered, Failed, Outcome, Retry
 from outbox.operations.actions import DELETE, REPLAY, RETRY, Action, fail_with
 from outbox.operations.filters import Filter
 from outbox.storage.models import DELIVERED, FAILED, OutboxEvent
+from outbox.telemetry.audit import Operator
 from tests.model.life import BACKOFF, LEASE, MAX_AGE, RETENTION, Life, Place
 from tests.operations.changing import change_all, replay_to
 from tests.support.table import _earlier, let_pass
@@ -324,7 +325,7 @@ class Machine(RuleBasedStateMachine):
     def _do(self, action: Action, which: int | None, what: str, becomes: Callable[[Life], None]) -> None:
         ids = self.emitted if which is None else self.emitted[which : which + 1]
         meant = [self.lives[id] for id in ids if id in self.lives and self.lives[id].may(what, self.now)]
-        done = change_all(self.box, action, Filter(ids=tuple(ids)), who="operator")
+        done = change_all(self.box, action, Filter(ids=tuple(ids)), operator=Operator("operator"))
         assert done == len(meant)
         for life in meant:
             becomes(life)

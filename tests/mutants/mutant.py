@@ -12,6 +12,8 @@ ROOT = Path(__file__).parents[2]
 class Mutant:
     """`old` stands exactly once in `file`; each of `tests`, a file, a class or a test of pytest's, must turn red.
 
+    A test may be named with its parameters (`test_it[sqlite]`), if with the mutant it waits until its patience is over.
+
     `also` are further changes, where a promise is kept twice: file, old text, new text.
     """
 

@@ -35,6 +35,11 @@ class Network:
     def mend(self) -> None:
         self._inside("neigh", "del", self.server, "dev", self._there)
 
+    def add_address(self, address: str) -> None:
+        """Give the other host a further address of its own."""
+        self._inside("link", "set", "lo", "up")
+        self._inside("addr", "add", f"{address}/32", "dev", self._there)
+
     @contextlib.contextmanager
     def laid(self) -> Iterator[None]:
         self._run("netns", "add", self.namespace)

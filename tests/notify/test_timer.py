@@ -9,7 +9,8 @@ import pytest
 from outbox.notify.notifier import Notifier
 from outbox.notify.timer import GRAIN_SECONDS, Timer
 from tests.support.program import run_python
-from tests.support.table import PATIENCE_SECONDS, becomes_true
+from tests.support.servers import PATIENCE_SECONDS
+from tests.support.table import becomes_true
 
 
 class Listener:

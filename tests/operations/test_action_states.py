@@ -7,9 +7,10 @@ import pytest
 
 import outbox
 from outbox.core import Outbox
-from outbox.operations import audit
 from outbox.operations.actions import ACTIONS, DELETE, FAIL, REPLAY, RETRY, Action
 from outbox.storage.models import DELIVERED, FAILED, PENDING, SENDING, OutboxEvent
+from outbox.telemetry import audit
+from outbox.telemetry.audit import Operator
 from tests.operations.changing import change_all, count_all
 from tests.support.table import claimed, emit_one, statuses
 
@@ -29,11 +30,11 @@ def events(box: Outbox) -> dict[str, OutboxEvent]:
 
 
 def touched(box: Outbox, action: Action, events: dict[str, OutboxEvent]) -> set[str]:
-    """Return the states of the events that an action changes when it is given one event of each state."""
+    """Return the states of the events that an action changes, and names, when it is given one event of each state."""
     before = {state: snapshot(event) for state, event in events.items()}
     hit = action.run(box.dialect, list(events.values()))
     changed = {state for state, event in events.items() if snapshot(event) != before[state]}
-    assert hit == len(changed)
+    assert set(hit) == {events[state].id for state in changed}
     return changed
 
 
@@ -79,5 +80,5 @@ def test_a_change_that_can_not_be_audited_is_not_made(
 
     monkeypatch.setattr(audit.Entry, "add", fail)
     with pytest.raises(RuntimeError, match="disk"):
-        change_all(box, ACTIONS[action], who="ada")
+        change_all(box, ACTIONS[action], operator=Operator("ada"))
     assert list(OutboxEvent.select().order_by(OutboxEvent.id).dicts()) == before

@@ -10,10 +10,11 @@ import pytest
 import outbox
 from outbox.admin import queries
 from outbox.core import Outbox
-from outbox.operations import audit
 from outbox.operations.actions import DELETE, REPLAY, RETRY, fail_with
 from outbox.operations.filters import Filter
 from outbox.storage.models import DELIVERED, FAILED, PENDING, SENDING, OutboxEvent
+from outbox.telemetry import audit
+from outbox.telemetry.audit import Operator
 from tests.operations.changing import apply, change_all, count_all, replay_to
 from tests.support.table import (
     LONG_AGO,
@@ -200,13 +201,13 @@ class TestInBatches:
 
     def test_it_can_be_interrupted_and_run_again(self, box: Outbox) -> None:
         emit(7)
-        work = apply(box, fail_with(""), Filter(), who="ada", batch_size=3)
+        work = apply(box, fail_with(""), Filter(), operator=Operator("ada"), batch_size=3)
         next(work)
         work.close()
         assert statuses() == Counter({FAILED: 3, PENDING: 4})
-        assert change_all(box, fail_with(""), who="ada", batch_size=3) == 4
+        assert change_all(box, fail_with(""), operator=Operator("ada"), batch_size=3) == 4
         entries = audit.latest(box.dialect)
-        assert [(entry.affected, entry.ended_at is None) for entry in entries] == [(4, False), (3, True)]
+        assert [(entry.affected, entry.outcome) for entry in entries] == [(4, "done"), (3, "interrupted")]
 
     def test_events_that_are_emitted_meanwhile_are_not_changed(self, box: Outbox) -> None:
         emit(4)
@@ -243,7 +244,7 @@ class TestTheAudit:
     def test_has_operator_action_filter_and_number(self, box: Outbox) -> None:
         emit(3, tenant_id="acme")
         emit(2)
-        change_all(box, fail_with("x"), Filter(tenant_id="acme"), who="ada")
+        change_all(box, fail_with("x"), Filter(tenant_id="acme"), operator=Operator("ada"))
         (entry,) = audit.latest(box.dialect)
         assert (entry.who, entry.action, entry.filters, entry.affected) == ("ada", "fail", {"tenant_id": "acme"}, 3)
         assert entry.at <= entry.ended_at
@@ -264,15 +265,16 @@ class TestTheAudit:
         monkeypatch.setattr(box.notifier, "notify_after_commit", fail_late)
         change_all(box, fail_with(""))
         with pytest.raises(RuntimeError, match="in the middle"):
-            change_all(box, RETRY, who="ada")
+            change_all(box, RETRY, operator=Operator("ada"))
         (entry,) = audit.latest(box.dialect)
-        assert (entry.affected, entry.ended_at, statuses()) == (0, None, Counter({FAILED: 2}))
+        assert (entry.affected, entry.outcome, entry.cause) == (0, "interrupted", "RuntimeError")
+        assert statuses() == Counter({FAILED: 2})
 
     def test_is_deleted_after_its_retention(self, box: Outbox) -> None:
         from outbox.storage.operator_models import Audit
 
         emit(1)
-        change_all(box, fail_with(""), who="ada")
+        change_all(box, fail_with(""), operator=Operator("ada"))
         box.delete_old_records()
         assert len(audit.latest(box.dialect)) == 1
         Audit.update(at=LONG_AGO).execute(box.database)

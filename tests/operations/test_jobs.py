@@ -1,5 +1,6 @@
 """Operators' actions on a table that holds both events and jobs."""
 
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -14,18 +15,18 @@ from outbox.webhooks.webhook import Webhook
 from tests.operations.changing import change_all, count_all, replay_to
 from tests.support.jobs import declare, enqueued, send
 from tests.support.receiver import Receiver
-from tests.support.table import change, emit_one, stored
+from tests.support.table import change, deliver_all, emit_one, stored
 
 
 def test_a_replay_to_a_webhook_posts_no_job(box: Outbox, stub_broker: StubBroker) -> None:
-    with Receiver() as receiver:
-        outbox.add_destination(Webhook("customer", receiver.url))
+    with Receiver() as receiver, closing(Webhook("customer", receiver.url)) as webhook:
+        outbox.add_destination(webhook)
         job, event = send(declare("order.placed"), "a secret"), emit_one()
-        box.process_pending_events()
+        deliver_all(box)
         assert count_all(box, replay_to(box, "customer")) == 1
         assert change_all(box, replay_to(box, "customer")) == 1
         assert [stored(each).status for each in (job, event)] == [DELIVERED, PENDING]
-        box.process_pending_events()
+        deliver_all(box)
         assert len(receiver.requests) == 2
         assert not any(b"a secret" in request.body for request in receiver.requests)
         assert len(enqueued(stub_broker)) == 1

@@ -1,5 +1,8 @@
 """A RabbitMQ of our own: `with RabbitmqServer() as server`."""
 
+import base64
+import hashlib
+import json
 import os
 import shutil
 import signal
@@ -7,6 +10,7 @@ import socket
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pika
 import pika.exceptions
@@ -18,12 +22,37 @@ PROGRAM_VARIABLE = "OUTBOX_TEST_RABBITMQ"
 PROGRAMS = ("/usr/lib/rabbitmq/bin/rabbitmq-server", "/opt/homebrew/sbin/rabbitmq-server", "rabbitmq-server")
 EPMD_FOLDERS = ("/usr/lib/erlang/bin", "/opt/homebrew/bin", "/usr/local/bin")
 
+# The largest message that it takes, in bytes.
+LARGEST_MESSAGE = 100_000
+# The name, and the password, of a user who may publish to `amq.topic` with routing keys that begin with `order.`.
+RESTRICTED = "restricted"
+
 CONFIGURATION = """
 listeners.tcp.1 = 127.0.0.1:{port}
 log.console = true
 log.console.level = warning
 log.file = false
+max_message_size = {largest_message}
+load_definitions = {definitions}
 """
+
+
+def definitions() -> dict[str, Any]:
+    """Return the users and what each of them may do."""
+    everything = {"configure": ".*", "write": ".*", "read": ".*", "vhost": "/"}
+    allowed = {"exchange": "amq.topic", "write": "^order[.]", "read": ".*", "vhost": "/"}
+    return {
+        "vhosts": [{"name": "/"}],
+        "users": [{"name": name, "password_hash": password_hash(name), "tags": ""} for name in ("guest", RESTRICTED)],
+        "permissions": [{"user": name, **everything} for name in ("guest", RESTRICTED)],
+        "topic_permissions": [{"user": RESTRICTED, **allowed}],
+    }
+
+
+def password_hash(password: str) -> str:
+    """Return the hash as RabbitMQ stores it: four bytes of salt, and SHA-256 of salt and password."""
+    salt = b"salt"
+    return base64.b64encode(salt + hashlib.sha256(salt + password.encode()).digest()).decode()
 
 
 class RabbitmqServer(Process):
@@ -37,7 +66,12 @@ class RabbitmqServer(Process):
         super().__init__()
         self.url = f"amqp://guest:guest@127.0.0.1:{self.port}/%2F"
         self.epmd_port, self.distribution_port = free_port(), free_port()
-        (self.folder / "rabbitmq.conf").write_text(CONFIGURATION.format(port=self.port))
+        (self.folder / "definitions.json").write_text(json.dumps(definitions()))
+        (self.folder / "rabbitmq.conf").write_text(
+            CONFIGURATION.format(
+                port=self.port, largest_message=LARGEST_MESSAGE, definitions=self.folder / "definitions.json"
+            )
+        )
         (self.folder / "enabled_plugins").write_text("[].\n")
         (self.folder / "rabbitmq-env.conf").touch()
         self._epmd: subprocess.Popen[bytes] | None = None
@@ -91,6 +125,14 @@ class RabbitmqServer(Process):
             self._epmd = None
             self._tell_guard()
         super().close()
+
+    def control(self, *command: str) -> None:
+        """Run a command of `rabbitmqctl`."""
+        program = self.program.resolve().with_name("rabbitmqctl")
+        settings = {
+            name: value for name, value in self.environment.items() if name != "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS"
+        }
+        subprocess.run([program, *command], env=settings, cwd=self.folder, capture_output=True, check=True, timeout=60)
 
     def ping(self) -> None:
         socket.create_connection(("127.0.0.1", self.port), timeout=5).close()  # pika would log that nothing listens yet

@@ -69,7 +69,7 @@ def test_without_redis_a_tick_is_logged_and_later_ones_work(make_stage: MakeStag
     ("variable", "value", "line"),
     [
         ("OUTBOX_REDIS_URL", "", "outbox: OUTBOX_REDIS_URL is not set"),
-        ("OUTBOX_REDIS_URL", "nonsense", "outbox: OUTBOX_REDIS_URL can't be"),
+        ("OUTBOX_REDIS_URL", "nonsense", "outbox: OUTBOX_REDIS_URL must be a URL that begins with redis://"),
         ("OUTBOX_SWEEP_SECONDS", "often", "outbox: OUTBOX_SWEEP_SECONDS must be a number"),
     ],
 )

@@ -96,7 +96,7 @@ class TestTheScheduler:
     ) -> None:
         released = threading.Event()
         calls: list[StoreRuns] = []
-        monkeypatch.setattr(timetable_module, "PERIODIC_SECONDS", 0.05)
+        monkeypatch.setattr(timetable_module, "PERIODIC_SECONDS", 0.1)
         monkeypatch.setattr(StoreRuns, "_store", lambda _: released.wait(60))
         store_runs = StoreRuns.__call__
 

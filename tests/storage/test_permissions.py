@@ -1,18 +1,14 @@
 """What docs/how-to/permissions.md grants is enough for each role, and each is refused what it was not granted."""
 
-import os
 import re
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable
 from typing import Any
-from urllib.parse import quote
 
 import dramatiq
 import peewee
 import psycopg
 import pytest
 from dramatiq.brokers.stub import StubBroker
-from psycopg.sql import SQL, Identifier
 
 import outbox
 from outbox import OutboxEvent
@@ -23,7 +19,6 @@ from outbox.admin.overview import overview
 from outbox.admin.periodic_jobs import read_periodic_jobs
 from outbox.core import Outbox
 from outbox.destinations.periodic_job import PeriodicFunction, PeriodicJob
-from outbox.destinations.registry import Registry
 from outbox.destinations.retirement import retire
 from outbox.dramatiq.send import store_message
 from outbox.operations import actions, periodic_jobs
@@ -31,72 +26,13 @@ from outbox.operations.filters import Filter
 from outbox.operations.periodic_jobs import FORGET, PAUSE, RESUME, RUN_NOW
 from outbox.scheduler.schedule import make_schedule
 from outbox.scheduler.store_runs import StoreRuns
-from outbox.settings import Settings
-from outbox.storage.connect import open_database
+from outbox.telemetry.audit import Operator, latest
 from tests.operations.changing import change_all
-from tests.support.program import BIN, ROOT, run
+from tests.support.program import BIN, run
+from tests.support.roles import FOR_EMITTING, GRANTS, PAGE, ROLES, As, as_role, grant, refused
 from tests.support.servers import wait_until
 
-PAGE = (ROOT / "docs" / "how-to" / "permissions.md").read_text()
-GRANTS = "\n".join(re.findall(r"^```sql\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL))
-FOR_EMITTING = re.findall(r"^```sql\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)[0]
-ROLES = ("app", "worker", "viewer")
 COLUMNS = re.search(r"`GRANT (SELECT \([^)]*\))`", PAGE)
-
-As = Callable[[str], Outbox]
-
-
-def role(name: str) -> str:
-    """Roles belong to the server, which other tests may be using."""
-    return f"outbox_test_{name}_{os.getpid()}"
-
-
-def as_role(url: str, name: str) -> str:
-    return f"{url}{'&' if '?' in url else '?'}options={quote(f'-c role={role(name)}')}"
-
-
-def grant(connection: psycopg.Connection[Any], statements: str) -> None:
-    for name in ROLES:
-        statements = re.sub(rf"\bTO {name};", f"TO {role(name)};", statements)
-    connection.execute(statements)
-
-
-@pytest.fixture
-def owner(postgres_url: str) -> Iterator[psycopg.Connection[Any]]:
-    """The owner's connection to a database that has the tables, and the three roles without any rights."""
-    database: Any = open_database(postgres_url)
-    Outbox(Settings.load({}, dispatch="off"), database=database).create_tables()
-    database.close_all()
-    with psycopg.connect(postgres_url, autocommit=True) as connection:
-        for name in ROLES:
-            connection.execute(SQL("CREATE ROLE {}").format(Identifier(role(name))))
-            connection.execute(SQL("GRANT USAGE ON SCHEMA public TO {}").format(Identifier(role(name))))
-        try:
-            yield connection
-        finally:
-            for name in ROLES:
-                connection.execute(SQL("DROP OWNED BY {}").format(Identifier(role(name))))
-                connection.execute(SQL("DROP ROLE {}").format(Identifier(role(name))))
-
-
-@pytest.fixture
-def box_as(owner: psycopg.Connection[Any], postgres_url: str) -> Iterator[As]:
-    """An outbox whose connections have one of the roles."""
-    with ExitStack() as stack:
-
-        def made(name: str) -> Outbox:
-            database: Any = open_database(as_role(postgres_url, name))
-            stack.callback(database.close_all)
-            settings = Settings.load({}, dispatch="off", publish_seconds=0)
-            return Outbox(settings, database=database, registry=Registry())
-
-        yield made
-
-
-def refused(call: Callable[[], object]) -> bool:
-    with pytest.raises(peewee.ProgrammingError, match="permission denied"):
-        call()
-    return True
 
 
 def statements_of(box: Outbox, *statements: str) -> list[Callable[[], object]]:
@@ -204,20 +140,6 @@ def test_an_application_that_may_not_read_events_emits_and_names_duplicates(
     assert refused(lambda: box.dialect.run("SELECT payload FROM outbox_event"))
 
 
-def test_without_the_sequence_emit_works_and_emit_many_says_what_to_grant(
-    owner: psycopg.Connection[Any], box_as: As
-) -> None:
-    grant(owner, FOR_EMITTING)
-    owner.execute(SQL("REVOKE USAGE ON SEQUENCE outbox_event_seq_seq FROM {}").format(Identifier(role("app"))))
-    box = box_as("app")
-    box.emit("Order", 1, "order.placed")
-    with box.database.atomic():
-        with pytest.raises(outbox.NotPermitted, match="`GRANT USAGE ON SEQUENCE outbox_event_seq_seq TO …`"):
-            box.emit_many([("Order", 2, "order.placed")])
-        box.emit("Order", 3, "order.placed")
-    assert owner.execute("SELECT count(*) FROM outbox_event").fetchone() == (2,)
-
-
 def test_an_application_without_any_rights_is_refused(owner: psycopg.Connection[Any], box_as: As) -> None:
     box = box_as("app")
     assert refused(lambda: box.emit("Order", 1, "order.placed"))
@@ -247,13 +169,13 @@ def test_a_worker_does_all_its_work_with_the_rights_of_the_page(owner: psycopg.C
     # A drain does not wait for a slow handler, so another drain may have to deliver what the handler emits.
     assert wait_until(lambda: box.drain() == 0 and delivered(owner) == 3)
     box.reporter.report_now()
-    assert change_all(box, actions.REPLAY, Filter(event_type="order.sent"), who="ada") == 1
-    assert change_all(box, actions.fail_with("why not"), Filter(), who="ada") == 1
+    assert change_all(box, actions.REPLAY, Filter(event_type="order.sent"), operator=Operator("ada")) == 1
+    assert change_all(box, actions.fail_with("why not"), Filter(), operator=Operator("ada")) == 1
     assert box.retry_failed_events() == 1
     assert box.drain() == 1
-    assert change_all(box, actions.DELETE, Filter(event_type="order.sent"), who="ada") == 1
+    assert change_all(box, actions.DELETE, Filter(event_type="order.sent"), operator=Operator("ada")) == 1
     run_periodic_job(box)
-    retire(box.dialect, "book", retired_by="ada", force=True)
+    retire(box.dialect, "book", retired_by=Operator("ada"), force=True)
     box.delete_old_records()
     assert box.inbox.cleanup(0)["deleted"] == 1
     assert box.cleanup_delivered_events(0)["deleted"] == 3
@@ -277,11 +199,11 @@ def run_periodic_job(box: Outbox) -> None:
     tick = StoreRuns(box, box.registry.periodic)
     tick()
     for action in (PAUSE, RESUME, RUN_NOW):
-        periodic_jobs.apply(box.dialect, action, "job", who="ada")
+        periodic_jobs.apply(box.dialect, action, "job", operator=Operator("ada"))
     tick()
     assert box.drain() == 1
     box.dialect.run("UPDATE outbox_periodic SET seen_at = '2020-01-01'")
-    periodic_jobs.apply(box.dialect, FORGET, "job", who="ada")
+    periodic_jobs.apply(box.dialect, FORGET, "job", operator=Operator("ada"))
 
 
 # Viewers
@@ -307,11 +229,48 @@ def test_a_viewer_sees_all_and_changes_nothing(owner: psycopg.Connection[Any], b
         lambda: box.emit_many([("Order", 2, "order.placed")]),
         box.process_pending_events,
         lambda: box.cleanup_delivered_events(0),
-        lambda: change_all(box, actions.RETRY, who="ada"),
+        lambda: change_all(box, actions.RETRY, operator=Operator("ada")),
         box.reporter.report_now,
         lambda: box.inbox.cleanup(0),
     ):
         assert refused(call)
+
+
+def test_a_viewer_sees_nothing_unmasked_without_leaving_an_entry(
+    owner: psycopg.Connection[Any], box_as: As, postgres_url: str
+) -> None:
+    grant(owner, GRANTS)
+    event = box_as("app").emit("Order", 1, "order.placed", {"pwd": "hush"})
+    done = run(BIN / "outbox", "show", "--unmasked", str(event.id), database_url=as_role(postgres_url, "viewer"))
+    assert done.returncode != 0
+    assert "permission denied for table outbox_audit" in done.stdout
+    assert "hush" not in done.stdout
+
+
+def test_a_watcher_sees_the_state_and_no_payload(owner: psycopg.Connection[Any], box_as: As, postgres_url: str) -> None:
+    grant(owner, GRANTS)
+    event = box_as("app").emit("Order", 1, "order.placed", {"name": "hush"}, headers={"name": "hush"})
+    for command in (["status"], ["list"], ["list", "--json"], ["periodic"], ["metrics"]):
+        done = run(BIN / "outbox", *command, database_url=as_role(postgres_url, "watcher"))
+        assert done.returncode == 0, done.stdout
+        assert "hush" not in done.stdout
+    box = box_as("watcher")
+    looked = {finding.check: finding.level for finding in run_checks(box)}
+    assert {looked[name] for name in ("schema", "inbox", "indexes", "vacuum", "backlog", "failed")} == {"ok"}
+    calls = statements_of(
+        box, "SELECT payload FROM outbox_event", "SELECT headers FROM outbox_event", "SELECT who FROM outbox_audit"
+    )
+    assert all(refused(call) for call in [*calls, lambda: queries.find(box.dialect, event.id)])
+
+
+def test_an_auditor_sees_the_audit_log_alone(owner: psycopg.Connection[Any], box_as: As) -> None:
+    grant(owner, GRANTS)
+    box = box_as("auditor")
+    assert latest(box.dialect) == []
+    calls = statements_of(
+        box, "SELECT id FROM outbox_event", "SELECT id FROM outbox_process", "DELETE FROM outbox_audit"
+    )
+    assert all(refused(call) for call in calls)
 
 
 # Rows that are not stored, or hidden

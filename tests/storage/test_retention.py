@@ -161,6 +161,7 @@ class TestBesideOthers:
 
 
 @on_postgres
+@pytest.mark.usefixtures("new_tables")
 def test_with_many_rows_it_walks_the_primary_key(box: Outbox) -> None:
     age = "(10 + mod(n, 400)) * interval '1 hour'"
     box.database.execute_sql(

@@ -22,21 +22,32 @@ from outbox.storage.connect import open_database
 from outbox.storage.peewee_database import place_of
 from outbox.storage.schema import VERSIONS, Version
 from tests.support.crowd import at_once, processes_at_once
+from tests.support.processes import ROOT
 from tests.support.program import BIN, run
 from tests.support.servers import wait_until
 from tests.support.table import on_postgres
 
-HISTORY = [(1, "the events"), (2, "the inbox"), (3, "for operators"), (4, "the destinations"), (5, "the periodic jobs")]
+HISTORY = [
+    (1, "the events"),
+    (2, "the inbox"),
+    (3, "for operators"),
+    (4, "the destinations"),
+    (5, "the periodic jobs"),
+    (6, "order per key"),
+    (7, "evidence in the audit log"),
+    (8, "control of deliveries, attempts and erasure"),
+]
+NEWEST = len(HISTORY)
 
 MUTABLE = ("status", "attempts", "lease_id", "lease_until", "updated_at")
 
 NEXT = Version(
-    6,
+    NEWEST + 1,
     "a colour",
     postgres=("ALTER TABLE outbox_event ADD COLUMN colour text",),
     sqlite=("ALTER TABLE outbox_event ADD COLUMN colour TEXT",),
 )
-BROKEN = Version(6, "a mistake", postgres=("CREATE TABLE oops (id int)", "NONSENSE"), sqlite=("NONSENSE",))
+BROKEN = Version(NEWEST + 1, "a mistake", postgres=("CREATE TABLE oops (id int)", "NONSENSE"), sqlite=("NONSENSE",))
 
 
 @pytest.fixture
@@ -125,11 +136,13 @@ def test_an_upgrade_adds_what_is_missing_and_keeps_what_is_there(empty: Outbox) 
     empty.create_tables()
     event = empty.emit("Note", 1, "note.written")
     newer = (*VERSIONS, NEXT)
-    with pytest.raises(outbox.SchemaError, match=r"are at version 5, and this library needs 6: run `outbox init`"):
+    with pytest.raises(
+        outbox.SchemaError, match=rf"are at version {NEWEST}, and this library needs {NEWEST + 1}: run `outbox init`"
+    ):
         schema.check(empty.dialect, newer)
     schema.upgrade(empty.dialect, versions=newer)
     schema.check(empty.dialect, newer)
-    assert history(empty) == [*HISTORY, (6, "a colour")]
+    assert history(empty) == [*HISTORY, (NEWEST + 1, "a colour")]
     assert "colour" in columns(empty)
     assert empty.emit("Note", 1, "note.written", on_duplicate="ignore").id == event.id
 
@@ -139,7 +152,7 @@ def test_an_older_library_works_on_newer_tables(empty: Outbox) -> None:
     empty.create_tables()
     empty.check_schema()
     empty.emit("Note", 1, "note.written")
-    assert history(empty) == [*HISTORY, (6, "a colour")]
+    assert history(empty) == [*HISTORY, (NEWEST + 1, "a colour")]
 
 
 def create_version_1(box: Outbox) -> None:
@@ -150,7 +163,9 @@ def create_version_1(box: Outbox) -> None:
 def test_version_1_is_upgraded_with_its_events_in_it(empty: Outbox) -> None:
     create_version_1(empty)
     event = empty.emit("Note", 1, "note.written", {"text": "Grüße"})
-    with pytest.raises(outbox.SchemaError, match=r"are at version 1, and this library needs 5: run `outbox init`"):
+    with pytest.raises(
+        outbox.SchemaError, match=rf"are at version 1, and this library needs {NEWEST}: run `outbox init`"
+    ):
         empty.check_schema()
     empty.create_tables()
     empty.check_schema()
@@ -205,6 +220,46 @@ def test_version_4_rewrites_no_table_and_waits_for_no_long_transaction(
     assert (row.kind, row.subject, row.audience) == ("event", None, None)
 
 
+@on_postgres
+def test_the_page_about_upgrading_makes_what_version_6_would_make(empty: Outbox, postgres_url: str) -> None:
+    schema.upgrade(empty.dialect, versions=VERSIONS[:5])
+    page = (ROOT / "docs" / "how-to" / "upgrading.md").read_text()
+    made = re.findall(r"```sql\n(ALTER TABLE outbox_event.*?)```", page, re.DOTALL)[0]
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        for statement in made.split(";"):
+            connection.execute(statement)
+        created = connection.execute("SELECT pg_get_indexdef('idx_outbox_ordering'::regclass)").fetchone()
+        empty.create_tables()
+        connection.execute("DROP INDEX idx_outbox_ordering")
+        connection.execute(VERSIONS[5].statements("postgres", empty.dialect.tables)[1])
+        assert connection.execute("SELECT pg_get_indexdef('idx_outbox_ordering'::regclass)").fetchone() == created
+
+
+@on_postgres
+def test_version_8_rewrites_no_table_and_finds_what_the_page_about_upgrading_makes(
+    empty: Outbox, postgres_url: str
+) -> None:
+    schema.upgrade(empty.dialect, versions=VERSIONS[:7])
+    empty.emit("Note", 1, "note.written")
+    files = "SELECT pg_relation_filenode('outbox_event'), pg_relation_filenode('outbox_audit')"
+    before = empty.dialect.run(files).fetchone()
+    page = (ROOT / "docs" / "how-to" / "upgrading.md").read_text()
+    made = re.findall(r"```sql\n(ALTER TABLE outbox_event.*?)```", page, re.DOTALL)[1]
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        for statement in made.split(";"):
+            connection.execute(statement)
+        indexes = "SELECT indexname, indexdef FROM pg_indexes WHERE tablename = 'outbox_event' ORDER BY 1"
+        by_hand = connection.execute(indexes).fetchall()
+        empty.create_tables()
+        assert connection.execute(indexes).fetchall() == by_hand
+        connection.execute("DROP INDEX idx_outbox_subject, idx_outbox_tenant_id, idx_outbox_correlation_id")
+        for statement in VERSIONS[7].statements("postgres", empty.dialect.tables):
+            if "CREATE INDEX IF NOT EXISTS" in statement:
+                connection.execute(statement)
+        assert connection.execute(indexes).fetchall() == by_hand
+    assert empty.dialect.run(files).fetchone() == before
+
+
 def test_outbox_init_upgrades_version_1(empty: Outbox, url: str) -> None:
     create_version_1(empty)
     done = run(BIN / "outbox", "init", database_url=url)
@@ -212,7 +267,7 @@ def test_outbox_init_upgrades_version_1(empty: Outbox, url: str) -> None:
     empty.check_schema()
 
 
-@pytest.mark.parametrize("start", [0, 1, 5], ids=["from nothing", "from version 1", "from version 5"])
+@pytest.mark.parametrize("start", [0, 1, NEWEST], ids=["from nothing", "from version 1", "from the newest"])
 def test_threads_that_upgrade_at_once_apply_each_version_once(empty: Outbox, start: int) -> None:
     if start:
         create_version_1(empty)
@@ -221,13 +276,13 @@ def test_threads_that_upgrade_at_once_apply_each_version_once(empty: Outbox, sta
     versions = (*VERSIONS, NEXT)
     results = at_once(empty.database, [lambda: schema.upgrade(empty.dialect, versions=versions)] * 8)
     assert [result for result in results if result != []] == [list(versions[start:])]
-    assert history(empty) == [*HISTORY, (6, "a colour")]
+    assert history(empty) == [*HISTORY, (NEWEST + 1, "a colour")]
 
 
 def test_an_upgrade_that_fails_says_which_and_leaves_nothing_half_done(empty: Outbox) -> None:
     empty.create_tables()
     with pytest.raises(
-        outbox.SchemaError, match=r"Version 6 of the outbox's tables \(a mistake\) could not be applied"
+        outbox.SchemaError, match=rf"Version {NEWEST + 1} of the outbox's tables \(a mistake\) could not be applied"
     ):
         schema.upgrade(empty.dialect, versions=(*VERSIONS, BROKEN))
     assert history(empty) == HISTORY
@@ -331,6 +386,7 @@ def test_postgres_keeps_json_as_text_and_half_of_each_page_free(box: Outbox) -> 
 
 
 @on_postgres
+@pytest.mark.usefixtures("new_tables")
 def test_a_claim_is_a_hot_update(box: Outbox, postgres_url: str) -> None:
     outbox.emit_many(("Note", number, "note.written", {"text": "x" * 100}) for number in range(200))
     batch = claim(box.delivery, 200)

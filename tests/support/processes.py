@@ -33,14 +33,16 @@ from outbox.dramatiq.redis_broker import OutboxRedisBroker
 from outbox.events.new_event import NewEvent
 from outbox.settings import PREFIX, Settings
 from outbox.storage.connect import open_database
-from tests.support.servers import GUARD, PATIENCE_SECONDS, Redis, alive, send, wait_until
+from tests.support.servers import GUARD, PATIENCE_SECONDS, Redis, alive, send, started_at, wait_until
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 HANDLERS = "tests.apps.ledger"
 
+# A lease that ends on a machine that stands still for a moment is a second delivery: tests that wait for the end of a
+# lease ask for a short one.
 SETTINGS = {
-    "lease_seconds": 2,
+    "lease_seconds": 30,
     "max_run_seconds": 60,
     "sweep_seconds": 0.3,
     "backoff_base_seconds": 0.1,
@@ -80,13 +82,16 @@ class Program:
                 start_new_session=True,
             )
         self.pid = self._process.pid
-        # Those that leave the process group, and outlive their parent, are known from before.
-        self._known = {self.pid}
+        # Those that leave the process group, and outlive their parent, are known from before. The system gives the id
+        # of a process that has ended to another one, perhaps to a server of another test: a process is known by its
+        # id and the time of its start.
+        self._known = {self.pid: started_at(self.pid)}
 
     def family(self) -> list[int]:
         """All of its processes that are alive, the first one first."""
-        self._known |= descendants(self.pid)
-        return [pid for pid in sorted(self._known) if alive(pid)]
+        if self.running:
+            self._known |= {pid: started_at(pid) for pid in descendants(self.pid) - self._known.keys()}
+        return [pid for pid in sorted(self._known) if alive(pid) and started_at(pid) == self._known[pid]]
 
     def children(self) -> list[int]:
         return [pid for pid in self.family() if pid != self.pid]
@@ -133,6 +138,7 @@ class Stage:
         self.folder = folder
         self.programs: list[Program] = []
         self.ledger = folder / "ledger"
+        self._lines, self._entries = Lines(self.ledger), list[Entry]()
         self.redis_url = redis_url
         given = {"database_url": database_url, "namespace": f"test-{uuid.uuid4().hex}"} | SETTINGS | settings
         if redis_url is not None:
@@ -164,6 +170,7 @@ class Stage:
     def __exit__(self, *_: object) -> None:
         for program in self.programs:
             program.kill()
+        self._tell_guard()  # that none is left: their ids may belong to others soon
         for program in self.programs:
             print(f"--- {program.output.name}\n{program.said()[-5000:]}")  # noqa: T201 - shown if the test fails
         self._guard.communicate(timeout=PATIENCE_SECONDS)
@@ -231,11 +238,21 @@ class Stage:
         """After the server was gone."""
         close_all(self.box)
 
-    def emit(self, number: int = 1, *, max_attempts: int | None = None, **payload: Any) -> list[UUID]:
+    def emit(
+        self, number: int = 1, *, max_attempts: int | None = None, ordering_key: str | None = None, **payload: Any
+    ) -> list[UUID]:
         """Commit events in one transaction; their payload says what their handler does."""
         payload = {"do": "pass"} | payload
         events = [
-            NewEvent("Thing", str(n), "test.emitted", payload, idempotency_key=outbox.UNIQUE, max_attempts=max_attempts)
+            NewEvent(
+                "Thing",
+                str(n),
+                "test.emitted",
+                payload,
+                idempotency_key=outbox.UNIQUE,
+                max_attempts=max_attempts,
+                ordering_key=ordering_key,
+            )
             for n in range(number)
         ]
         with self.box.dialect.connection():
@@ -250,12 +267,14 @@ class Stage:
             return list(self.box.dialect.run(f"SELECT {', '.join(columns)} FROM outbox_event").fetchall())  # noqa: S608
 
     def statuses(self) -> Counter[str]:
-        return Counter(status for (status,) in self.rows("status"))
+        count = "SELECT status, count(*) FROM outbox_event GROUP BY status"
+        with self.box.dialect.connection():
+            return Counter(dict(self.box.dialect.run(count).fetchall()))
 
     def entries(self, what: str) -> list[Entry]:
         """The ledger's entries of one kind, in their order."""
-        entries = (Entry.read(line) for line in whole_lines(self.ledger))
-        return [entry for entry in entries if entry.what == what]
+        self._entries += map(Entry.read, self._lines.new())
+        return [entry for entry in self._entries if entry.what == what]
 
     def began(self) -> list[UUID]:
         return [entry.id for entry in self.entries("began")]
@@ -305,11 +324,13 @@ class Emitter:
         self._stage = stage
         self._stop = stage.folder / "stop-emitting"
         self._committed = stage.folder / "committed"
+        self._lines, self._ids = Lines(self._committed), list[UUID]()
         arguments = (str(self._stop), str(self._committed), *modules)
         self.program = stage.start("emitter", sys.executable, "-m", "tests.apps.emitter", *arguments, ready="emitting")
 
     def committed(self) -> list[UUID]:
-        return [UUID(line) for line in whole_lines(self._committed)]
+        self._ids += map(UUID, self._lines.new())
+        return self._ids.copy()
 
     def wait_for_more(self, number: int) -> None:
         """Wait for that many further commits."""
@@ -326,9 +347,27 @@ def close_all(box: Outbox) -> None:
     box.database.close_all()
 
 
+class Lines:
+    """The lines of a file to which processes append. A test that waits looks often, and reads each line once."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._read = 0
+
+    def new(self) -> list[str]:
+        """Return the lines that have been completed since the last call."""
+        if not self._file.exists():
+            return []
+        with self._file.open("rb") as file:
+            file.seek(self._read)
+            complete, end, _ = file.read().rpartition(b"\n")
+        self._read += len(complete) + len(end)
+        return complete.decode().splitlines()
+
+
 def whole_lines(file: Path) -> list[str]:
     """The lines that are complete; somebody may be writing another."""
-    return file.read_text().rpartition("\n")[0].splitlines() if file.exists() else []
+    return Lines(file).new()
 
 
 def stands_still(pid: int) -> bool:

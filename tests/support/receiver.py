@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Self
 
-from tests.support.table import PATIENCE_SECONDS, becomes_true
+from tests.support.servers import PATIENCE_SECONDS
+from tests.support.table import becomes_true
 
 DRIP_SECONDS = 0.005
 LOOPBACK = "127.0.0.1"
@@ -185,6 +186,7 @@ class Receiver:
         on_connect: Callable[[ClientConnection], None] | None = None,
         ssl_context: ssl.SSLContext | None = None,
         name: str = LOOPBACK,
+        host: str = LOOPBACK,
         port: int = 0,
     ) -> None:
         self.requests: list[Received] = []
@@ -198,7 +200,7 @@ class Receiver:
         self._replies = list(replies) or [answers()]
         self._on_connect = on_connect
         self._ssl_context = ssl_context
-        self._listener = socket.create_server((LOOPBACK, port), backlog=128)
+        self._listener = socket.create_server((host, port), backlog=128)
         self._listener.settimeout(PATIENCE_SECONDS)
         self.port: int = self._listener.getsockname()[1]
         self.url = f"http{'s' if ssl_context else ''}://{name}:{self.port}/hook"

@@ -57,10 +57,13 @@ POSTGRES_SETTINGS = {
     "dynamic_shared_memory_type": "mmap",  # files in the throw-away folder
     "fsync": "off",
     "full_page_writes": "off",
+    "autovacuum_naptime": "1h",  # tests count dead rows and look at plans: it would come at a time of its own choice
     "timezone": TIME_ZONE,
 }
 REDIS_OPTIONS = {"bind": "127.0.0.1", "save": "", "appendonly": "no"}
 PATIENCE_SECONDS = 60
+START_SECONDS = 180  # RabbitMQ takes 8 s of processor time to start
+LONGEST_PAUSE_SECONDS = 0.05
 
 # A shell script that outlives us by a moment. Each line it reads names the processes of a server, the server
 # itself first; when the pipe closes, as we are done or dead, it ends those last named and removes the folder.
@@ -216,7 +219,7 @@ class Process(ABC):
                 **self._user,
             )
         self._tell_guard(self._process.pid)
-        wait_until(lambda: self.answers() or self.running.poll() is not None)
+        wait_until(lambda: self.answers() or self.running.poll() is not None, START_SECONDS)
         if self._process.poll() is not None or not self.answers():
             self._end(signal.SIGKILL)
             raise self._failure(self.command()[0])
@@ -456,10 +459,11 @@ def free_port() -> int:
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> bool:
-    """Whether it came true in time."""
-    deadline = time.monotonic() + seconds
+    """Whether it came true in time. What comes soon is seen soon, and what takes long is not asked for all the time."""
+    deadline, pause = time.monotonic() + seconds, 0.002
     while not (true := condition()) and time.monotonic() < deadline:
-        time.sleep(0.02)
+        time.sleep(pause)
+        pause = min(pause * 1.5, LONGEST_PAUSE_SECONDS)
     return true
 
 
@@ -467,6 +471,17 @@ def send(number: signal.Signals, pids: list[int]) -> None:
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
+
+
+def started_at(pid: int) -> str:
+    """When a process started, as the system counts; the empty string if it has ended."""
+    if Path("/proc/self/stat").exists():
+        with contextlib.suppress(OSError):
+            # The name of the program stands in brackets, and may hold anything. The time is the 22nd field.
+            return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+        return ""
+    command = [shutil.which("ps") or "ps", "-o", "lstart=", "-p", str(pid)]
+    return subprocess.run(command, capture_output=True, check=False, text=True).stdout.strip()
 
 
 def alive(pid: int) -> bool:

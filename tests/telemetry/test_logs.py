@@ -15,7 +15,7 @@ import outbox
 from outbox.core import Outbox
 from outbox.dramatiq import middleware, worker_shutdown
 from outbox.telemetry import logs
-from outbox.telemetry.logs import JsonFormatter
+from outbox.telemetry.logs import JsonFormatter, TextFormatter
 from outbox.webhooks.verify import new_secret
 from tests.conftest import Configure
 from tests.support.processes import BIN, MakeStage, Program, make_stage
@@ -131,7 +131,7 @@ class TestJson:
         logging.getLogger("outbox").info("fine", extra=logs.fields(**every))
         assert lines.messages == ["fine"]
 
-    @pytest.mark.parametrize(("form", "expected"), [("json", JsonFormatter), ("text", logging.Formatter)])
+    @pytest.mark.parametrize(("form", "expected"), [("json", JsonFormatter), ("text", TextFormatter)])
     def test_replaces_the_handlers_formatters_only_if_it_is_asked_for(
         self, monkeypatch: pytest.MonkeyPatch, form: str, expected: type
     ) -> None:
@@ -139,7 +139,66 @@ class TestJson:
         handler.setFormatter(logging.Formatter())
         monkeypatch.setattr(logging.getLogger(), "handlers", [handler])
         logs.use_format(form)
+        logs.use_format(form)
         assert type(handler.formatter) is expected
+
+
+FORGED = "2026-01-01 00:00:00 ERROR forged"
+NASTY = f"no\n{FORGED}\r\x1b[2K\x9b31m\u202e\u2028{FORGED}\ud800"
+
+
+class TestText:
+    def formatted(self, message: str, *args: object, error: Exception | None = None) -> str:
+        info = None if error is None else (type(error), error, error.__traceback__)
+        record = logging.LogRecord("outbox", logging.ERROR, "f", 1, message, args, info)
+        return TextFormatter(logging.Formatter(logs.TEXT_FORMAT)).format(record)
+
+    def test_of_a_message_is_one_printable_line(self) -> None:
+        text = self.formatted("failed: %s", NASTY)
+        assert text.isprintable()
+        assert text.endswith(f"ERROR failed: no\\n{FORGED}\\r\\x1b[2K\\x9b31m\\u202e\\u2028{FORGED}\\ud800")
+
+    def test_of_a_traceback_has_no_line_that_looks_like_a_log_line(self) -> None:
+        first, *rest = self.formatted("an error", error=ValueError(NASTY)).split("\n")
+        assert first.endswith("ERROR an error")
+        assert all(line.startswith("    ") and line.isprintable() for line in rest)
+        assert rest[-1].strip().startswith(FORGED)
+
+    def test_that_is_printable_is_as_the_other_formatter_has_it(self) -> None:
+        assert self.formatted("a %s of %d", "ß\\n", 7).endswith("ERROR a ß\\n of 7")
+
+    def test_leaves_the_record_to_other_handlers_as_it_is(self) -> None:
+        record = logging.LogRecord("outbox", logging.ERROR, "f", 1, "%s", (NASTY,), None)
+        TextFormatter(logging.Formatter()).format(record)
+        assert record.getMessage() == NASTY
+
+    def test_in_an_applications_own_process_names_and_errors_are_escaped_as_well(
+        self, box: Outbox, lines: pytest.LogCaptureFixture
+    ) -> None:
+        @outbox.handler("*", name="h")
+        def refuse(event: outbox.Event) -> None:
+            raise outbox.Reject(NASTY.replace("\ud800", ""))
+
+        emit_one("a\nb", aggregate_type="c\x1b", aggregate_id="\u202ed")
+        box.process_pending_events()
+        (line,) = [record.getMessage() for record in lines.records if record.levelno == logging.ERROR]
+        assert line.isprintable()
+        assert "<Event a\\nb c\\x1b:\\u202ed " in line
+
+
+def test_a_worker_logs_names_and_errors_as_parts_of_one_line(make_stage: MakeStage) -> None:
+    stage = make_stage()
+    worker = stage.worker()
+    with stage.box.database.atomic():
+        stage.box.emit("Order", f"7\n{FORGED}\x1b[2K", "test.emitted", {"do": "fail", "times": 9}, max_attempts=1)
+    stage.wake()
+    stage.wait_until_all("failed")
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0
+    said = worker.said()
+    assert f"Order:7\\n{FORGED}\\x1b[2K" in said
+    assert "\x1b" not in said
+    assert not any(line.startswith(FORGED) for line in said.splitlines())
 
 
 @pytest.mark.parametrize(("under_dramatiq", "expected"), [(True, JsonFormatter), (False, logging.Formatter)])

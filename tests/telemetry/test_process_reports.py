@@ -470,9 +470,9 @@ def test_counts_of_workers_add_up_exactly_when_they_have_stopped(make_stage: Mak
     stage.emit(3, do="fail", times=1, max_attempts=1)
     stage.wake()
     stage.wait_until_all("delivered", "failed")
-    seen = {process.pid for process in processes(stage.box)}
+    stage.wait_for(lambda: len(processes(stage.box)) == 4, "each process has reported")
     # multiprocessing has processes of its own beside them: a resource tracker and, from Python 3.14 on, a fork server.
-    assert len(seen) == 4
+    seen = {process.pid for process in processes(stage.box)}
     assert seen <= {pid for worker in workers for pid in worker.children()}
     for worker in workers:
         worker.signal(signal.SIGTERM)
@@ -503,6 +503,7 @@ def test_a_worker_that_is_killed_loses_only_the_counts_since_its_last_report(mak
     stage.emit(200)
     stage.wake()
     stage.wait_for(lambda: totals(stage.box).get("delivered") == 200, "200 are reported")
+    stage.wait_for(lambda: outcomes(stage) == {"delivered": 200}, "their outcomes are reported, perhaps a report later")
     worker.kill()
     assert totals(stage.box)["delivered"] == 200
     assert outcomes(stage) == {"delivered": 200}

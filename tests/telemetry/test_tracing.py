@@ -1,6 +1,7 @@
 """Traces: an event carries the context it was emitted in, and each delivery is a span that goes on from there."""
 
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -274,8 +275,8 @@ class TestAWebhook:
         self, configure: Configure, recorder: Recorder
     ) -> None:
         box = configure(backoff_base_seconds=0)
-        with Receiver(answers(500), answers()) as receiver:
-            outbox.add_destination(outbox.Webhook("hook", receiver.url))
+        with Receiver(answers(500), answers()) as receiver, closing(outbox.Webhook("hook", receiver.url)) as webhook:
+            outbox.add_destination(webhook)
             with recorder.span() as emitter:
                 emit_one()
             for _ in range(2):
@@ -290,8 +291,8 @@ class TestAWebhook:
 
     def test_carries_the_stored_context_without_an_sdk(self, box: Outbox) -> None:
         given = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-        with Receiver() as receiver:
-            outbox.add_destination(outbox.Webhook("hook", receiver.url))
+        with Receiver() as receiver, closing(outbox.Webhook("hook", receiver.url)) as webhook:
+            outbox.add_destination(webhook)
             emit_one(headers={"traceparent": given})
             box.process_pending_events()
         assert receiver.only.headers["traceparent"] == given

@@ -4,6 +4,7 @@ import pytest
 
 from outbox.destinations.limits import Limits
 from outbox.destinations.outcome import DELIVERED_OUTCOME, Failed, Outcome, Retry
+from outbox.errors import Unavailable
 from outbox.throttle.circuit_breaker import RAMP_SECONDS
 from outbox.throttle.delivery_mode import DeliveryMode
 from outbox.throttle.destination_throttle import Admission
@@ -65,6 +66,12 @@ class TestTheBreakerOpens:
         worker.open()
         assert before.is_withdrawn
         assert not worker.throttle.admit(10, mode=ONE_BATCH).is_withdrawn
+
+    def test_and_its_error_is_a_part_of_one_line_of_the_log(self, caplog: pytest.LogCaptureFixture) -> None:
+        worker = Worker(Limits(open_after=1))
+        worker.try_one(Unavailable("away\nERROR forged \x1b[2J\u202e"))
+        (message,) = caplog.messages
+        assert message.isprintable()
 
     def test_and_says_for_how_long(self) -> None:
         worker = Worker()

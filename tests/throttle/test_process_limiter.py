@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outbox.destinations.limits import Limits
-from outbox.throttle.destination_throttle import ThrottleTimes
+from outbox.throttle.destination_throttle import LEAST_HORIZON_SECONDS, ThrottleTimes
 from outbox.throttle.rate_limit import BURST_SECONDS
 from tests.support.servers import PATIENCE_SECONDS
 from tests.throttle.worker import DRAIN, HOLD_SECONDS, Worker
@@ -132,6 +132,32 @@ class TestSpeed:
             worker.throttle.measure_speed(30, 1.0, 1)
             speeds.append(worker.events(1_000, mode=DRAIN))
         assert speeds == [70, 57, 48]
+
+    def test_one_slow_call_puts_off_the_rest_for_some_seconds_and_not_for_minutes(self) -> None:
+        worker = Worker(max_batches=1)
+        worker.throttle.measure_speed(1, 4.6, 1)
+        decision = worker.throttle.admit(80, mode=DRAIN).decision
+        assert decision.events == 1
+        assert [decision.delay_seconds(number) for number in (0, 1, 2, 78)] == pytest.approx([4.6, 9.2, 9.2, 9.2])
+
+    def test_the_rest_is_put_off_for_longer_the_longer_the_speed_was_measured(self) -> None:
+        worker = Worker(max_batches=4)
+        longest = []
+        for _ in range(4):
+            worker.throttle.measure_speed(1, 100.0, 1)
+            longest.append(worker.throttle.admit(10_000, mode=DRAIN).decision.delay_seconds(9_998))
+        assert longest == [200.0, 400.0, 600.0, 600.0]
+
+    def test_a_speed_that_was_hardly_measured_puts_events_off_for_some_seconds(self) -> None:
+        worker = Worker()
+        worker.throttle.measure_speed(1, 0.5, 1)
+        assert worker.throttle.admit(100, mode=DRAIN).decision.delay_seconds(97) == LEAST_HORIZON_SECONDS
+
+    def test_a_rate_limit_puts_events_off_until_their_turn_however_short_the_speed_was_measured(self) -> None:
+        worker = Worker(Limits(per_second=0.5))
+        worker.throttle.measure_speed(10, 1.0, 1)
+        decision = worker.throttle.admit(100, mode=DRAIN).decision
+        assert (decision.events, decision.delay_seconds(98)) == (1, 198.0)
 
     def test_several_calls_at_the_same_time_are_that_much_faster(self) -> None:
         worker = Worker(Limits(concurrency=4), at_once=4)

@@ -16,7 +16,7 @@ from outbox.throttle.redis_store import KEPT_MILLISECONDS, RedisStore
 from outbox.throttle.shared_state import LocalStore, StateStore, ThrottleState
 from tests.support.flights import flights
 from tests.support.program import run_python
-from tests.support.servers import Redis
+from tests.support.servers import PATIENCE_SECONDS, Redis
 from tests.throttle.states import NAME, begin_call, count, look, read_clock
 
 COUNTING = """
@@ -33,7 +33,7 @@ for _ in range(100):
 
 def count_from_threads(kept: StateStore, threads: int, each: int) -> list[int]:
     """Count from several threads that begin together; return the result of each change."""
-    barrier = threading.Barrier(threads, timeout=20)
+    barrier = threading.Barrier(threads, timeout=PATIENCE_SECONDS)
 
     def run(_: int) -> list[int]:
         barrier.wait()

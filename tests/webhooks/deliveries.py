@@ -46,6 +46,7 @@ def make_event(payload: Any = None, *, id: UUID | None = None, **fields: Any) ->
         "created_at": NOW,
         "claimed_at": NOW,
         "kind": "event",
+        "order_state": None,
         "destinations_version": None,
         "from_expired_lease": False,
     }

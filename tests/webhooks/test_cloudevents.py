@@ -80,6 +80,18 @@ def test_in_headers_everything_but_visible_ascii_is_encoded_and_so_are_quotes_an
 
 
 @pytest.mark.parametrize("form", ["cloudevents", "cloudevents-binary"])
+def test_an_ordering_key_and_a_number_that_sorts_as_text(make_webhook: MakeWebhook, form: str) -> None:
+    seen = []
+    for seq in (9, 10):
+        request = arrived(make_webhook, make_event(ordering_key="order:1", seq=seq), form)
+        attributes = from_http_event(HTTPMessage(request.headers, request.body)).get_attributes()
+        assert attributes["partitionkey"] == "order:1"
+        seen.append(attributes["sequence"])
+    assert seen == sorted(seen)
+    assert [int(each) for each in seen] == [9, 10]
+
+
+@pytest.mark.parametrize("form", ["cloudevents", "cloudevents-binary"])
 def test_what_an_event_does_not_have_is_left_out(make_webhook: MakeWebhook, form: str) -> None:
     request = arrived(make_webhook, make_event(headers={"traceparent": 7, "tracestate": ""}), form)
     understood = from_http_event(HTTPMessage(request.headers, request.body))

@@ -17,7 +17,7 @@ from outbox.storage.connect import open_database
 from tests.conftest import is_postgres
 from tests.support.processes import Stage
 from tests.support.serving import at_the_same_moment, port_of, post, serve
-from tests.support.table import LONG_AGO, change, error_of, let_pass, statuses, stored
+from tests.support.table import LONG_AGO, change, deliver_all, error_of, let_pass, statuses, stored
 
 SECRET, ANOTHER = webhooks.new_secret(), webhooks.new_secret()
 
@@ -100,7 +100,7 @@ def test_an_event_that_is_delivered_twice_is_booked_once(emitter: Outbox, ledger
     ledger.subscribe()
     events = [entry("ada", 1_250), entry("ada", 50), entry("blaise", 7)]
     for _ in range(2):
-        emitter.process_pending_events()
+        deliver_all(emitter)
         assert statuses() == {"delivered": 3}
         change(status="pending", next_attempt_at=LONG_AGO, delivered_at=None)  # as if no answer had come
     assert ledger.balances() == {"ada": 1_300, "blaise": 7}

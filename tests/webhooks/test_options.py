@@ -226,8 +226,10 @@ class TestOtherOptions:
             ({"proxy": "socks5://proxy.example"}, "proxy must begin with"),
             ({"proxy": "http://me:hush@proxy.example:port"}, "proxy can't be read"),
             ({"proxy": 7}, "proxy must be text"),
-            ({"proxy": "http://proxy.example", "allow_private": False}, "can't be enforced through a proxy"),
-            ({"proxy": "environment", "allow_private": False}, "can't be enforced through a proxy"),
+            (
+                {"url": "http://a.example", "proxy": "http://proxy.example", "allow_private": False},
+                "can't be enforced for an http:// URL through a proxy",
+            ),
             ({"transport": ReversingTransport(), "allow_private": False}, "with a transport of your own"),
             ({"transport": ReversingTransport(), "proxy": "http://proxy.example"}, "with a transport of your own"),
             ({"transport": ReversingTransport(), "client": "curl"}, "with a transport of your own"),

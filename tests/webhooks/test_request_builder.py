@@ -43,6 +43,14 @@ class TestBody:
         assert json.loads(request.body) == envelope.as_dict(event)
         assert request.headers["content-type"] == "application/json"
 
+    def test_with_an_ordering_key_it_has_the_key_and_the_number(self, make_webhook: MakeWebhook) -> None:
+        request = arrived(make_webhook, make_event(ordering_key="order:1", seq=42))
+        assert json.loads(request.body).items() >= {"ordering_key": "order:1", "seq": 42}.items()
+        assert request.headers["outbox-seq"] == "42"
+        request = arrived(make_webhook, make_event())
+        assert not json.loads(request.body).keys() & {"ordering_key", "seq"}
+        assert "outbox-seq" not in request.headers
+
     def test_it_is_the_same_at_every_attempt(self, make_webhook: MakeWebhook) -> None:
         event = make_event(headers={"traceparent": PARENT})
         for form in ("json", "cloudevents", "cloudevents-binary"):

@@ -1,7 +1,11 @@
 """What a receiver's response means for the event, and which error is stored."""
 
 import gzip
+import json
+import timeit
+from collections.abc import Callable
 from datetime import timedelta
+from typing import ClassVar
 
 import pytest
 
@@ -9,7 +13,7 @@ from outbox.destinations.outcome import DELIVERED_OUTCOME, Failed, Outcome, Retr
 from outbox.destinations.protocol import Lease
 from outbox.errors import Unavailable
 from outbox.storage.timestamp import DatabaseClock
-from outbox.webhooks.redaction import Redaction
+from outbox.webhooks.redaction import Redaction, hide_values
 from outbox.webhooks.transport import response_limits as limits
 from tests.support.receiver import (
     ClientConnection,
@@ -24,10 +28,10 @@ from tests.support.receiver import (
     says,
     sends_a_gigabyte,
 )
-from tests.support.servers import free_port
-from tests.support.table import PATIENCE_SECONDS
+from tests.support.servers import PATIENCE_SECONDS, free_port
 from tests.webhooks.deliveries import (
     NOW,
+    SECRET,
     MakeWebhook,
     deliver,
     deliver_one,
@@ -52,7 +56,7 @@ class TestStatuses:
     @pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 408, 409, 413, 422, 425, 451, 500, 501, 505, 599, 600])
     def test_most_others_cost_an_attempt(self, make_webhook: MakeWebhook, status: int) -> None:
         outcome = answered(make_webhook, answers(status, b"because"))
-        assert outcome == Retry(f"HTTP {status} Whatever: because")
+        assert outcome == Retry(f"HTTP {status} Whatever: because", http_status=status)
 
     @pytest.mark.parametrize("status", [429, 502, 503, 504])
     def test_statuses_of_an_unavailable_receiver_cost_no_attempt(self, make_webhook: MakeWebhook, status: int) -> None:
@@ -99,7 +103,7 @@ class TestRedirects:
 class TestRetryAfter:
     def test_it_decides_when_a_refused_event_is_tried_again(self, make_webhook: MakeWebhook) -> None:
         assert answered(make_webhook, answers(500, b"", retry_after="7")) == Retry(
-            "HTTP 500 Whatever", timedelta(seconds=7)
+            "HTTP 500 Whatever", timedelta(seconds=7), http_status=500
         )
 
     def test_it_decides_when_an_unavailable_receiver_is_tried_again(self, make_webhook: MakeWebhook) -> None:
@@ -241,6 +245,11 @@ class TestRedaction:
         assert "bearer-token" not in error
         assert "Bearer" not in error
 
+    def test_a_part_of_a_token_is_not_stored(self, make_webhook: MakeWebhook) -> None:
+        with Receiver(answers(401, b"token SK_LIVE_51HxYzA... is revoked")) as receiver:
+            error = retried(deliver_one(make_webhook(receiver.url, token="sk_live_51HxYzAbCdEfGh")))
+        assert error == "HTTP 401 Whatever: token ***... is revoked"
+
     def test_the_users_own_headers_are_not_shown(self, make_webhook: MakeWebhook) -> None:
         assert "api-key-1" not in self.echoed(make_webhook, url="http://{}/", headers={"x-key": "api-key-1"})
 
@@ -252,6 +261,141 @@ class TestRedaction:
         with Receiver(answers(500, body)) as receiver:
             error = retried(deliver_one(make_webhook(receiver.url, token="token-that-is-cut")))
         assert error.endswith("x***")
+
+    @pytest.mark.parametrize("segment", ["T0A1B2C3", "xoxb-12345", "letmein"])
+    def test_a_segment_of_the_path_is_not_shown(self, make_webhook: MakeWebhook, segment: str) -> None:
+        with Receiver(answers(404, f"no hook {segment} in services".encode())) as receiver:
+            error = retried(deliver_one(make_webhook(f"{receiver.url}/services/{segment}/x")))
+        assert error == "HTTP 404 Whatever: no hook *** in services"
+
+    def test_a_query_without_a_name_is_not_shown(self, make_webhook: MakeWebhook) -> None:
+        with Receiver(answers(404, b"unknown: bare-key, b%20&re, b &re")) as receiver:
+            error = retried(deliver_one(make_webhook(f"{receiver.url}/?bare-key&b%20%26re")))
+        assert error == "HTTP 404 Whatever: unknown: ***, ***, ***"
+
+    @pytest.mark.parametrize(
+        "echo",
+        [
+            "https://hooks.example/T0/B1/secr et?k=v&w=ä",
+            r"https:\/\/hooks.example\/T0\/B1\/secr et?k=v&w=\u00e4",
+            r"https:\u002f\u002Fhooks.example\u002fT0\u002fB1\u002fsecr\u0020et\u003fk\u003dv\u0026w\u003d\u00E4",
+            "https://hooks.example/T0/B1/secr et?k=v&amp;w=ä",
+            "https:&#x2f;&#x2F;hooks.example&#47;T0&#47;B1&#47;secr et?k&#61;v&#38;w&#61;&#228;",
+            "https%3A%2F%2Fhooks.example%2fT0%2fB1%2fsecr%20et%3Fk%3Dv%26w%3D%c3%a4",
+            "https://hooks.example/T0/B1/secr+et?k=v&w=%C3%A4",
+        ],
+    )
+    def test_a_secret_is_recognised_in_every_escape(self, echo: str) -> None:
+        redaction = Redaction(["/T0/B1/secr et?k=v&w=ä"])
+        assert redaction.redact(f"bad url {echo}!").endswith("hooks.example***!")
+
+    def test_a_secret_at_the_end_of_what_is_searched_is_replaced_whole(self) -> None:
+        redaction = Redaction(["secret-secret"])
+        assert redaction.redact("x" * 10 + "secret-secret, more", 12) == "x" * 10 + "***"
+        assert redaction.redact("x" * 10 + "secret-secret, more", 10) == "x" * 10
+        assert Redaction([]).redact("x" * 20, 12) == "x" * 12
+
+    def test_the_signature_of_the_request_is_not_shown(self, make_webhook: MakeWebhook) -> None:
+        error = self.echoed(make_webhook, url="http://{}/", secret=SECRET, headers={"x-first": "first-header"})
+        assert "v1," not in error
+
+
+class TestWhatTheEventContains:
+    PAYLOAD: ClassVar[dict[str, object]] = {
+        "name": "Žofia Nováková",
+        "card": 4_111_111_111_111_111,
+        "city": "Praha",
+        "note": 'she said "leave it at the door" / twice',
+        "nested": [{"iban": "CZ6508000000192000145399"}],
+        "few": "abcd",
+    }
+    HIDDEN = ("Žofia", "Nováková", "Zofia", "4111", "Praha", "leave it", "the door", "CZ65", "145399")
+
+    def told(self, make_webhook: MakeWebhook, text: str, **headers: str) -> str:
+        with Receiver(answers(422, text.encode())) as receiver:
+            return retried(deliver_one(make_webhook(receiver.url), make_event(self.PAYLOAD, headers=headers)))
+
+    @pytest.mark.parametrize(
+        "write",
+        [
+            lambda payload: json.dumps(payload, ensure_ascii=False),
+            json.dumps,
+            lambda payload: json.dumps(payload, indent=4).replace("/", r"\/"),
+            lambda payload: json.dumps({"you sent": json.dumps(payload, ensure_ascii=False)}, ensure_ascii=False),
+            repr,
+            lambda payload: "\n".join(f"{key}: {value}" for key, value in payload.items()),
+        ],
+    )
+    def test_is_not_stored_if_the_receiver_repeats_it(
+        self, make_webhook: MakeWebhook, write: Callable[[object], str]
+    ) -> None:
+        error = self.told(make_webhook, write(self.PAYLOAD))
+        assert error.startswith("HTTP 422 Whatever: ")
+        assert "name" in error  # the names of keys stay, for whoever has to find the cause
+        assert not any(part in error for part in self.HIDDEN)
+
+    def test_is_replaced_in_a_sentence_that_stays_readable(self, make_webhook: MakeWebhook) -> None:
+        error = self.told(make_webhook, "card 4111111111111111 of Žofia Nováková in Praha is declined, see abcd")
+        assert error == "HTTP 422 Whatever: card *** of *** in *** is declined, see abcd"
+
+    def test_is_replaced_where_only_a_part_of_it_is_repeated(self, make_webhook: MakeWebhook) -> None:
+        error = self.told(make_webhook, "no account 08000000192000145399; leave it at the d…")
+        assert error == "HTTP 422 Whatever: no account ***; ***…"
+
+    def test_includes_its_headers(self, make_webhook: MakeWebhook) -> None:
+        assert self.told(make_webhook, "bad x: my-header", x="my-header") == "HTTP 422 Whatever: bad x: ***"
+
+    def test_is_not_shown_at_the_edge_of_what_is_searched(self, make_webhook: MakeWebhook) -> None:
+        """Text that is replaced is shorter than it was, so what stands far behind could come into view."""
+        iban = "CZ6508000000192000145399"
+        for offset in range(len(iban)):
+            error = self.told(make_webhook, "#" * offset + iban * 50)
+            assert error == f"HTTP 422 Whatever: {'#' * offset}***"
+        for offset in range(len("Praha")):
+            error = self.told(make_webhook, "#" * offset + "Praha" * 300)
+            assert set(error.removeprefix("HTTP 422 Whatever: ")) <= {"#", "*"}
+
+    def test_a_reason_phrase_is_cleaned_as_well(self, make_webhook: MakeWebhook) -> None:
+        with Receiver(answers("422 No Praha", b"")) as receiver:
+            outcome = deliver_one(make_webhook(receiver.url), make_event(self.PAYLOAD))
+        assert retried(outcome) == "HTTP 422 No ***"
+
+    @pytest.mark.parametrize(("status", "error"), [(422, "HTTP 422 Unprocessable"), (599, "HTTP 599")])
+    def test_without_the_excerpt_nothing_of_the_response_is_stored(
+        self, make_webhook: MakeWebhook, status: int, error: str
+    ) -> None:
+        with Receiver(answers(f"{status} Told you", b"the body")) as receiver:
+            outcome = deliver_one(make_webhook(receiver.url, response_excerpt=False))
+        assert retried(outcome).startswith(error)
+        assert "body" not in retried(outcome)
+        assert "Told" not in retried(outcome)
+
+    @pytest.mark.parametrize(
+        ("data", "error"),
+        [
+            (b"garbage\r\n\r\n", "no HTTP response"),
+            (b"HTTP/1.1 garbage\r\n\r\n", "no HTTP response"),
+            (b"HTTP/1.1 200 OK\r\ngarbage\r\n\r\n", "no HTTP response"),
+            (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: garbage\r\n\r\n", "no HTTP response"),
+            (
+                b"HTTP/1.1 301 garbage\r\nLocation: http://garbage.example/\r\nContent-Length: 0\r\n\r\n",
+                "HTTP 301 Moved Permanently: redirects are not followed",
+            ),
+        ],
+    )
+    def test_nor_is_anything_of_what_is_not_http_or_leads_elsewhere(
+        self, make_webhook: MakeWebhook, data: bytes, error: str
+    ) -> None:
+        with Receiver(says(data)) as receiver:
+            outcome = deliver_one(make_webhook(receiver.url, response_excerpt=False))
+        assert isinstance(outcome, Retry | Unavailable)
+        assert outcome.error == error
+
+    def test_a_large_payload_is_searched_in_a_fraction_of_a_request(self) -> None:
+        """A receiver that refuses everything must not keep the worker busy: 256 KiB, and nothing in common."""
+        values = ["abcdefghij" * 6_500, "klmnopqrst" * 19_000, *(f"value{number}" for number in range(2_000))]
+        seconds = min(timeit.repeat(lambda: hide_values("0123456789" * 100, values), number=1, repeat=3))
+        assert seconds < 2
 
 
 def test_a_retry_after_date_is_compared_with_the_databases_clock(make_webhook: MakeWebhook) -> None:

@@ -2,7 +2,6 @@
 
 import os
 import re
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ from ruamel.yaml import YAML
 from outbox.settings import PREFIX, Settings
 from tests.support.processes import Program
 from tests.support.program import BIN
-from tests.support.servers import PATIENCE_SECONDS, Redis, wait_until
+from tests.support.servers import PATIENCE_SECONDS, Redis, free_port, wait_until
 from website.pages import DOCS
 
 TUTORIAL = DOCS / "tutorial"
@@ -90,10 +89,7 @@ def shop(tmp_path: Path) -> Iterator[Shop]:
 
 @pytest.fixture
 def port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        number: int = found.getsockname()[1]
-        return number
+    return free_port()
 
 
 def test_the_first_event(shop: Shop) -> None:

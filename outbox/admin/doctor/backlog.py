@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import timedelta
 
 from outbox.admin.doctor.check import Context, Finding, ok, problem, warning
 from outbox.admin.durations import format_seconds
-from outbox.operations.count import COUNT_CAP, Count
-from outbox.storage import timestamp
-from outbox.storage.models import FAILED, OutboxEvent
-from outbox.storage.status import is_unfinished
+from outbox.operations.count import Count
+from outbox.storage.models import FAILED, PENDING, SENDING
 
 
 def expired_leases(context: Context) -> Iterator[Finding]:
@@ -21,20 +18,19 @@ def expired_leases(context: Context) -> Iterator[Finding]:
     """
     now, settings = context.overview.now, context.box.settings
     allowed_seconds = max(context.thresholds.expired_seconds, settings.lease_seconds + 3 * settings.sweep_seconds)
-    event = OutboxEvent
-    query = event.select(event.lease_until).where(*is_unfinished()).order_by(event.next_attempt_at).limit(COUNT_CAP)
-    ends = [timestamp.from_database(end) for (end,) in context.box.dialect.select(query.tuples()) if end is not None]
-    expired = [end for end in ends if end < now - timedelta(seconds=allowed_seconds)]
-    if not expired:
+    ended_at, expired = context.overview.backlog.oldest_expired_at, context.overview.backlog.expired
+    if ended_at is None or (now - ended_at).total_seconds() <= allowed_seconds:
         yield ok("No lease expired without another worker claiming its event.")
         return
-    longest = format_seconds((now - min(expired)).total_seconds())
+    longest = format_seconds((now - ended_at).total_seconds())
     yield problem(
-        f"The leases of {len(expired):,}{'+' if len(expired) == COUNT_CAP else ''} events have expired, the first "
+        f"The leases of {expired.of('event')} have expired, the first "
         f"{longest} ago, and no worker has claimed these events since: the workers that had them died, and no other "
         "worker claims events.",
         "Make sure that workers (`outbox worker your.module`) run and reach the database, and read their logs. A "
         "scheduler (`outbox scheduler`) and a Redis that all of them share make the takeover faster.",
+        brief=f"{expired.of('lease')} expired up to {longest} ago",
+        events={"status": SENDING},
     )
 
 
@@ -56,20 +52,33 @@ def due_events(context: Context) -> Iterator[Finding]:
         "Run `outbox status` to see whether a destination is slow or unavailable; if not, start more workers "
         "(`outbox worker your.module`), on more hosts."
     )
-    if emitted > ended or not ended:
-        yield problem(f"{due} events are due, the oldest for {since}, and the backlog grows: {rates}.", advice)
-    else:
-        yield warning(f"{due} events are due, the oldest for {since}, but the backlog shrinks: {rates}.", advice)
+    grows = emitted > ended or not ended
+    kind = problem if grows and overdue_seconds >= context.thresholds.very_late_seconds else warning
+    trend = "and the backlog grows" if grows else "but the backlog shrinks"
+    yield kind(
+        f"{due} events are due, the oldest for {since}, {trend}: {rates}.",
+        advice,
+        brief=f"{due.of('event')} {'is' if due == Count(1) else 'are'} due, the oldest for {since}",
+        events={"status": PENDING},
+    )
 
 
 def open_breakers(context: Context) -> Iterator[Finding]:
     """Check for open circuit breakers. A destination with an open one only gets an event now and then, as a test."""
-    open_states = {name: state for name, state in context.overview.breakers.items() if state.get("open")}
+    overview = context.overview
+    open_states = {name: state for name, state in overview.breakers.items() if state.get("open")}
     for name, state in open_states.items():
-        yield warning(
-            f"{name} is unavailable, and its circuit breaker is open: {state.get('error') or 'no error is known'}",
+        seconds = state.get("open_seconds")
+        since = "is unavailable" if seconds is None else f"has been unavailable for {format_seconds(seconds)}"
+        waiting = overview.waiting_at.get(name, Count(0))
+        waits = f", {waiting.of('event')} {'waits' if waiting == Count(1) else 'wait'}" if waiting.number else ""
+        yield problem(
+            f"{name} {since}{waits}, and its circuit breaker is open: {state.get('error') or 'no error is known'}",
             f"Restore {name}. Its events wait for up to OUTBOX_MAX_AGE_HOURS "
-            f"({context.box.settings.max_age_hours:g}), and are delivered once it is available again.",
+            f"({context.box.settings.max_age_hours:g}), and are delivered once it is available again. "
+            f"`outbox recover {name}` says that it is.",
+            brief=f"{name} {since}{waits}",
+            events={"destination": name},
         )
     if not open_states:
         yield ok("No circuit breaker is open.")
@@ -89,4 +98,6 @@ def failed_events(context: Context) -> Iterator[Finding]:
         f"{'is' if count == Count(1) else 'are'} not tried again{most}",
         "Run `outbox list --status failed` to see why, fix the cause, and run `outbox retry`. They are deleted "
         f"OUTBOX_RETENTION_HOURS ({context.box.settings.retention_hours:g}) after they failed.",
+        brief=f"{overview.describe(FAILED)} {'has' if count == Count(1) else 'have'} failed",
+        events={"status": FAILED},
     )

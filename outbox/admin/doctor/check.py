@@ -6,13 +6,13 @@ another what to do about it. Neither contains a password, a payload or the text 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from outbox.admin.overview import Overview, overview
-from outbox.storage.status import VERY_LATE
+from outbox.storage.status import LATE, VERY_LATE
 
 if TYPE_CHECKING:
     from outbox.core import Outbox
@@ -29,22 +29,31 @@ class Finding:
     what: str
     advice: str | None = None
     check: str = ""
+    # The same in a few words, without a capital and a full stop, for the verdict: `no worker is running`.
+    brief: str = ""
+    # The dashboard's page that shows more, or the filter for its list of events; empty if there is none.
+    page: str = ""
+    events: Mapping[str, str] = field(default_factory=dict)
+
+    def as_data(self) -> dict[str, str | None]:
+        """Return the finding for --json."""
+        return {"level": self.level, "check": self.check, "what": self.what, "advice": self.advice, "brief": self.brief}
 
 
 def ok(what: str) -> Finding:
     return Finding(OK, what)
 
 
-def note(what: str, advice: str | None = None) -> Finding:
-    return Finding(NOTE, what, advice)
+def note(what: str, advice: str | None = None, **more: Any) -> Finding:
+    return Finding(NOTE, what, advice, **more)
 
 
-def warning(what: str, advice: str) -> Finding:
-    return Finding(WARNING, what, advice)
+def warning(what: str, advice: str, **more: Any) -> Finding:
+    return Finding(WARNING, what, advice, **more)
 
 
-def problem(what: str, advice: str) -> Finding:
-    return Finding(PROBLEM, what, advice)
+def problem(what: str, advice: str, **more: Any) -> Finding:
+    return Finding(PROBLEM, what, advice, **more)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +66,8 @@ class Thresholds:
     clock_seconds: float = 5.0
     # Statement timeout of the checks. Without it, a check would wait for as long as another session locks the table.
     statement_seconds: float = 10.0
+    # For how long a session waits for a lock that another holds.
+    lock_wait_seconds: float = 5.0
     # Age of an open transaction: from the first on it is a warning, from the second on a problem.
     open_seconds: float = 300.0
     open_too_long_seconds: float = 3600.0
@@ -68,8 +79,14 @@ class Thresholds:
     free_bytes: int = 256 * 1024 * 1024
     # Used part of Redis's maxmemory: 0.9 is 90 %.
     used_memory: float = 0.9
-    # How long the oldest due event has been due.
-    late_seconds: float = VERY_LATE.total_seconds()
+    # How long the oldest due event has been due: from the first on it is a warning, and from the second on a problem
+    # if the backlog grows.
+    late_seconds: float = LATE.total_seconds()
+    very_late_seconds: float = VERY_LATE.total_seconds()
+    # How long a destination has been paused.
+    paused_seconds: float = 3600.0
+    # How long an ordering key has been blocked by an event that has not failed.
+    blocked_seconds: float = 3600.0
     # How long ago a lease expired without another worker claiming its event.
     expired_seconds: float = 60.0
     # How many of the last minutes decide whether the backlog grows.
@@ -91,11 +108,15 @@ class Context:
     # Whether the application has set a Dramatiq broker of its own. If so, that broker carries the wake-ups (the
     # messages that tell a worker that events are due).
     has_own_broker: bool = False
+    # The overview, if the caller has read it.
+    given: Overview | None = None
+    # Whether the process that runs the checks is compared with the others, as one that has the application's code.
+    compares_itself: bool = True
 
     @cached_property
     def overview(self) -> Overview:
         """Return the overview, which is read once for all checks."""
-        return overview(self.box.dialect)
+        return overview(self.box.dialect) if self.given is None else self.given
 
     @cached_property
     def redis(self) -> Any:
@@ -127,3 +148,5 @@ class Check:
     needs: tuple[str, ...] = ()
     # The name of the dialect that the check is for; None means any dialect.
     only_on: str | None = None
+    # Whether `outbox status` and the dashboard run the check as well. It reads nothing but the overview.
+    everywhere: bool = False

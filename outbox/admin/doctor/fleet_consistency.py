@@ -13,7 +13,7 @@ from typing import Any
 from outbox.admin.doctor.check import Context, Finding, ok, problem, warning
 from outbox.admin.doctor.processes import name_of
 from outbox.destinations.description import describe_destination
-from outbox.destinations.recorded_destinations import absent_names, read_recorded
+from outbox.destinations.recorded_destinations import absent_names
 from outbox.storage.models import EVENT, PENDING, SENDING
 from outbox.version import __version__
 
@@ -24,7 +24,7 @@ MOST_REPORTED = 10
 def destinations(context: Context) -> Iterator[Finding]:
     """Check that all workers have the same destinations, because any worker may claim any event."""
     by_process = {name_of(process): process.details.get("destinations", {}) for process in context.overview.workers}
-    if context.box.registry.destinations:
+    if context.compares_itself and context.box.registry.destinations:
         by_process[HERE] = {
             name: describe_destination(each) for name, each in context.box.registry.destinations.items()
         }
@@ -48,7 +48,7 @@ def recorded_destinations(context: Context) -> Iterator[Finding]:
 
     An event waits for each recorded destination that wants its type.
     """
-    by_name = read_recorded(context.box.dialect)[1]
+    by_name = context.overview.recorded
     running = sorted(name for name, each in by_name.items() if each.alive and not each.retired)
     absent = absent_names(by_name, ())
     for name in absent[:MOST_REPORTED]:
@@ -56,10 +56,16 @@ def recorded_destinations(context: Context) -> Iterator[Finding]:
             f"No running worker has the destination {name}, which a worker recorded earlier: events for it wait.",
             f"Start a worker with the module that registers {name}. If it was renamed, register its successor with "
             f"replaces={name!r}; if it was removed, run `outbox retire {name}`.",
+            brief=f"no running worker has the destination {name}",
+            events={"destination": name},
         )
     if len(absent) > MOST_REPORTED:
         more = len(absent) - MOST_REPORTED
-        yield problem(f"No running worker has {more} more destinations.", "`outbox destinations` lists them all.")
+        yield problem(
+            f"No running worker has {more} more destinations.",
+            "`outbox destinations` lists them all.",
+            brief=f"no running worker has {more} more destinations",
+        )
     if not absent:
         yield ok(f"Running workers have all recorded destinations: {', '.join(running) or 'none'}.")
 
@@ -99,6 +105,7 @@ def kinds(context: Context) -> Iterator[Finding]:
             "that it claims as events, to every destination that wants events of that name.",
             f"Stop {name}, install this version ({__version__}) there, and start it again. Upgrade all workers before "
             f"the application stores the first of the {plural}.",
+            brief=f"{name} runs a version that does not know {plural}",
         )
     if not unaware:
         yield ok("All workers know the kinds of rows that wait.")
@@ -141,6 +148,7 @@ def _missing_finding(process: str, missing: list[str], having: list[str]) -> Fin
     return problem(
         f"{what}: events for {names} that it claims wait until another worker claims them.",
         f"Restart {process} with the modules that register {names}: `outbox worker your.module`.",
+        brief=f"the worker {process} does not have {names}",
     )
 
 
@@ -152,6 +160,7 @@ def _difference_finding(name: str, by_process: Mapping[str, Mapping[str, Any]]) 
     return problem(
         f"The destination {name} is not the same in all processes: {_format_values(by_kind)}.",
         "Restart the processes that run old code: `outbox worker your.module`.",
+        brief=f"the destination {name} is not the same in all workers",
     )
 
 

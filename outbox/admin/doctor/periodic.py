@@ -6,12 +6,11 @@ from collections.abc import Iterator
 
 from outbox.admin.doctor.check import Context, Finding, ok, problem, warning
 from outbox.admin.durations import format_duration
-from outbox.admin.periodic_jobs import read_periodic_jobs
 
 
 def overdue_jobs(context: Context) -> Iterator[Finding]:
     """Check that no periodic job is overdue, and that a running scheduler has each of them."""
-    views = read_periodic_jobs(context.box.dialect)
+    views = context.overview.periodic
     paused = [view for view in views if view.job.paused]
     findings = []
     for view in views:
@@ -26,6 +25,8 @@ def overdue_jobs(context: Context) -> Iterator[Finding]:
                     f"The periodic job {name} should have run {since} ago: {cause}.",
                     f"Start `outbox scheduler your.module` with the module that declares {name}, and read its log. If "
                     "the job was removed from the code, run `outbox periodic forget NAME`.",
+                    brief=f"the periodic job {name} is overdue by {since}",
+                    page="periodic",
                 )
             )
         elif view.is_absent and not view.job.paused:
@@ -34,6 +35,8 @@ def overdue_jobs(context: Context) -> Iterator[Finding]:
                     f"No running scheduler has the periodic job {name}.",
                     f"Start `outbox scheduler your.module` with the module that declares {name}. If the job was "
                     "removed from the code, run `outbox periodic forget NAME`.",
+                    brief=f"no scheduler has the periodic job {name}",
+                    page="periodic",
                 )
             )
     yield from findings

@@ -9,18 +9,20 @@ from collections.abc import Iterator
 
 from outbox.admin.doctor.check import Context, Finding, note, ok, problem, warning
 from outbox.admin.durations import format_seconds
+from outbox.storage.connect import POSTGRES_DEFAULTS
 
 MOST_REPORTED = 10
 FILLFACTOR = "fillfactor=50"
 
 # The text of the queries is left out, because it may contain data. Autovacuum's processes are left out, because they
-# may run for long, but block nothing.
+# may run for long, but block nothing; and sessions that wait for a lock, because they go on when they get it.
 _OPEN_TRANSACTIONS = """
 SELECT pid, application_name, state, extract(epoch FROM clock_timestamp() - xact_start)::float8,
-    backend_xid IS NOT NULL OR backend_xmin IS NOT NULL
+    backend_xid IS NOT NULL OR backend_xmin IS NOT NULL,
+    application_name <> '' AND application_name IN (%s, current_setting('application_name'))
 FROM pg_stat_activity
 WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()
-    AND xact_start <= clock_timestamp() - %s * interval '1 second'
+    AND xact_start <= clock_timestamp() - %s * interval '1 second' AND wait_event_type IS DISTINCT FROM 'Lock'
 ORDER BY xact_start LIMIT %s
 """
 # A role without pg_read_all_stats sees that other roles have sessions, but no details.
@@ -49,6 +51,10 @@ FROM pg_class AS c
 WHERE c.oid = ANY (SELECT to_regclass(name) FROM unnest(%s::text[]) AS name)
 ORDER BY c.relname
 """
+_OF_OUR_OWN = (
+    "It belongs to a process of the outbox or of the application: find out why that process does not end it (its log, "
+    "`py-spy dump`), and restart the process if it hangs."
+)
 _AUTOVACUUM_SETTINGS = "SELECT current_setting('autovacuum'), current_setting('track_counts')"
 
 
@@ -84,15 +90,18 @@ def vacuum(context: Context) -> Iterator[Finding]:
 
 def _open_transactions(context: Context) -> Iterator[Finding]:
     thresholds = context.thresholds
-    for pid, application, state, seconds, has_snapshot in context.rows(
-        _OPEN_TRANSACTIONS, thresholds.open_seconds, MOST_REPORTED
+    own_name = POSTGRES_DEFAULTS["application_name"]
+    for pid, application, state, seconds, has_snapshot, is_own in context.rows(
+        _OPEN_TRANSACTIONS, own_name, thresholds.open_seconds, MOST_REPORTED
     ):
         session = f"process {pid} ({application or 'no application_name'}, {state})"
         effect = "vacuum can't remove rows that were changed since" if has_snapshot else "its locks stay held"
         kind = problem if seconds >= thresholds.open_too_long_seconds else warning
         yield kind(
             f"A transaction of {session} has been open for {format_seconds(seconds)}: {effect}.",
-            f"End it with `SELECT pg_terminate_backend({pid})`. To end such transactions automatically: "
+            _OF_OUR_OWN
+            if is_own
+            else f"End it with `SELECT pg_terminate_backend({pid})`. To end such transactions automatically: "
             "`ALTER DATABASE … SET idle_in_transaction_session_timeout = '5min'`.",
         )
 

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from outbox.admin.doctor.check import Context, Finding, note, ok, problem, warning
 from outbox.admin.durations import format_seconds
 from outbox.delivery.pool_size import PoolSize, advice
+from outbox.errors import as_sentence
+from outbox.operations.count import Count
 from outbox.settings import INLINE
 from outbox.storage.operator_models import Process
 
@@ -28,10 +30,13 @@ def workers(context: Context) -> Iterator[Finding]:
             "Run `outbox up your.module` as well.",
         )
     else:
+        unfinished = context.overview.backlog.unfinished
+        waits = f", {unfinished.of('event')} {'waits' if unfinished == Count(1) else 'wait'}"
         yield _not_running(
             context,
             "No worker is running: nothing is delivered.",
             "Start workers: `outbox worker your.module`, or `outbox up your.module` for everything in one process.",
+            f"no worker is running{waits if unfinished.number else ''}",
         )
 
 
@@ -46,6 +51,7 @@ def scheduler(context: Context) -> Iterator[Finding]:
             "No scheduler is running: due retries, and events of workers that died, wait until a worker polls for "
             "them, and old events are not deleted.",
             "Start a scheduler: `outbox scheduler`, or `outbox up your.module` for everything in one process.",
+            "no scheduler is running",
         )
 
 
@@ -58,11 +64,12 @@ def broker_connections(context: Context) -> Iterator[Finding]:
     unconnected = context.overview.without_broker
     for process in unconnected[:MOST_REPORTED]:
         yield problem(
-            f"The worker {name_of(process)} can't reach its broker: {process.details['broker_error']}. "
+            f"The worker {name_of(process)} can't reach its broker: {as_sentence(process.details['broker_error'])} "
             "It gets no wake-ups and no sweeps, and polls for due events every "
             f"{context.box.settings.sweep_seconds:g} s.",
             f"Start the broker, or find out why {process.host} can't reach it. It is the Redis at OUTBOX_REDIS_URL, "
             "unless the application has set a broker of its own.",
+            brief=f"the worker {name_of(process)} can't reach its broker",
         )
     if not unconnected:
         yield ok("No worker reports that it can't reach its broker.")
@@ -84,6 +91,7 @@ def silent_processes(context: Context) -> Iterator[Finding]:
             "that it ended: it was killed, hangs, or can't reach the database.",
             f"Find out what happened on {process.host} (`ps -p {process.pid}`, and its log), and start it again. Other "
             "workers take over its events when their leases expire.",
+            brief=f"the {process.kind} {name_of(process)} has not reported for {format_seconds(seconds)}",
         )
     if not silent:
         yield ok("No process has stopped reporting.")
@@ -97,6 +105,7 @@ def stuck_calls(context: Context) -> Iterator[Finding]:
             f"{stuck.sentence}; {effect[stuck.all_places]}.",
             f"Restart {name_of(stuck.process)}, and give the calls of {stuck.destination} a timeout shorter than "
             "OUTBOX_MAX_RUN_SECONDS. With OUTBOX_EXIT_ON_STUCK=true such a process exits automatically.",
+            brief=stuck.sentence,
         )
         for stuck in context.overview.stuck
     ]
@@ -112,6 +121,7 @@ def failing_drains(context: Context) -> Iterator[Finding]:
             f"On {name_of(process)} the last {failures['in_a_row']:,} drains have failed, for "
             f"{format_seconds(failures['seconds'])}: it delivers nothing. The last error: {failures['error']}",
             "Fix the cause of that error; if the connection pool is exhausted, the checks `pool` and `calls` say why.",
+            brief=f"drains fail on {name_of(process)}, for {format_seconds(failures['seconds'])}",
         )
         for process in context.overview.alive
         if (failures := process.details.get("drain_failures")) and failures["in_a_row"] >= FAILED_DRAINS
@@ -138,6 +148,7 @@ def connection_pools(context: Context) -> Iterator[Finding]:
         f"The connection pool of {name_of(process)} has {size.size} connections, but that worker may need "
         f"{size.wanted} at the same time: handlers wait for one, and their events are delayed.",
         advice(size, context.box.settings.drains),
+        brief=f"the connection pool of {name_of(process)} is too small",
     )
 
 
@@ -160,10 +171,11 @@ def name_of(process: Process) -> str:
     return f"{process.host}:{process.pid}"
 
 
-def _not_running(context: Context, what: str, advice: str) -> Finding:
-    if context.box.settings.publish_seconds == 0:
+def _not_running(context: Context, what: str, advice: str, brief: str) -> Finding:
+    if context.box.settings.publish_seconds == 0 and not context.overview.processes:
         return warning(
             "It is not known whether processes are running: with OUTBOX_PUBLISH_SECONDS=0 they don't report.",
             "Set OUTBOX_PUBLISH_SECONDS to 10, for all processes.",
+            brief="it is not known which processes are running",
         )
-    return problem(what, advice)
+    return problem(what, advice, brief=brief)

@@ -9,14 +9,20 @@ import dataclasses
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlsplit
 
 from outbox.admin.doctor import (
     backlog,
     connection,
+    control,
     database,
+    destination_risks,
+    encryption,
+    event_types,
     fleet_consistency,
     handlers,
+    locks,
+    message_brokers,
+    ordering,
     periodic,
     postgres,
     processes,
@@ -26,6 +32,9 @@ from outbox.admin.doctor import (
     sqlite,
 )
 from outbox.admin.doctor.check import LEVELS, OK, PROBLEM, Check, Context, Finding, Thresholds, note, problem
+from outbox.admin.overview import Overview
+from outbox.buses.url_passwords import passwords_in
+from outbox.encryption.keys import PLAIN
 from outbox.errors import describe
 from outbox.text import one_line
 from outbox.webhooks.redaction import Redaction
@@ -36,11 +45,11 @@ if TYPE_CHECKING:
 # What a check may need: the names of the checks that must not have found a problem.
 DATABASE = ("database",)
 TABLES = ("database", "schema")
+# What reads events has to wait while another session locks their table.
+EVENTS = (*TABLES, "locks")
+# Without a worker, every event is late.
+RUNNING = (*EVENTS, "workers")
 REDIS = ("redis",)
-
-FIND_BLOCKING_SESSIONS = (
-    "`SELECT pid, pg_blocking_pids(pid) FROM pg_stat_activity` shows which sessions block which others."
-)
 
 # Settings that hold a URL. A URL is a secret only if it contains a password.
 ADDRESSES = ("database_url", "redis_url")
@@ -53,35 +62,43 @@ CHECKS = (
     Check("clock", database.clock, DATABASE, only_on="postgres"),
     Check("schema", schema.tables, DATABASE),
     Check("inbox", schema.inbox, DATABASE),
-    Check("indexes", schema.indexes, TABLES),
+    Check("locks", locks.lock_queues, TABLES, everywhere=True),
+    Check("indexes", schema.indexes, EVENTS),
     Check("transactions", postgres.transactions, DATABASE, only_on="postgres"),
-    Check("vacuum", postgres.vacuum, TABLES, only_on="postgres"),
+    Check("vacuum", postgres.vacuum, EVENTS, only_on="postgres"),
     Check("file", sqlite.file, DATABASE, only_on="sqlite"),
     Check("integrity", sqlite.integrity, DATABASE, only_on="sqlite"),
     Check("redis", redis.reachable),
     Check("eviction", redis.eviction, REDIS),
     Check("persistence", redis.persistence, REDIS),
     Check("memory", redis.memory, REDIS),
-    Check("workers", processes.workers, TABLES),
-    Check("broker", processes.broker_connections, TABLES),
-    Check("scheduler", processes.scheduler, TABLES),
-    Check("periodic", periodic.overdue_jobs, TABLES),
-    Check("silent", processes.silent_processes, TABLES),
-    Check("calls", processes.stuck_calls, TABLES),
-    Check("drains", processes.failing_drains, TABLES),
-    Check("pool", processes.connection_pools, TABLES),
+    Check("workers", processes.workers, TABLES, everywhere=True),
+    Check("broker", processes.broker_connections, TABLES, everywhere=True),
+    Check("scheduler", processes.scheduler, TABLES, everywhere=True),
+    Check("periodic", periodic.overdue_jobs, EVENTS, everywhere=True),
+    Check("silent", processes.silent_processes, TABLES, everywhere=True),
+    Check("calls", processes.stuck_calls, TABLES, everywhere=True),
+    Check("drains", processes.failing_drains, TABLES, everywhere=True),
+    Check("pool", processes.connection_pools, TABLES, everywhere=True),
     Check("hosts", processes.hosts, TABLES, only_on="sqlite"),
     Check("deadlines", settings.deadlines, TABLES),
-    Check("destinations", fleet_consistency.destinations, TABLES),
-    Check("recorded", fleet_consistency.recorded_destinations, TABLES),
+    Check("brokers", message_brokers.reachable),
+    Check("exposed", destination_risks.exposed, TABLES),
+    Check("destinations", fleet_consistency.destinations, TABLES, everywhere=True),
+    Check("recorded", fleet_consistency.recorded_destinations, TABLES, everywhere=True),
     Check("versions", fleet_consistency.versions, TABLES),
-    Check("kinds", fleet_consistency.kinds, TABLES),
+    Check("kinds", fleet_consistency.kinds, EVENTS, everywhere=True),
     Check("agreement", fleet_consistency.settings, TABLES),
-    Check("handlers", handlers.missing_handlers, TABLES),
-    Check("leases", backlog.expired_leases, TABLES),
-    Check("backlog", backlog.due_events, TABLES),
-    Check("breakers", backlog.open_breakers, TABLES),
-    Check("failed", backlog.failed_events, TABLES),
+    Check("handlers", handlers.missing_handlers, EVENTS),
+    Check("encryption", encryption.encrypted_rows, EVENTS),
+    Check("types", event_types.unreadable_events, EVENTS),
+    Check("leases", backlog.expired_leases, RUNNING, everywhere=True),
+    Check("backlog", backlog.due_events, RUNNING, everywhere=True),
+    Check("paused", control.paused, TABLES, everywhere=True),
+    Check("breakers", backlog.open_breakers, EVENTS, everywhere=True),
+    Check("failed", backlog.failed_events, EVENTS, everywhere=True),
+    Check("keys", ordering.blocked_keys, EVENTS, everywhere=True),
+    Check("order", ordering.workers_without_order, EVENTS),
 )
 
 
@@ -92,25 +109,36 @@ def run_checks(
     thresholds: Thresholds | None = None,
     checks: Iterable[Check] = CHECKS,
     has_own_broker: bool = False,
+    view: Overview | None = None,
 ) -> list[Finding]:
-    """Run the checks in order; return their findings, each with the name of its check and without secrets."""
-    context = Context(box, thorough, Thresholds() if thresholds is None else thresholds, has_own_broker)
-    redaction = Redaction(secrets_of(box))
-    findings: list[Finding] = []
+    """Run the checks in order; return their findings, each with the name of its check and without secrets.
+
+    With a `view`, which the caller has read, no check opens a connection or compares this process with the others.
+    """
+    thresholds = Thresholds() if thresholds is None else thresholds
+    context = Context(box, thorough, thresholds, has_own_broker, given=view, compares_itself=view is None)
+    return list(each_finding(context, checks))
+
+
+def each_finding(context: Context, checks: Iterable[Check]) -> Iterator[Finding]:
+    """Run the checks in order; yield what each has found as soon as it has ended."""
+    redaction = Redaction(secrets_of(context.box))
+    with_problems: set[str] = set()
     skipped: dict[str, list[str]] = {}
     for check in checks:
-        if check.only_on not in (None, box.dialect.name):
+        if check.only_on not in (None, context.box.dialect.name):
             continue
-        with_problems = {finding.check for finding in findings if finding.level == PROBLEM}
         obstacle = next((name for name in check.needs if name in with_problems), None)
         if obstacle is not None:
             skipped.setdefault(obstacle, []).append(check.name)
             continue
-        findings += (_name_and_redact(check, finding, redaction) for finding in _run(check, context))
+        for finding in _run(check, context):
+            if finding.level == PROBLEM:
+                with_problems.add(check.name)
+            yield _name_and_redact(check, finding, redaction)
     for obstacle, names in skipped.items():
         what = f"These checks were skipped because of the problem with the {obstacle}: {', '.join(names)}."
-        findings.append(dataclasses.replace(note(what), check=obstacle))
-    return findings
+        yield dataclasses.replace(note(what), check=obstacle)
 
 
 def worst(findings: Iterable[Finding]) -> str:
@@ -123,23 +151,18 @@ def secrets_of(box: Outbox) -> Iterator[str]:
     for field in dataclasses.fields(box.settings):
         value = getattr(box.settings, field.name)
         if field.metadata.get("secret") and isinstance(value, str):
-            passwords = [*_passwords_in(value)]
+            passwords = [*passwords_in(value.split(), user_is_token=field.name == "nats_url")]
             yield from passwords
             if passwords or field.name not in ADDRESSES:
-                yield from (value, *value.split())
+                yield from (value, *(part for part in value.split() if part != PLAIN))
+            if field.name == "dashboard_users":
+                yield from (entry.split(":", 2)[-1] for entry in value.split())
+            if field.name == "kafka_config":
+                yield from (entry.partition("=")[2] for entry in value.split())
     for parameters in (getattr(each.database, "connect_params", {}) for each in (box.dialect, box.inbox)):
         password = parameters.get("password")
         if isinstance(password, str):
             yield password
-
-
-def _passwords_in(url: str) -> Iterator[str]:
-    try:
-        password = urlsplit(url).password
-    except ValueError:
-        return
-    if password:
-        yield from (password, unquote(password))
 
 
 def _run(check: Check, context: Context) -> list[Finding]:
@@ -156,29 +179,21 @@ def _run(check: Check, context: Context) -> list[Finding]:
 def _advice_after(context: Context, error: str) -> str:
     again = "Fix the cause and run `outbox doctor` again"
     if "statement timeout" in error:
-        return f"{again}; {FIND_BLOCKING_SESSIONS}"
+        return f"{again}; the check `locks` names the session that blocks others."
     return f"{again}." if context.on_postgres else f"{again}; with `--thorough` it checks whether the file is intact."
 
 
 @contextmanager
 def _connection(check: Check, context: Context) -> Iterator[None]:
     """Open a connection with a statement timeout, for checks that need the database."""
-    if "database" not in check.needs:
+    if "database" not in check.needs or context.given is not None:
         yield
         return
-    dialect = context.box.dialect
-    with dialect.connection():
-        if not context.on_postgres:
-            yield
-            return
-        # `true` sets the timeout for this transaction only. A timeout for the session would stay on the server
-        # connection, and a pooler such as PgBouncer may give that connection to another program afterwards.
-        with context.box.database.atomic():
-            milliseconds = int(context.thresholds.statement_seconds * 1000)
-            dialect.run("SELECT set_config('statement_timeout', %s, true)", (str(milliseconds),))
-            yield
+    with context.box.dialect.bounded(context.thresholds.statement_seconds):
+        yield
 
 
 def _name_and_redact(check: Check, finding: Finding, redaction: Redaction) -> Finding:
     advice = None if finding.advice is None else redaction.redact(finding.advice)
-    return dataclasses.replace(finding, check=check.name, what=redaction.redact(finding.what), advice=advice)
+    what, brief = redaction.redact(finding.what), redaction.redact(finding.brief)
+    return dataclasses.replace(finding, check=check.name, what=what, advice=advice, brief=brief)

@@ -168,7 +168,8 @@ def _transaction(context: Context) -> Iterator[Finding]:
 def _dashboard(context: Context) -> Iterator[Finding]:
     settings = context.box.settings
     is_public = settings.dashboard_host not in LOOPBACK
-    if is_public and (settings.dashboard_user is None or settings.dashboard_password is None):
+    has_user = settings.dashboard_user is not None and settings.dashboard_password is not None
+    if is_public and not has_user and settings.dashboard_users is None:
         yield warning(
             f"The dashboard can be reached from other hosts (OUTBOX_DASHBOARD_HOST={settings.dashboard_host}), but has "
             "no user and password: it refuses to start.",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import sqlite3
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,18 +15,20 @@ from outbox.admin.doctor.check import Context, Finding, note, ok, problem, warni
 from outbox.storage.peewee_database import is_private_to_a_thread, place_of
 
 MOST_REPORTED = 5
+# The files that SQLite keeps beside a database in WAL mode.
+SUFFIXES = ("-wal", "-shm")
 
 
 def file(context: Context) -> Iterator[Finding]:
-    """Check that the file is in WAL mode and can be written to, and that its disk has room."""
+    """Check the journal mode, that the file can be written to, who can read it, and that its disk has room."""
     database = context.box.database
     if is_private_to_a_thread(database):
         yield note("The database is in memory: its events are lost when this process ends.")
         return
-    findings = [*_journal(context), *_writing(context), *_space(context)]
+    findings = [*_journal(context), *_writing(context), *_readers(context), *_space(context)]
     yield from findings
     if not findings:
-        yield ok("The file is in WAL mode and can be written to, and its disk has room.")
+        yield ok("The file is in WAL mode, can be written to, and is not readable by all users; its disk has room.")
 
 
 def integrity(context: Context) -> Iterator[Finding]:
@@ -82,6 +86,28 @@ def _writing(context: Context) -> Iterator[Finding]:
             )
 
 
+def _readers(context: Context) -> Iterator[Finding]:
+    """Warn if every user of the machine can read the file, or one of the two files that SQLite keeps beside it."""
+    path = _path(context)
+    open_to_all = [each for each in (path, *(Path(f"{path}{suffix}") for suffix in SUFFIXES)) if _all_can_read(each)]
+    if open_to_all:
+        names = ", ".join(map(str, open_to_all))
+        yield warning(
+            f"Every user of this machine can read the events: the mode of {names} allows it.",
+            f"Run `chmod o= {shlex.join(map(str, open_to_all))}`. A file that the outbox creates has the mode 0600; "
+            "another program has created this one, or has changed its mode.",
+        )
+
+
+def _all_can_read(path: Path) -> bool:
+    """Return whether users other than the owner and the group can read the file, and enter all folders above it."""
+    try:
+        folders = all(folder.stat().st_mode & stat.S_IXOTH for folder in path.resolve().parents)
+        return folders and bool(path.stat().st_mode & stat.S_IROTH)
+    except OSError:  # there is no such file, or a folder that even this process may not look into
+        return False
+
+
 def _space(context: Context) -> Iterator[Finding]:
     free = shutil.disk_usage(_folder(context)).free
     if free < context.thresholds.free_bytes:
@@ -93,5 +119,9 @@ def _space(context: Context) -> Iterator[Finding]:
 
 
 def _folder(context: Context) -> Path:
+    return _path(context).parent
+
+
+def _path(context: Context) -> Path:
     name = str(context.box.database.database)
-    return Path(name.removeprefix("file:").partition("?")[0]).absolute().parent
+    return Path(name.removeprefix("file:").partition("?")[0]).absolute()

@@ -19,6 +19,7 @@ if _missing:
     )
 
 from outbox.admin.web.app import make_app  # noqa: E402
-from outbox.admin.web.authentication import Basic, RequireScope  # noqa: E402
+from outbox.admin.web.authentication import RequireScope  # noqa: E402
+from outbox.admin.web.passwords import Basic  # noqa: E402
 
 __all__ = ["Basic", "RequireScope", "make_app"]

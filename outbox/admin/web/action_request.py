@@ -17,7 +17,7 @@ from outbox.admin.web import parameters
 from outbox.admin.web.http_errors import HTTPError
 from outbox.core import Outbox
 from outbox.errors import RegistrationError
-from outbox.operations.actions import ACTIONS, Action, with_parameters
+from outbox.operations.actions import ACTIONS, DELETE, DELETE_EVERYTHING, Action, with_parameters
 from outbox.operations.filters import Filter
 
 MAX_FIELDS = 2 * parameters.MAX_IDS
@@ -42,6 +42,8 @@ class ActionRequest:
     parameters: dict[str, str]
     # Whether the operator pressed a button on the page of one event, and should return there.
     from_event_page: bool
+    # Likewise, on the page of blocked keys.
+    from_keys_page: bool = False
 
     def complete_action(self, box: Outbox) -> Action:
         """Return the action with the reason or the destination that was entered."""
@@ -53,6 +55,12 @@ class ActionRequest:
             raise HTTPError(400, "Unknown destination", str(error)) from None
 
     @property
+    def must_be_typed(self) -> str | None:
+        """Return what the operator has to type first: for the deletion of all events. None for all else."""
+        is_everything = not self.ids and not self.parameters
+        return DELETE_EVERYTHING if self.action.name == DELETE.name and is_everything else None
+
+    @property
     def hidden_fields(self) -> list[tuple[str, str]]:
         """Return the fields by which the form on the confirmation page repeats this request."""
         return [
@@ -61,6 +69,7 @@ class ActionRequest:
             *(("id", id) for id in self.ids),
             *self.parameters.items(),
             *([("from", "event")] if self.from_event_page else []),
+            *([("from", "keys")] if self.from_keys_page else []),
         ]
 
 
@@ -82,6 +91,7 @@ def parse_action_request(given: QueryParams) -> ActionRequest:
         destination=parameters.parse_text(given, "to") or None,
         parameters=parameters.filter_parameters(given),
         from_event_page=given.get("from") == "event" and scope == "selected",
+        from_keys_page=given.get("from") == "keys",
     )
 
 

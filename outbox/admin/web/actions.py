@@ -9,13 +9,12 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from outbox.admin import queries
-from outbox.admin.web import csrf
+from outbox.admin.web import csrf, parameters
 from outbox.admin.web.action_request import ActionRequest, parse_action_request, read_form
-from outbox.admin.web.authentication import USER_KEY
-from outbox.admin.web.background_action import run_action
 from outbox.admin.web.dashboard import dashboard_of
 from outbox.admin.web.http_errors import HTTPError
 from outbox.admin.web.parameters import query_string
+from outbox.admin.web.permissions import OPERATE, needed_for, operator_of, require
 from outbox.admin.web.render import render
 from outbox.operations import apply_action
 from outbox.operations.actions import DELETE
@@ -26,8 +25,9 @@ SAMPLE_SIZE = 5
 
 async def confirm(request: Request) -> Response:
     """Show how many events the action would change, and how. This page changes nothing."""
-    check_writable(request)
+    require(request, OPERATE)
     requested = parse_action_request(request.query_params)
+    require(request, needed_for(requested.action))
     dashboard = dashboard_of(request)
     box = dashboard.box
 
@@ -52,14 +52,24 @@ async def act(request: Request) -> Response:
 
     If the action takes long, it continues in the background, and the redirect leads to the audit log.
     """
-    check_writable(request)
+    require(request, OPERATE)
     form = await read_form(request)
     csrf.check(request, form)
     requested = parse_action_request(form)
+    require(request, needed_for(requested.action))
+    words = requested.must_be_typed
+    if words is not None and parameters.parse_text(form, "typed").strip() != words:
+        raise HTTPError(400, "Nothing was deleted", f"To delete everything, type “{words}” on the page before.")
     dashboard = dashboard_of(request)
     action = await run_in_threadpool(requested.complete_action, dashboard.box)
-    who = request.scope[USER_KEY]
-    changed = await run_in_threadpool(run_action, dashboard.box, action, requested.filter, who, dashboard.wait_seconds)
+    changed = await run_in_threadpool(
+        dashboard.background_actions.run,
+        dashboard.box,
+        action,
+        requested.filter,
+        operator_of(request),
+        dashboard.wait_seconds,
+    )
     if changed is None:
         return RedirectResponse(dashboard.path(request, "audit") + f"?did={action.name}", 303)
     back = _back_path(request, requested)
@@ -68,15 +78,11 @@ async def act(request: Request) -> Response:
     return RedirectResponse(f"{back}{'&' if '?' in back else '?'}did={action.name}&number={changed}", 303)
 
 
-def check_writable(request: Request) -> None:
-    """Raise HTTPError (403) if the dashboard is read-only."""
-    if dashboard_of(request).read_only:
-        raise HTTPError(403, "This dashboard is read-only", "Use the command line, or a dashboard that allows changes.")
-
-
 def _back_path(request: Request, requested: ActionRequest) -> str:
-    """Return the path of the page from which the operator came: one event, or the filtered list."""
+    """Return the path of the page from which the operator came: one event, blocked keys, or the filtered list."""
     dashboard = dashboard_of(request)
+    if requested.from_keys_page:
+        return dashboard.path(request, "keys")
     if requested.from_event_page:
         return dashboard.path(request, "event", id=requested.ids[0])
     return dashboard.path(request, "events") + query_string(requested.parameters)

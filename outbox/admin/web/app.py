@@ -9,25 +9,39 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
-from starlette.routing import Mount, Route
+from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from outbox.admin.web import pages
 from outbox.admin.web.actions import act, confirm
-from outbox.admin.web.authentication import Authenticate, Authentication, Basic, basic_from_settings
+from outbox.admin.web.actor import actor
+from outbox.admin.web.allowed_hosts import AllowedHosts
+from outbox.admin.web.audit import act_on_bulk, audit, audit_entry
+from outbox.admin.web.authentication import Authenticate, Authentication, everything
+from outbox.admin.web.control import act_on_control, control
 from outbox.admin.web.dashboard import Dashboard
+from outbox.admin.web.destination import destination
+from outbox.admin.web.forwarded_headers import ForwardedHeaders
 from outbox.admin.web.http_errors import HTTPError
+from outbox.admin.web.keys import keys
 from outbox.admin.web.login_link import LoginLinkAuthentication, LoginMiddleware
 from outbox.admin.web.metrics import metrics
+from outbox.admin.web.metrics_token import MetricsToken
+from outbox.admin.web.passwords import Passwords, passwords_from_settings
 from outbox.admin.web.periodic import act_on_periodic, periodic
+from outbox.admin.web.permissions import Authorize
+from outbox.admin.web.probes import Probes
 from outbox.admin.web.render import STATIC, render
+from outbox.admin.web.request_length import OneLength
+from outbox.admin.web.scheduled import scheduled
 from outbox.admin.web.security_headers import HEADERS, SecurityHeaders
+from outbox.admin.web.streams import streams
 from outbox.core import Outbox
 from outbox.current_outbox import loaded_settings
-from outbox.errors import SchemaError, SettingsError
+from outbox.errors import SchemaError, SettingsError, as_sentence
 from outbox.settings import Settings
-from outbox.storage.connection_errors import CONNECTION_ERRORS
+from outbox.storage.connection_errors import CONNECTION_ERRORS, is_statement_timeout
 
 logger = logging.getLogger(__name__)
 
@@ -36,36 +50,27 @@ def make_app(
     box: Outbox | None = None,
     *,
     authenticate: Authenticate | None = None,
+    authorize: Authorize | None = None,
     read_only: bool | None = None,
 ) -> Starlette:
     """Return the dashboard as an ASGI application, to be served alone or mounted in another application.
 
     `box` is the outbox to show; by default the one that `outbox.configure` or the environment has set up.
     `authenticate` gets the request and returns the user's name, or None to refuse. A blank name, or anything that is
-    not a str, is refused as well. By default, OUTBOX_DASHBOARD_USER and OUTBOX_DASHBOARD_PASSWORD are required.
-    `read_only` defaults to OUTBOX_DASHBOARD_READ_ONLY.
+    not a str, is refused as well. By default, the users of OUTBOX_DASHBOARD_USER and OUTBOX_DASHBOARD_USERS are
+    accepted, with their passwords. `authorize` gets the request and the name, and returns the user's permissions: a
+    collection of "view", "operate", "admin" and "payloads". By default the settings decide, and with an `authenticate`
+    of your own every user has all of them. `read_only` defaults to OUTBOX_DASHBOARD_READ_ONLY.
     """
+    settings = loaded_settings() if box is None else box.settings
     if authenticate is None:
-        authenticate = _password_required(loaded_settings() if box is None else box.settings)
+        authenticate = _password_required(settings)
+    if authorize is None:
+        authorize = authenticate.authorize if isinstance(authenticate, Passwords) else everything
+    dashboard = Dashboard(box, read_only=read_only)
     app = Starlette(
-        routes=[
-            Route("/", pages.overview, name="overview"),
-            Route("/events", pages.events, name="events"),
-            Route("/events/{id}", pages.event, name="event"),
-            Route("/audit", pages.audit, name="audit"),
-            Route("/periodic", periodic, name="periodic"),
-            Route("/periodic/act", act_on_periodic, name="act_on_periodic", methods=["POST"]),
-            Route("/confirm", confirm, name="confirm"),
-            Route("/act", act, name="act", methods=["POST"]),
-            Route("/metrics", metrics, name="metrics"),
-            Mount("/static", _Static(directory=STATIC), name="static"),
-        ],
-        # The outermost middleware is first, so that refused requests get the security headers as well.
-        middleware=[
-            Middleware(SecurityHeaders),
-            *_login_middleware(authenticate),
-            Middleware(Authentication, authenticate=authenticate),
-        ],
+        routes=_routes(),
+        middleware=_middleware(settings, authenticate, authorize, dashboard),
         exception_handlers={
             HTTPError: _http_error,
             HTTPException: _starlette_error,
@@ -74,25 +79,60 @@ def make_app(
             Exception: _internal_error,
         },
     )
-    app.state.dashboard = Dashboard(box, read_only=read_only)
+    # Otherwise a path with a slash at its end would be redirected to an address that is built from the Host header.
+    app.router.redirect_slashes = False
+    app.state.dashboard = dashboard
     return app
 
 
-def _password_required(settings: Settings) -> Basic:
-    basic = basic_from_settings(settings)
-    if basic is None:
+def _routes() -> list[BaseRoute]:
+    return [
+        Route("/", pages.overview, name="overview"),
+        Route("/events", pages.events, name="events"),
+        Route("/events/{id}", pages.event, name="event"),
+        Route("/keys", keys, name="keys"),
+        Route("/audit", audit, name="audit"),
+        Route("/bulk/act", act_on_bulk, name="act_on_bulk", methods=["POST"]),
+        Route("/destination", destination, name="destination"),
+        Route("/actor", actor, name="actor"),
+        Route("/scheduled", scheduled, name="scheduled"),
+        Route("/streams", streams, name="streams"),
+        Route("/control", control, name="control"),
+        Route("/control/act", act_on_control, name="act_on_control", methods=["POST"]),
+        Route("/audit/{id}", audit_entry, name="audit_entry"),
+        Route("/periodic", periodic, name="periodic"),
+        Route("/periodic/act", act_on_periodic, name="act_on_periodic", methods=["POST"]),
+        Route("/confirm", confirm, name="confirm"),
+        Route("/act", act, name="act", methods=["POST"]),
+        Route("/metrics", metrics, name="metrics"),
+        Mount("/static", _Static(directory=STATIC), name="static"),
+    ]
+
+
+def _middleware(
+    settings: Settings, authenticate: Authenticate, authorize: Authorize, dashboard: Dashboard
+) -> list[Middleware]:
+    """Return the middleware, the outermost first: refused requests get the security headers as well."""
+    middleware = [Middleware(SecurityHeaders), Middleware(OneLength), Middleware(Probes, dashboard=dashboard)]
+    if settings.dashboard_trusted_proxies:
+        middleware.append(Middleware(ForwardedHeaders, trusted=settings.dashboard_trusted_proxies))
+    if settings.dashboard_allowed_hosts:
+        middleware.append(Middleware(AllowedHosts, allowed=settings.dashboard_allowed_hosts))
+    if isinstance(authenticate, LoginLinkAuthentication):
+        middleware.append(Middleware(LoginMiddleware, links=authenticate))
+    token = MetricsToken(settings.metrics_token)
+    middleware.append(Middleware(Authentication, authenticate=authenticate, authorize=authorize, metrics_token=token))
+    return middleware
+
+
+def _password_required(settings: Settings) -> Passwords:
+    passwords = passwords_from_settings(settings)
+    if passwords is None:
         raise SettingsError(
             "The dashboard has no password: set OUTBOX_DASHBOARD_USER and OUTBOX_DASHBOARD_PASSWORD, or "
             "pass make_app(authenticate=…), a function that returns the user's name, or None to refuse."
         )
-    return basic
-
-
-def _login_middleware(authenticate: Authenticate) -> list[Middleware]:
-    """Return the middleware that handles login links, if they are used. It comes before authentication."""
-    return (
-        [Middleware(LoginMiddleware, links=authenticate)] if isinstance(authenticate, LoginLinkAuthentication) else []
-    )
+    return passwords
 
 
 class _Static(StaticFiles):
@@ -130,7 +170,15 @@ async def _schema_error(request: Request, error: Exception) -> Response:
 
 async def _database_error(request: Request, error: Exception) -> Response:
     # The driver's message is logged, not shown: it may contain names of users and hosts.
-    logger.warning("The dashboard can't use the database: %s", str(error).strip())
+    logger.warning("The dashboard can't use the database: %s", as_sentence(error))
+    if is_statement_timeout(error):
+        return render(
+            request,
+            "error.html",
+            status=503,
+            title="The database took too long",
+            text="Another session may lock the table of events: the overview and `outbox doctor` say which.",
+        )
     return render(
         request,
         "error.html",

@@ -9,10 +9,11 @@ from starlette.requests import Request
 
 from outbox.admin.masking import Masking
 from outbox.admin.queries import SCAN_LIMITS, ScanLimits
-from outbox.admin.web.background_action import WAIT_SECONDS
+from outbox.admin.web.background_action import WAIT_SECONDS, BackgroundActions
 from outbox.core import Outbox
 from outbox.current_outbox import current
 from outbox.operations.count import COUNT_CAP
+from outbox.storage.models import OutboxEvent
 
 
 class Dashboard:
@@ -36,6 +37,7 @@ class Dashboard:
         self.count_cap = count_cap
         self.scan_limits = scan_limits
         self.wait_seconds = wait_seconds
+        self.background_actions = BackgroundActions()
 
     @property
     def box(self) -> Outbox:
@@ -52,6 +54,10 @@ class Dashboard:
     @property
     def masking(self) -> Masking:
         return Masking(self.box.settings.masked_keys)
+
+    def redacted(self, event: OutboxEvent, payload: Any) -> Any:
+        """Return what the application lets be displayed of this payload."""
+        return self.box.registry.redactions.displayed(event.event_type, payload)
 
     def path(self, request: Request, name: str = "overview", **values: Any) -> str:
         """Return the path of a page, with the prefix under which the application is mounted.

@@ -9,6 +9,7 @@ token, and the first browser that opens the link gets a cookie that authenticate
 from __future__ import annotations
 
 import ipaddress
+import logging
 import secrets
 from collections.abc import Callable
 from hmac import compare_digest
@@ -18,6 +19,11 @@ from starlette.datastructures import QueryParams
 from starlette.requests import HTTPConnection
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
+
+from outbox.admin.web.allowed_hosts import host_name
+from outbox.admin.web.password_attempts import PasswordAttempts, address_of
+
+logger = logging.getLogger(__name__)
 
 LOGIN_PATH = "/login"
 QUERY_PARAMETER = "token"
@@ -52,6 +58,7 @@ class LoginLinkAuthentication:
         self._session = secrets.token_urlsafe(32)
         self._token = secrets.token_urlsafe(32)
         self._show: Callable[[str], None] | None = None
+        self._refused = PasswordAttempts()
 
     def announce(self, show: Callable[[str], None]) -> None:
         """Call `show` with the link, and again with each link that replaces a used one."""
@@ -81,6 +88,7 @@ class LoginLinkAuthentication:
             return _redirect_to_overview()
         given = QueryParams(connection.scope.get("query_string", b"")).get(QUERY_PARAMETER, "")
         if _refusal_reason(connection) is not None or not _is_same(given, self._token):
+            self._log_refusal(connection)
             return self.refuse(connection)
         self._token = secrets.token_urlsafe(32)
         response = _redirect_to_overview()
@@ -88,6 +96,13 @@ class LoginLinkAuthentication:
         if self._show is not None:
             self._show(self.link)
         return response
+
+    def _log_refusal(self, connection: HTTPConnection) -> None:
+        """Log that a link was refused. The token is too long to be guessed, so this only bounds the number of lines."""
+        address = address_of(connection)
+        if self._refused.wait_seconds(address) == 0:
+            number = self._refused.count_wrong(address)
+            logger.warning("The dashboard refused a login link from %s: %d in a row.", address, number)
 
 
 class LoginMiddleware:
@@ -122,7 +137,7 @@ def _refusal_reason(connection: HTTPConnection) -> str | None:
     client = connection.client
     # A connection over a Unix socket has no client address, and comes from a proxy. The Host header is checked because
     # another site can make its own name resolve to 127.0.0.1 (DNS rebinding).
-    if client is None or not is_loopback(client.host) or not is_loopback(_host_of(connection)):
+    if client is None or not is_loopback(client.host) or not is_loopback(host_name(connection.headers.get("host", ""))):
         return _NOT_LOCAL
     if any(map(_is_added_by_proxy, connection.headers.keys())):
         return _PROXY
@@ -137,14 +152,6 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def _host_of(connection: HTTPConnection) -> str:
-    """Return the host of the Host header, without the port."""
-    try:
-        return urlsplit(f"//{connection.headers.get('host', '')}").hostname or ""
-    except ValueError:
-        return ""
 
 
 def _is_added_by_proxy(header: str) -> bool:

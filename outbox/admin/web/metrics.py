@@ -7,11 +7,14 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from outbox.admin.web.dashboard import dashboard_of
+from outbox.admin.web.permissions import METRICS, VIEW, may, require
 from outbox.errors import SettingsError
 
 
 async def metrics(request: Request) -> Response:
     """Respond with the metrics, or with 404 if prometheus-client is not installed."""
+    if not may(request, METRICS):
+        require(request, VIEW)
     try:
         from outbox.admin.metrics import exposition
     except SettingsError as error:  # the import raises it if prometheus-client is not installed

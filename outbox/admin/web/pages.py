@@ -1,9 +1,10 @@
-"""Serve the pages that change nothing: the overview, the list of events, one event, and the audit log."""
+"""Serve the pages that change nothing: the overview, the list of events, and one event."""
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -13,39 +14,82 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from outbox.admin import queries
+from outbox.admin.blocked_keys import EventOrder, order_of
+from outbox.admin.curl import curl_command, is_sent_by_webhook
 from outbox.admin.event_state import DestinationState, destination_states, next_step
-from outbox.admin.job_view import job_view, listed_arguments
-from outbox.admin.overview import Overview
+from outbox.admin.hidden_content import hide_in_event, hide_in_overview, hide_in_rows, values_of
+from outbox.admin.history import History, read_history
+from outbox.admin.job_view import JobView, job_view, listed_arguments
+from outbox.admin.overview import Overview, processes
 from outbox.admin.overview import overview as read_overview
 from outbox.admin.queries import Page
+from outbox.admin.readable_row import readable_row
+from outbox.admin.verdict import find, judge
 from outbox.admin.web import parameters
-from outbox.admin.web.alerts import find_alerts
 from outbox.admin.web.chart import make_chart
 from outbox.admin.web.dashboard import Dashboard, dashboard_of
 from outbox.admin.web.http_errors import HTTPError
+from outbox.admin.web.permissions import PAYLOADS, VIEW, may, needed_for, require
 from outbox.admin.web.render import render
+from outbox.admin.web.sparkline import hours_per_bar
 from outbox.admin.web.timeline import make_timeline
 from outbox.core import Outbox
-from outbox.operations.actions import ACTIONS, Action, actions_for
-from outbox.operations.audit import latest
+from outbox.operations.actions import ACTIONS, Action, actions_for, actions_on
 from outbox.operations.count import Count
+from outbox.storage.attempts import read_attempts
 from outbox.storage.models import EVENT, JOB, OutboxEvent
-from outbox.storage.operator_models import Audit
+from outbox.storage.operator_models import Attempt, Audit
+from outbox.telemetry.audit import latest
+
+# The most types and actors that the overview offers to show alone.
+MOST_SUBJECTS = 200
 
 
 async def overview(request: Request) -> Response:
     """Show the counts, the activity of the last hour, why events failed, the destinations and the processes."""
-    view = await run_in_threadpool(read_overview, dashboard_of(request).box.dialect)
+    require(request, VIEW)
+    dashboard, given, with_content = dashboard_of(request), request.query_params, may(request, PAYLOADS)
+    box = dashboard.box
+    over, subject = parameters.parse_range(given), parameters.parse_subject(given)
+
+    def query() -> tuple[Overview, History, Subjects]:
+        with box.dialect.connection():
+            view = read_overview(box.dialect)
+            history, subjects = read_history(box.dialect, view.now, over, subject), _subjects(dashboard, view)
+            return view if with_content else hide_in_overview(box.dialect, box.cipher, view), history, subjects
+
+    view, history, subjects = await run_in_threadpool(query)
+    findings = find(box, view)
     return render(
         request,
         "overview.html",
         view=view,
         now=view.now,
-        chart=make_chart(view.activity),
-        alerts=find_alerts(view),
+        history=history,
+        chart=make_chart(history),
+        subjects=subjects,
+        hours_per_bar=hours_per_bar(view.failures, view.now),
+        of=given.get("of", "").strip(),
+        verdict=judge(findings),
+        findings=findings,
         destinations=destination_rows(view),
-        retention=timedelta(hours=dashboard_of(request).box.settings.retention_hours),
+        retention=timedelta(hours=box.settings.retention_hours),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Subjects:
+    """The names of what the overview's chart can be of."""
+
+    destinations: list[str]
+    types: list[str]
+    actors: list[str]
+
+
+def _subjects(dashboard: Dashboard, view: Overview) -> Subjects:
+    dialect, limits = dashboard.box.dialect, replace(dashboard.scan_limits, names=MOST_SUBJECTS)
+    destinations = sorted(name for name, each in view.recorded.items() if not each.retired)
+    return Subjects(destinations, *queries.types_and_actors(dialect, limits))
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +100,7 @@ class DestinationRow:
     kind: str
     workers: int
     breaker: dict[str, Any] | None
-    failed: int
+    failed: Count
 
 
 def destination_rows(view: Overview) -> list[DestinationRow]:
@@ -67,11 +111,8 @@ def destination_rows(view: Overview) -> list[DestinationRow]:
         for name, details in process.details.get("destinations", {}).items():
             kinds[name] = str(details.get("kind", ""))
             workers[name] += 1
-    failed: Counter[str] = Counter()
-    for failure in view.failures:
-        failed[failure.destination] += failure.events
     rows = [
-        DestinationRow(name, kinds.get(name, ""), workers[name], view.breakers.get(name), failed[name])
+        DestinationRow(name, kinds.get(name, ""), workers[name], view.breakers.get(name), view.failed(name))
         for name in sorted({*kinds, *view.breakers})
     ]
     return sorted(rows, key=lambda row: row.breaker is None)
@@ -83,8 +124,8 @@ class Listing:
 
     now: datetime
     page: Page
-    # The arguments of the jobs on the page, masked, by id.
-    arguments: dict[UUID, str]
+    # The arguments of the jobs on the page, masked, by id; None for a user who may not see them.
+    arguments: dict[UUID, str] | None
     count: Count | None
     types: list[str]
     actors: list[str]
@@ -92,22 +133,26 @@ class Listing:
 
 async def events(request: Request) -> Response:
     """List the events that match a filter or a search; redirect to the event if the search is its id."""
+    require(request, VIEW)
     given = request.query_params
     filter = parameters.parse_filter(given)
     after = parameters.parse_after(given)
     search = parameters.parse_text(given, "q")
     dashboard = dashboard_of(request)
-    box = dashboard.box
+    box, limits = dashboard.box, dashboard.scan_limits
 
     def query() -> Listing:
         with box.dialect.connection():
             now = box.dialect.now()
-            names = queries.event_types(box.dialect), queries.actors(box.dialect)
+            names = queries.types_and_actors(box.dialect, limits)
             if search:
                 page, count = Page(queries.search(box.dialect, search)), None
             else:
                 page, count = queries.page_and_count(box.dialect, filter, after=after, limits=dashboard.scan_limits)
-            return Listing(now, page, _arguments(dashboard, page.events), count, *names)
+            arguments = _arguments(dashboard, page.events) if may(request, PAYLOADS) else None
+            if arguments is None:
+                hide_in_rows(box.dialect, box.cipher, page.events)
+            return Listing(now, page, arguments, count, *names)
 
     listing = await run_in_threadpool(query)
     if search and len(listing.page.events) == 1 and _is_id(search):
@@ -126,81 +171,123 @@ async def events(request: Request) -> Response:
         fields=dict.fromkeys(parameters.NAMES, "") | parameters.filter_parameters(given),
         search=search,
         after=after,
-        actions=actions_for(filter.status),
+        actions=allowed(request, actions_for(filter.status, filter.only_kind)),
         notice=notice(request, filter.only_kind),
     )
 
 
 def _arguments(dashboard: Dashboard, events: list[OutboxEvent]) -> dict[UUID, str]:
     """Return the arguments of those of the rows that are jobs, masked and cut, by id."""
-    payloads = queries.payloads_of_jobs(dashboard.box.dialect, events)
+    payloads = queries.payloads_of_jobs(dashboard.box.dialect, events, dashboard.box.cipher)
     jobs = [event for event in events if event.kind == JOB]
-    return {job.id: listed_arguments(job, payloads.get(job.id), dashboard.masking) for job in jobs}
+    shown = {job.id: dashboard.redacted(job, payloads[job.id]) for job in jobs if job.id in payloads}
+    return {job.id: listed_arguments(job, shown.get(job.id), dashboard.masking) for job in jobs}
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """The payload of an event, or the message of a job, and the headers: redacted and masked."""
+
+    payload: Any
+    job: JobView | None
+    headers: Any
 
 
 @dataclass(frozen=True, slots=True)
 class EventDetails:
-    """What the page of one event shows, read in one connection."""
+    """What the page of one event shows, read in one connection.
+
+    `content` is None for a user who may not see it.
+    """
 
     event: OutboxEvent
+    # Why its payload and headers can't be decrypted, if they can't.
+    unreadable: str | None
     now: datetime
+    content: Content | None
     states: list[DestinationState]
     audits: list[Audit]
     destination_names: list[str]
+    order: EventOrder
+    attempts: list[Attempt]
+    curl: str | None
 
 
-def _read_event(box: Outbox, id: UUID) -> EventDetails | None:
+def _read_event(dashboard: Dashboard, id: UUID, *, with_content: bool) -> EventDetails | None:
+    box = dashboard.box
     with box.dialect.connection():
         event = queries.find(box.dialect, id)
         if event is None:
             return None
+        event, unreadable = readable_row(event, box.cipher)
+        states = destination_states(event, queries.delivered_to(box.dialect, event))
+        attempts = read_attempts(box.dialect, id)
+        if not with_content:
+            values = None if unreadable is not None else values_of(event, box.cipher)
+            states = hide_in_event(event, values, states, attempts)
+        content = _content(dashboard, event) if with_content and unreadable is None else None
         return EventDetails(
             event,
+            unreadable,
             box.dialect.now(),
-            destination_states(event, queries.delivered_to(box.dialect, event)),
+            content,
+            states,
             _audits_of(box, id),
             queries.destination_names(box.dialect, box.registry),
+            order_of(box.dialect, event),
+            attempts,
+            None if content is None else _curl(box, event, content, states),
         )
+
+
+def _curl(box: Outbox, event: OutboxEvent, content: Content, states: list[DestinationState]) -> str | None:
+    """Return the request of a webhook as a command, if a webhook gets the event."""
+    if not is_sent_by_webhook(processes(box.dialect), (state.destination for state in states)):
+        return None
+    return curl_command(event, content.payload, content.headers)
+
+
+def _content(dashboard: Dashboard, event: OutboxEvent) -> Content:
+    masking, payload = dashboard.masking, dashboard.redacted(event, event.payload)
+    headers = masking.masked(event.headers)
+    if event.kind == JOB and not isinstance(payload, str):
+        return Content(None, job_view(event, payload, masking), headers)
+    return Content(masking.masked(payload), None, headers)
 
 
 async def event(request: Request) -> Response:
     """Show everything about one event or job, and the actions that apply to it."""
+    require(request, VIEW)
     id = parameters.parse_id(request.path_params["id"])
     dashboard = dashboard_of(request)
-    box = dashboard.box
-    details = await run_in_threadpool(_read_event, box, id)
+    details = await run_in_threadpool(_read_event, dashboard, id, with_content=may(request, PAYLOADS))
     if details is None:
         raise HTTPError(404, "Event not found", f"{id} does not exist, or was deleted after its retention.")
     shown = details.event
-    is_job = shown.kind == JOB
     return render(
         request,
         "event.html",
         event=shown,
-        job=job_view(shown, shown.payload, dashboard.masking) if is_job else None,
+        job=job_view(shown, None) if shown.kind == JOB else None,
+        content=details.content,
         now=details.now,
-        next_step=next_step(details.event, details.now, box.settings),
+        next_step=next_step(shown, details.now, dashboard.box.settings, details.order),
+        order=details.order,
         states=details.states,
-        reached_none=details.event.audience is not None,
-        timeline=make_timeline(details.event, details.now, details.audits),
-        payload=None if is_job else dashboard.masking.masked(details.event.payload),
-        headers=dashboard.masking.masked(details.event.headers),
-        actions=actions_for(details.event.status),
+        attempts=details.attempts,
+        curl=details.curl,
+        unreadable=details.unreadable,
+        reached_none=shown.audience is not None,
+        timeline=make_timeline(shown, details.now, details.audits, details.order.waits),
+        actions=allowed(request, actions_on(shown)),
         targets=details.destination_names,
         notice=notice(request, shown.kind),
     )
 
 
-async def audit(request: Request) -> Response:
-    """List the latest actions of operators."""
-    box = dashboard_of(request).box
-
-    def query() -> tuple[datetime, list[Audit]]:
-        with box.dialect.connection():
-            return box.dialect.now(), latest(box.dialect)
-
-    now, entries = await run_in_threadpool(query)
-    return render(request, "audit.html", now=now, entries=entries, notice=notice(request))
+def allowed(request: Request, actions: Iterable[Action]) -> list[Action]:
+    """Return those of the actions that the user may run."""
+    return [action for action in actions if may(request, needed_for(action))]
 
 
 def notice(request: Request, kind: str | None = None) -> str | None:

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from urllib.parse import urlencode
 from uuid import UUID
 
+from outbox.admin.history import ACTOR, DESTINATION, EVERYTHING, HOUR, RANGES, TYPE, Range, Subject
 from outbox.admin.web.http_errors import HTTPError
 from outbox.operations.filters import Filter
 from outbox.storage.models import JOB, KINDS, STATUSES
@@ -28,12 +29,13 @@ TEXTS = {
     "destination": "destination",
     "error": "error",
     "key": "idempotency_key",
+    "ordering_key": "ordering_key",
     "correlation": "correlation_id",
 }
 # All parameters of a filter.
 NAMES = (
-    "status", "kind", "type", "actor", "aggregate", "tenant", "destination", "error", "key", "correlation", "since",
-    "until",
+    "status", "kind", "type", "actor", "aggregate", "tenant", "destination", "error", "key", "ordering_key",
+    "correlation", "since", "until", "ended_since", "ended_until",
 )  # fmt: skip
 
 
@@ -41,7 +43,7 @@ def parse_filter(given: Mapping[str, str]) -> Filter:
     """Return the filter that these parameters describe. Empty parameters are ignored."""
     values: dict[str, str | None] = {field: parse_text(given, name) or None for name, field in TEXTS.items()}
     aggregate_type, colon, aggregate_id = parse_text(given, "aggregate").partition(":")
-    kind = _parse_choice(given, "kind", KINDS)
+    kind = parse_choice(given, "kind", KINDS)
     if values["actor"] is not None and (values["event_type"] is not None or kind not in (None, JOB)):
         raise _invalid(
             "actor", "given without a type, and without a kind or with the kind job: only jobs have an actor"
@@ -51,11 +53,13 @@ def parse_filter(given: Mapping[str, str]) -> Filter:
     return Filter(
         **values,  # type: ignore[arg-type]  # all of these fields are texts
         kind=kind,
-        status=_parse_choice(given, "status", STATUSES),
+        status=parse_choice(given, "status", STATUSES),
         aggregate_type=aggregate_type or None,
         aggregate_id=aggregate_id if colon and aggregate_id else None,
         since=parse_time(given, "since"),
         until=parse_time(given, "until"),
+        ended_since=parse_time(given, "ended_since"),
+        ended_until=parse_time(given, "ended_until"),
     )
 
 
@@ -97,6 +101,23 @@ def parse_time(given: Mapping[str, str], name: str) -> datetime | None:
     return time
 
 
+def parse_range(given: Mapping[str, str]) -> Range:
+    """Return the range of the charts; the last hour if none is given."""
+    name = parse_choice(given, "range", tuple(RANGES))
+    return HOUR if name is None else RANGES[name]
+
+
+def parse_subject(given: Mapping[str, str]) -> Subject:
+    """Return what the charts are of, such as `type:order.placed`; everything if nothing is given."""
+    value = parse_text(given, "of")
+    if not value:
+        return EVERYTHING
+    kind, _, name = value.partition(":")
+    if kind not in (TYPE, DESTINATION, ACTOR) or not name:
+        raise _invalid("of", f"{TYPE}:NAME, {DESTINATION}:NAME or {ACTOR}:NAME")
+    return Subject(kind, name)
+
+
 def parse_id(value: str) -> UUID:
     """Return the id of an event; raise HTTPError (404) for anything else."""
     try:
@@ -118,7 +139,8 @@ def parse_ids(given: list[str]) -> tuple[UUID, ...]:
     return tuple(dict.fromkeys(parse_id(value) for value in given))
 
 
-def _parse_choice(given: Mapping[str, str], name: str, choices: Sequence[str]) -> str | None:
+def parse_choice(given: Mapping[str, str], name: str, choices: Sequence[str]) -> str | None:
+    """Return a parameter that must be one of the choices; None if it is missing."""
     value = parse_text(given, name)
     if value and value not in choices:
         raise _invalid(name, f"one of {', '.join(choices)}")

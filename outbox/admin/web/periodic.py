@@ -9,10 +9,9 @@ from starlette.responses import RedirectResponse, Response
 from outbox.admin.periodic_jobs import read_periodic_jobs
 from outbox.admin.web import csrf, parameters
 from outbox.admin.web.action_request import read_form
-from outbox.admin.web.actions import check_writable
-from outbox.admin.web.authentication import USER_KEY
 from outbox.admin.web.dashboard import dashboard_of
 from outbox.admin.web.http_errors import HTTPError
+from outbox.admin.web.permissions import OPERATE, VIEW, needed_for, operator_of, require
 from outbox.admin.web.render import render
 from outbox.errors import RegistrationError
 from outbox.operations import periodic_jobs
@@ -29,8 +28,8 @@ NOTICES = {
 
 async def periodic(request: Request) -> Response:
     """List the periodic jobs: schedule, last run and next run."""
+    require(request, VIEW)
     dialect = dashboard_of(request).box.dialect
-
     views = await run_in_threadpool(read_periodic_jobs, dialect)
     return render(
         request,
@@ -43,17 +42,18 @@ async def periodic(request: Request) -> Response:
 
 async def act_on_periodic(request: Request) -> Response:
     """Run, pause, resume or forget a job, as the page's form asks for, and redirect to the page."""
-    check_writable(request)
+    require(request, OPERATE)
     form = await read_form(request)
     csrf.check(request, form)
     action = PERIODIC_ACTIONS.get(parameters.parse_text(form, "action"))
     if action is None:
         raise HTTPError(400, "Unknown action", f"“action” must be one of {', '.join(PERIODIC_ACTIONS)}.")
-    name, who = parameters.parse_text(form, "name"), request.scope[USER_KEY]
+    require(request, needed_for(action))
+    name, operator = parameters.parse_text(form, "name"), operator_of(request)
     dashboard = dashboard_of(request)
 
     def run() -> None:
-        periodic_jobs.apply(dashboard.box.dialect, action, name, who=who)
+        periodic_jobs.apply(dashboard.box.dialect, action, name, operator=operator)
 
     try:
         await run_in_threadpool(run)

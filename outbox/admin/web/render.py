@@ -1,11 +1,13 @@
 """Render the templates, and define the filters that format values in them.
 
-Every value is escaped, because events, errors and names may contain anything, including HTML.
+Every value is escaped, because events, errors and names may contain anything, including HTML. Characters that are not
+printable are shown as escapes: some of them set the writing direction, so that a text looks like another one.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,18 +18,26 @@ from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
-from outbox.admin.durations import format_duration, format_latency
+from outbox.admin.blocked_keys import describe_head
+from outbox.admin.durations import format_bound, format_duration, format_latency, format_seconds
+from outbox.admin.history import RANGES
 from outbox.admin.web import csrf
-from outbox.admin.web.authentication import USER_KEY
 from outbox.admin.web.dashboard import dashboard_of
+from outbox.admin.web.json_tree import json_tree
 from outbox.admin.web.parameters import query_string
+from outbox.admin.web.permissions import USER_KEY, may, needed_for
+from outbox.admin.web.sparkline import sparkline
 from outbox.storage.models import KINDS, STATUSES
+from outbox.storage.status import is_parked
+from outbox.text import visible_json, visible_lines
 from outbox.version import __version__
 
 FOLDER = Path(__file__).parent
 STATIC = FOLDER / "static"
 # Longer JSON is cut, because it would make the browser slow.
 MAX_JSON_LENGTH = 100_000
+# The places in a name after which a line may be broken.
+PUNCTUATION = re.compile(r"(?<=[._:/@-])(?=[^._:/@-])")
 REFRESH_SECONDS = 5
 
 
@@ -62,24 +72,64 @@ def in_code(text: str) -> Markup:
     )
 
 
+def breakable(text: str) -> Markup:
+    """Return the text with places at which a browser may break its line: after punctuation, and not within a word."""
+    parts = PUNCTUATION.split(_show(text))
+    return Markup("<wbr>").join(parts)
+
+
+def format_scale(seconds: float) -> str:
+    """Return a power of ten of a second, for the scale of a chart: `10 ms`, `1 s`, `1,000 s`."""
+    return f"{seconds * 1000:g} ms" if seconds < 1 else f"{seconds:,.0f} s"
+
+
 def pretty(value: Any) -> str:
     """Return the value as indented JSON, cut if it is very long."""
-    text = json.dumps(value, indent=2, ensure_ascii=False)
+    text = visible_json(json.dumps(value, indent=2, ensure_ascii=False))
     left_out = len(text) - MAX_JSON_LENGTH
     return text if left_out <= 0 else f"{text[:MAX_JSON_LENGTH]}\n… {left_out:,} more characters"
+
+
+class _Exact(str):
+    """A text that is not shown, but sent back to the server by a form."""
+
+    __slots__ = ()
+
+
+def exact(value: Any) -> str:
+    """Return the text for the attribute `value` of a field: it must come back as it is, so nothing is replaced."""
+    return _Exact(value)
+
+
+def _show(value: Any) -> Any:
+    """Return the value with escapes for the characters that are not printable, except line breaks and tabs."""
+    if not isinstance(value, str) or isinstance(value, _Exact):
+        return value
+    shown = "\t".join(map(visible_lines, value.split("\t")))
+    return Markup(shown) if isinstance(value, Markup) else shown  # noqa: S704  (it was markup before)
+
+
+FILTERS = (
+    ago, breakable, exact, format_bound, format_duration, format_latency, format_scale, format_seconds, in_code,
+    json_tree, pretty, short_id, sparkline, utc,
+)  # fmt: skip
 
 
 def _make_environment() -> Environment:
     environment = Environment(
         loader=FileSystemLoader(FOLDER / "templates"),
         autoescape=True,
+        finalize=_show,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for each in (ago, utc, in_code, short_id, format_latency, pretty, format_duration):
+    for each in FILTERS:
         environment.filters[each.__name__] = each
+    environment.tests |= {"parked": is_parked, "printable": str.isprintable}
     environment.globals |= {
+        "all_ranges": RANGES,
+        "describe_head": describe_head,
         "query": query_string,
         "statuses": STATUSES,
         "kinds_of_rows": KINDS,
@@ -104,6 +154,8 @@ def render(request: Request, template: str, *, status: int = 200, **context: Any
         place=dashboard.box.dialect.place,
         read_only=dashboard.read_only,
         who=request.scope.get(USER_KEY, ""),
+        may=lambda permission: may(request, permission),
+        may_run=lambda action: may(request, needed_for(action)),
         csrf=(csrf.FORM_FIELD, token),
         **context,
     )

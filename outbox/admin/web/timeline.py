@@ -6,9 +6,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
+from outbox.admin.blocked_keys import BlockedKey
 from outbox.storage.models import DELIVERED, FAILED, JOB, OutboxEvent
 from outbox.storage.operator_models import Audit
 from outbox.storage.progress import parse
+from outbox.storage.status import is_parked
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,18 +22,24 @@ class TimelineEntry:
     kind: str = ""
 
 
-def make_timeline(event: OutboxEvent, now: datetime, audits: Iterable[Audit]) -> list[TimelineEntry]:
+def make_timeline(
+    event: OutboxEvent, now: datetime, audits: Iterable[Audit], waits: Iterable[BlockedKey] = ()
+) -> list[TimelineEntry]:
     """Return the entries by time, oldest first. Entries in the future are last."""
-    return sorted(_entries(event, now, audits), key=lambda entry: entry.at)
+    return sorted(_entries(event, now, audits, waits), key=lambda entry: entry.at)
 
 
-def _entries(event: OutboxEvent, now: datetime, audits: Iterable[Audit]) -> Iterator[TimelineEntry]:
+def _entries(
+    event: OutboxEvent, now: datetime, audits: Iterable[Audit], waits: Iterable[BlockedKey]
+) -> Iterator[TimelineEntry]:
     is_job = event.kind == JOB
     yield TimelineEntry(event.created_at, "Sent" if is_job else "Emitted")
     for name, progress in parse(event.progress).items():
         if progress.since is not None:
             where = "" if is_job else f" at {name}"
             yield TimelineEntry(progress.since, f"First failed attempt{where}", "pending")
+    for wait in waits:
+        yield TimelineEntry(wait.since, f"Waits at {wait.destination} behind an earlier event of its key", "pending")
     for audit in audits:
         yield TimelineEntry(audit.at, f"{audit.action.capitalize()} by {audit.who}", "operator")
     if event.status == DELIVERED:
@@ -51,7 +59,7 @@ def _unfinished_entries(event: OutboxEvent, now: datetime) -> Iterator[TimelineE
         yield TimelineEntry(
             event.lease_until, "Lease expired" if expired else "Lease expires, unless renewed", "future"
         )
-    elif event.next_attempt_at is not None:
+    elif event.next_attempt_at is not None and not is_parked(event):
         yield TimelineEntry(event.next_attempt_at, "Due" if event.next_attempt_at <= now else "Next attempt", "future")
 
 

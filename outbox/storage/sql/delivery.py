@@ -7,7 +7,7 @@ from __future__ import annotations
 # returned as ones that it can: the error would otherwise hit the whole batch, and every batch after it.
 CLAIMED_COLUMNS = """{id}, seq, aggregate_type, aggregate_id, event_type, ordering_key, {payload}, {headers},
     correlation_id, tenant_id, idempotency_key, attempts, max_attempts, {progress}, {due_at}, {emitted_at},
-    {now}, kind"""
+    {now}, kind, order_state"""
 
 # The version of the recorded destinations at the time of the claim: a worker whose copy has another version reads them
 # again before it delivers the events.
@@ -63,13 +63,31 @@ SET status = 'delivered', delivered_at = {now}, next_attempt_at = NULL, lease_id
 WHERE {ids} AND lease_id = ? AND {async_commit}
 """
 
-# Every other outcome, row by row: how many attempts were made, when the event is due again, and how far each
-# destination is.
-SETTLED = """
+# Every other outcome: how many attempts were made, when the event is due again, and how far each destination is.
+# On PostgreSQL one statement writes them all: the first parameter is a JSON object with the values of each row, by its
+# id. That took half the time of a statement for each row. A join with unnest(…) was as fast, but from a thousand rows
+# on PostgreSQL may read the whole table for it; this always uses the primary key.
+SETTLED_POSTGRES = """
+UPDATE {event_table}
+SET (status, attempts, next_attempt_at, progress, error_message, delivered_at, audience, order_state, lease_id,
+    lease_until, updated_at) = (
+    SELECT item.status, item.attempts, item.due_at, item.progress::json, item.error, CASE WHEN item.is_delivered
+        THEN {now} END, item.audience, item.order_state, NULL::uuid, NULL::timestamptz, {now}
+    FROM jsonb_to_record((SELECT ?::jsonb) -> id::text) AS item (status text, attempts integer, due_at timestamptz,
+        progress text, error text, is_delivered boolean, audience integer, order_state text))
+WHERE {ids} AND lease_id = ? AND {async_commit}
+"""
+SETTLED_SQLITE = """
 UPDATE {event_table}
 SET status = ?, attempts = ?, next_attempt_at = {moment}, progress = ?, error_message = ?,
-    delivered_at = CASE WHEN ? THEN {now} END, audience = ?, lease_id = NULL, lease_until = NULL, updated_at = {now}
+    delivered_at = CASE WHEN ? THEN {now} END, audience = ?, order_state = ?, lease_id = NULL, lease_until = NULL,
+    updated_at = {now}
 WHERE id = ? AND lease_id = ? AND {async_commit}
+"""
+
+# How far an event is that is still under its lease: some of its destinations have ended.
+PARTLY_SETTLED = """
+UPDATE {event_table} SET progress = ?, updated_at = {now} WHERE id = ? AND lease_id = ? AND {async_commit}
 """
 
 # Events that no destination has begun with are given back as if they had never been claimed.
@@ -90,10 +108,12 @@ RETURNING id
 """
 
 # How many events are due, counted up to a cap: above it the exact number does not matter, and would take ever longer.
+# (The order makes PostgreSQL use the index: else it may scan the table, past all events that wait behind others.)
 COUNT_DUE = """
 SELECT count(*) FROM (
     SELECT 1 FROM {event_table}
     WHERE next_attempt_at <= {now} AND (lease_until IS NULL OR lease_until <= {now})
+    ORDER BY next_attempt_at
     LIMIT ?
 ) AS due
 """

@@ -44,6 +44,8 @@ class NoResponse:
     """The receiver could not be reached, did not respond in time, or sent something that is not HTTP."""
 
     error: str
+    # What the HTTP library says about what was received. It may quote it, so it is stored only if an excerpt may be.
+    detail: str = ""
 
 
 @dataclass(frozen=True, slots=True)

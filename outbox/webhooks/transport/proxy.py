@@ -24,7 +24,7 @@ def choose_proxy(proxy: object, url: Url) -> Url | None:
     chosen = Url.parse(address, PARAMETER)
     if chosen.scheme != "http" or chosen.target != "/":
         raise RegistrationError(
-            f"{PARAMETER} must look like 'http://proxy.example:3128'. Requests over https go through a tunnel in it."
+            f"{PARAMETER} must look like 'http://proxy.example:3128'. Requests over https use a tunnel through it."
         )
     if ":" in url.host:
         raise RegistrationError("An IPv6 address can't be reached through a proxy: give the receiver's name.")

@@ -1,16 +1,21 @@
-"""Check whether an address is public, for webhooks with `allow_private=False`.
+"""Check whether an address is public and another host's, for webhooks with `allow_private=False`.
 
 If customers choose the URL of a webhook, it must not reach services inside the sender's network, such as a cloud's
-metadata service. The networks are listed here, because `ipaddress.is_global` differs between Python's patch versions,
-and is true for IPv6 addresses that contain a private IPv4 address.
+metadata service, nor services of this host, which may have a public address itself. The networks are listed here,
+because `ipaddress.is_global` differs between Python's patch versions, and is true for IPv6 addresses that contain a
+private IPv4 address.
 """
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterable
-from ipaddress import AddressValueError, IPv4Address, IPv4Network, IPv6Address, IPv6Network
+from ipaddress import AddressValueError, IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 
 from outbox.webhooks.transport.resolver import SocketAddress
+
+# A UDP socket needs a port to be connected; nothing is sent to it.
+ANY_PORT = 9
 
 _NON_PUBLIC_IPV4 = tuple(
     IPv4Network(text)
@@ -51,14 +56,37 @@ _TEREDO = IPv6Network("2001::/32")
 
 
 class AddressNotAllowed(Exception):
-    """A host name resolves to an address that is not public, and the webhook allows only public ones."""
+    """A host name resolves to an address to which the webhook may not connect."""
 
 
 def check_public(host: str, addresses: Iterable[SocketAddress]) -> None:
-    """Raise AddressNotAllowed unless every address is public."""
+    """Raise AddressNotAllowed unless every address is public, and none is this host's own."""
     for address in addresses:
         if not is_public(address.text):
             raise AddressNotAllowed(f"not sent: {host} resolves to {address.text}, which is not a public address")
+        if is_own(address.text):
+            raise AddressNotAllowed(f"not sent: {host} resolves to {address.text}, which is an address of this host")
+
+
+def is_own(address: str) -> bool:
+    """Return whether a connection to this address, or to an IPv4 address inside it, would end at this host.
+
+    A connection to oneself has the same address at both ends. A UDP socket tells its own end as soon as it knows the
+    other one, and nothing is sent. A public address that only a router in front of this host has can't be recognised.
+    """
+    if ":" not in address:
+        return _leads_here(socket.AF_INET, address)
+    contained = _contained_ipv4(IPv6Address(address.partition("%")[0]))
+    return _leads_here(socket.AF_INET6, address) or any(_leads_here(socket.AF_INET, str(each)) for each in contained)
+
+
+def _leads_here(family: socket.AddressFamily, address: str) -> bool:
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((address, ANY_PORT))
+            return ip_address(probe.getsockname()[0]) == ip_address(address)
+    except OSError:  # no route to it, so it is another host's
+        return False
 
 
 def is_public(address: str) -> bool:

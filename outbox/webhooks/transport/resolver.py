@@ -20,6 +20,12 @@ class SocketAddress(NamedTuple):
         return str(self.sockaddr[0])
 
 
+def host_and_port(address: SocketAddress) -> str:
+    """Return an address and its port as one text: `192.0.2.1:443` or `[2001:db8::1]:443`."""
+    host, port = address.text, address.sockaddr[1]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def lookup(host: str, port: int) -> list[SocketAddress]:
     """Return the addresses that the operating system finds for a name, in the order in which to try them."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)

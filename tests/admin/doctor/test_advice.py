@@ -46,7 +46,8 @@ def test_commands_are_found_in_the_advice() -> None:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_that_is_advised_exists_with_its_options(command: str) -> None:
-    _, name, *arguments = shlex.split(command)
+    # What an f-string fills in is the id of an event or a name, and an id is a name as well.
+    _, name, *arguments = shlex.split(command.replace("…", "0198c0de-0000-7000-8000-000000000000"))
     found: click.Command = cli.commands[name]
     while isinstance(found, click.Group) and arguments:
         name = arguments.pop(0)

@@ -1,5 +1,6 @@
 """The doctor's checks of events: expired leases, due events, open circuit breakers, failed events."""
 
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -10,7 +11,7 @@ from outbox.admin.doctor.check import OK, PROBLEM, WARNING
 from outbox.core import Outbox
 from outbox.storage.operator_models import Minute
 from outbox.telemetry.process_reports import WORKER
-from tests.admin.doctor.findings import advice_of, finding_of
+from tests.admin.doctor.findings import advice_of, finding_of, findings_of
 from tests.admin.doctor.published_processes import publish_process
 from tests.conftest import Configure
 from tests.support.table import change, claimed, emit, let_pass
@@ -57,7 +58,7 @@ def count(box: Outbox, minutes_ago: int, **counts: int) -> None:
             Minute.insert(minute=minute, name=name, labels="", value=value).execute(box.database)
 
 
-@pytest.mark.parametrize(("seconds", "level"), [(200, OK), (400, PROBLEM)])
+@pytest.mark.parametrize(("seconds", "level"), [(40, OK), (200, WARNING), (400, PROBLEM)])
 def test_events_that_have_been_due_for_long_are_a_problem(box: Outbox, seconds: float, level: str) -> None:
     emit(3)
     let_pass(seconds=seconds)
@@ -96,12 +97,18 @@ def test_events_with_a_later_due_time_are_not_late(box: Outbox) -> None:
 # Circuit breakers
 
 
-def test_an_open_circuit_breaker_is_a_warning_with_the_last_error(box: Outbox) -> None:
+def test_an_open_circuit_breaker_is_a_problem_with_the_last_error_and_since_when(box: Outbox) -> None:
     breaker = {"open": True, "trips": 3, "seconds": 12.5, "error": "ConnectError: refused"}
+    older: dict[str, Any] = {
+        "destinations": {"crm": {"kind": "Webhook"}},
+        "breakers": {"crm": breaker | {"open_seconds": 840.0}},
+    }
     publish_process(box, destinations={"billing": {"kind": "Webhook"}}, breakers={"billing": breaker})
-    found = finding_of(box, "breakers")
-    assert (found.level, "billing is unavailable" in found.what) == (WARNING, True)
-    assert "ConnectError: refused" in found.what
+    publish_process(box, **older)
+    crm, billing = sorted(findings_of(box, "breakers"), key=lambda each: "billing" in each.what)
+    assert (billing.level, "billing is unavailable" in billing.what) == (PROBLEM, True)
+    assert "ConnectError: refused" in billing.what
+    assert crm.brief == "crm has been unavailable for 14 min"
 
 
 def test_a_breaker_that_a_worker_has_opened_is_reported(box: Outbox) -> None:
@@ -112,10 +119,12 @@ def test_a_breaker_that_a_worker_has_opened_is_reported(box: Outbox) -> None:
     emit(20)
     for _ in range(20):
         box.process_pending_events(1)
+    emit(1)  # this one was not tried there
     box.reporter.kind = WORKER
     box.reporter.report_now()
     found = finding_of(box, "breakers")
-    assert (found.level, "no route" in found.what) == (WARNING, True)
+    assert (found.level, "no route" in found.what) == (PROBLEM, True)
+    assert re.fullmatch(r"billing has been unavailable for .*s, 20 events wait", found.brief)
 
 
 # Failed events

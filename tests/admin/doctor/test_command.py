@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +82,7 @@ def test_warnings_exit_with_1_and_come_last_with_what_to_do_below_them(healthy: 
     assert done.exit_code == 1
     assert re.match(r"warning  failed +1 event has failed", what)
     assert re.match(r" {20,}→ Run `outbox list --status failed`", advice)
-    assert (empty, summary) == ("", "1 warning.")
+    assert (empty, summary) == ("", "1 warning: 1 event has failed.")
 
 
 def _reject(event: outbox.Event) -> None:
@@ -98,7 +99,10 @@ def test_control_characters_in_errors_are_not_printed(healthy: Outbox) -> None:
 def test_problems_exit_with_2(configure: Configure) -> None:
     configure(publish_seconds=10)
     done = run_here()
-    assert (done.exit_code, done.output.splitlines()[-1]) == (2, "2 problems.")
+    assert (done.exit_code, done.output.splitlines()[-1]) == (
+        2,
+        "2 problems: no worker is running; no scheduler is running.",
+    )
 
 
 def test_programs_get_json(configure: Configure) -> None:
@@ -106,7 +110,8 @@ def test_programs_get_json(configure: Configure) -> None:
     done = run_here("--json")
     found = json.loads(done.stdout)
     assert (done.exit_code, found["level"]) == (2, PROBLEM)
-    assert all(set(each) == {"check", "level", "what", "advice"} for each in found["findings"])
+    assert found["verdict"] == "2 problems: no worker is running; no scheduler is running."
+    assert all(set(each) == {"check", "level", "what", "advice", "brief"} for each in found["findings"])
     assert {each["level"] for each in found["findings"]} <= set(LEVELS)
 
 
@@ -121,9 +126,9 @@ def test_the_worst_finding_decides(levels: list[str], expected: str) -> None:
 
 def test_long_findings_are_wrapped_on_a_terminal() -> None:
     found = [ok("fine"), note("worth " * 30), warning("bad " * 30, "do " * 40), problem("worse", "hurry")]
-    text = as_text([Finding(each.level, each.what, each.advice, "check") for each in found], 60)
+    text = as_text([replace(each, check="check") for each in found], 60, margin=16, verdict="1 problem. 1 warning.")
     assert max(map(len, text.splitlines())) <= 60 + len("\x1b[32m\x1b[0m")
-    assert text.endswith("1 problem and 1 warning.")
+    assert text.endswith("1 problem. 1 warning.")
 
 
 def test_a_module_brings_its_handlers_and_its_database(tmp_path: Path) -> None:

@@ -31,8 +31,8 @@ def test_an_unreachable_database_is_a_problem_and_other_checks_still_run() -> No
     by_check = {each.check: each for each in reversed(found)}
     assert by_check["database"].level == PROBLEM
     assert "OUTBOX_DATABASE_URL" in advice_of(by_check["database"])
-    assert {"settings", "database", "redis"} == set(by_check)
-    assert "schema, inbox, indexes" in next(each.what for each in found if "were skipped" in each.what)
+    assert {"settings", "database", "redis", "brokers"} == set(by_check)
+    assert "schema, inbox, locks, indexes" in next(each.what for each in found if "were skipped" in each.what)
     assert "hidden-word" not in repr(found)
 
 
@@ -79,10 +79,10 @@ def test_a_wrong_clock_is_a_warning_that_says_what_it_affects(box: Outbox, secon
 def test_a_locked_table_does_not_block_the_doctor(box: Outbox, url: str) -> None:
     with psycopg.connect(url) as other:
         other.execute("LOCK TABLE outbox_event IN ACCESS EXCLUSIVE MODE")
-        found = finding_of(box, "failed", statement_seconds=0.3)
+        found = finding_of(box, "locks", statement_seconds=0.3)
         assert found.level == PROBLEM
-        assert "The check failed" in found.what
-        assert "pg_blocking_pids" in advice_of(found)
+        assert "has locked the table of events" in found.what
+        assert f"pg_terminate_backend({other.info.backend_pid})" in advice_of(found)
     assert finding_of(box, "failed").level == OK
     with box.dialect.connection():
         assert box.dialect.run("SHOW statement_timeout").fetchone() == ("0",)

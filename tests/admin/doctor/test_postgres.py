@@ -203,6 +203,7 @@ def test_another_fillfactor_is_a_warning_and_the_advice_fixes_it(box: Outbox, ch
 
 
 @on_postgres
+@pytest.mark.usefixtures("new_tables")
 def test_more_dead_rows_than_live_ones_are_a_warning_and_the_advice_fixes_it(box: Outbox) -> None:
     emit(100)
     execute(box, "DELETE FROM outbox_event WHERE seq IN (SELECT seq FROM outbox_event ORDER BY seq LIMIT 30)")

@@ -4,6 +4,7 @@ import pytest
 
 import outbox
 from outbox.admin.doctor.check import NOTE, OK, PROBLEM, WARNING
+from outbox.admin.overview import overview
 from outbox.core import Outbox
 from outbox.storage.operator_models import Process
 from outbox.telemetry.process_reports import APPLICATION, SCHEDULER, UP, WORKER
@@ -44,12 +45,12 @@ def test_a_worker_and_a_scheduler_are_named(box: Outbox) -> None:
 def test_a_worker_that_can_not_reach_its_broker_is_a_problem_that_names_it_and_the_error(box: Outbox) -> None:
     publish_process(box, WORKER, host="alpha", pid=7)
     assert finding_of(box, "broker").level == OK
-    publish_process(box, WORKER, host="beta", pid=8, broker_error="ConnectionError: refused")
+    publish_process(box, WORKER, host="beta", pid=8, broker_error="ConnectionError: refused.")
     publish_process(box, WORKER, host="gamma", pid=9, seen=600, broker_error="ConnectionError: long ago")
     (found,) = findings_of(box, "broker")
     assert found.level == PROBLEM
     assert "beta:8" in found.what
-    assert "ConnectionError: refused" in found.what
+    assert "ConnectionError: refused. It gets" in found.what
     assert "OUTBOX_REDIS_URL" in advice_of(found)
 
 
@@ -78,6 +79,13 @@ def test_a_process_that_stops_reporting_is_named(box: Outbox, seen: float, level
         assert "worker gamma:9 last reported 1 min ago" in found.what
         assert "ps -p 9" in advice_of(found)
         assert finding_of(box, "workers").level == PROBLEM
+
+
+def test_a_web_server_that_was_stopped_is_not_silent_but_gone(box: Outbox) -> None:
+    publish_process(box, APPLICATION, seen=40)
+    publish_process(box, APPLICATION, pid=2)
+    assert finding_of(box, "silent").level == OK
+    assert [process.pid for process in overview(box.dialect).processes] == [2]
 
 
 def test_a_silent_process_that_was_replaced_is_fine(box: Outbox) -> None:

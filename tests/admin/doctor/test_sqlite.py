@@ -1,7 +1,10 @@
 """The doctor's checks of the file of an SQLite database."""
 
+import shlex
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import peewee
 import pytest
@@ -64,6 +67,26 @@ def test_a_transaction_that_keeps_the_file_locked_is_a_warning(box: Outbox, path
 def test_a_disk_that_is_nearly_full_is_a_problem(box: Outbox) -> None:
     found = finding_of(box, "file", free_bytes=2**62)
     assert (found.level, "MiB left" in found.what) == (PROBLEM, True)
+
+
+@pytest.mark.parametrize("suffix", ["", "-wal", "-shm"])
+def test_a_file_that_all_users_can_read_is_a_warning_and_the_advice_fixes_it(suffix: str) -> None:
+    with TemporaryDirectory() as folder:  # tmp_path is below a folder that only its owner may enter
+        Path(folder).chmod(0o711)
+        box = Outbox(Settings(dispatch="off"), database=open_database(f"sqlite:///{folder}/an events.db"))
+        box.create_tables()
+        with box.dialect.connection():
+            assert finding_of(box, "file").level == OK
+            path = Path(f"{folder}/an events.db{suffix}")
+            path.chmod(0o644)
+            found = finding_of(box, "file")
+            assert (found.level, f"the mode of {path} allows it" in found.what) == (WARNING, True)
+            Path(folder).chmod(0o700)
+            assert finding_of(box, "file").level == OK  # other users can't enter the folder
+            Path(folder).chmod(0o711)
+            subprocess.run(shlex.split(commands_in(found)[0]), check=True)
+            assert finding_of(box, "file").level == OK
+        box.database.close_all()  # type: ignore[attr-defined]
 
 
 def test_the_integrity_is_checked_with_thorough_only(box: Outbox, path: Path) -> None:

@@ -1,5 +1,6 @@
 """Actions of operators: explained first, applied to the chosen events that are still in that state, and audited."""
 
+import functools
 import threading
 from typing import Any
 
@@ -7,13 +8,19 @@ import pytest
 
 import outbox
 from outbox.admin.web import make_app
+from outbox.admin.web.background_action import BackgroundActions
 from outbox.core import Outbox
-from outbox.operations import apply_action, audit
+from outbox.operations import apply_action
+from outbox.operations.actions import ACTIONS
+from outbox.operations.filters import Filter
 from outbox.storage.models import OutboxEvent
+from outbox.telemetry import audit
+from outbox.telemetry.audit import Interrupted, Operator
 from tests.admin.web.browser import Browser, Document, browser_with, form_to
 from tests.admin.web.client import Client, anybody
 from tests.admin.web.sample import delivered, failed, many_delivered, sending, waiting
 from tests.conftest import Configure
+from tests.support.servers import PATIENCE_SECONDS
 from tests.support.table import emit_one, error_of, other_worker, statuses, stored
 
 MAKE = {"retry": failed, "replay": delivered, "fail": waiting, "delete": delivered}
@@ -293,7 +300,7 @@ def test_a_long_action_continues_and_the_audit_page_shows_its_progress(
 
     def slowly(*args: Any, **kwargs: Any) -> Any:
         arrived.set()
-        assert gate.wait(20)
+        assert gate.wait(PATIENCE_SECONDS)
         yield from apply(*args, **kwargs)
 
     apply = apply_action.apply
@@ -302,7 +309,7 @@ def test_a_long_action_continues_and_the_audit_page_shows_its_progress(
     monkeypatch.setattr(apply_action, "apply", slowly)
     page = go(browser, confirmation)
     assert "Retry is still running." in page.text
-    assert arrived.wait(20)
+    assert arrived.wait(PATIENCE_SECONDS)
     assert stored(event).status == "failed"
     gate.set()
     for thread in threading.enumerate():
@@ -326,3 +333,33 @@ def test_a_link_can_not_show_its_own_text(browser: Browser) -> None:
         page = browser.get("/events", did=did, number=number)
         assert "b" not in [tag for tag, _ in page.tags]
         assert "9999" not in page.text
+
+
+def test_an_action_that_is_running_when_the_process_stops_ends_as_interrupted(
+    box: Outbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stops after its batch, and the audit says why, and how many events it has changed."""
+    made = [failed(idempotency_key=str(number)) for number in range(5)]
+    one_at_a_time = functools.partial(apply_action.apply, batch_size=1)
+    reached, go_on = threading.Event(), threading.Event()
+
+    def waiting_after_two(*args: Any, **options: Any) -> Any:
+        for total in (work := one_at_a_time(*args, **options)):
+            if total == 2:
+                reached.set()
+                assert go_on.wait(PATIENCE_SECONDS)
+            try:
+                yield total
+            except Interrupted as error:
+                work.throw(error)
+
+    monkeypatch.setattr(apply_action, "apply", waiting_after_two)
+    actions = BackgroundActions()
+    assert actions.run(box, ACTIONS["retry"], Filter(), Operator("ada"), wait_seconds=0.01) is None
+    assert reached.wait(PATIENCE_SECONDS)
+    threading.Timer(0.05, go_on.set).start()
+    actions.stop()
+    entry = last(box)
+    assert (entry.outcome, entry.cause, entry.affected) == ("interrupted", "the dashboard was stopped", 2)
+    assert statuses() == {"pending": 2, "failed": 3}
+    assert len(made) == 5

@@ -1,11 +1,21 @@
 """CSRF protection: only the dashboard's own forms can change events."""
 
 import pytest
+from starlette.routing import Route
 
+from outbox.admin.web import make_app
+from outbox.core import Outbox
 from outbox.storage.models import OutboxEvent
 from tests.admin.web.browser import Browser, form_to
-from tests.admin.web.client import Client
+from tests.admin.web.client import Client, anybody
 from tests.support.table import change, emit_one
+
+
+@pytest.fixture
+def url(sqlite_url: str) -> str:
+    """One database is enough where the database is not what is tested."""
+    return sqlite_url
+
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 
@@ -114,3 +124,18 @@ def test_the_query_string_of_a_post_is_ignored(browser: Browser) -> None:
     path = f"/act?action=retry&scope=selected&id={id}&csrf_token={given}"
     assert browser.client.post(path).status_code == 403
     assert status(id) == "failed"
+
+
+def test_every_form_is_protected(box: Outbox) -> None:
+    """Whatever a form asks for: without the token, and from another site, it is refused before it is read."""
+    app = make_app(box, authenticate=anybody)
+    paths = [each.path for each in app.routes if isinstance(each, Route) and "POST" in (each.methods or ())]
+    assert len(paths) >= 4
+    cookie = {"Cookie": f"outbox_csrf={'A' * 43}"}
+    for path in paths:
+        for body, headers in (
+            ("action=pause", cookie),
+            (f"action=pause&csrf_token={'A' * 43}", {}),
+            (f"action=pause&csrf_token={'A' * 43}", cookie | {"Sec-Fetch-Site": "cross-site"}),
+        ):
+            assert Client(app).post(path, content=body, headers=FORM | headers).status_code == 403, path

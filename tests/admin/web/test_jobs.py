@@ -91,7 +91,7 @@ class TestThePageOfAJob:
             "job charge queue money",
             "The job is due now.",
             "Sent now",
-            "Arguments [ 42 ]",
+            "Arguments Copy [ 42 ]",
             '{ "password": "•••" }',
             '"max_retries": 7',
             "Actor charge",
@@ -110,7 +110,9 @@ class TestThePageOfAJob:
     def test_links_to_the_jobs_of_its_actor(self, browser: Browser, charge: Any) -> None:
         job = send(charge, 1)
         emit_one("charge")
-        assert rows(browser.get(browser.get(f"/events/{job.id}").links["charge"])) == ids(job)
+        actor = browser.get(browser.get(f"/events/{job.id}").links["charge"])
+        (waiting,) = [href for text, href in actor.links.items() if text.startswith("waiting")]
+        assert rows(browser.get(waiting)) == ids(job)
 
     def test_of_a_delivered_job_offers_no_replay_to_a_destination(
         self, box: Outbox, browser: Browser, charge: Any
@@ -176,3 +178,24 @@ def test_the_overview_says_how_many_are_jobs(browser: Browser, charge: Any) -> N
     page = browser.get("/")
     assert "pending 3" in page.text
     assert "1 event and 2 jobs" in page.text
+
+
+def test_arguments_are_redacted_by_the_name_of_the_actor(box: Outbox, client: Client, charge: Any) -> None:
+    def hide_first(actor: str, message: Any) -> Any:
+        return message | {"args": [actor, *message["args"][1:]]}
+
+    outbox.redact("charge")(hide_first)
+    job = send(charge, "hush", "shown")
+    for path in (f"/events/{job.id}", "/events"):
+        html = client.get(path).text
+        assert "hush" not in html
+        assert "shown" in html
+
+
+def test_a_redaction_of_a_job_that_fails_shows_no_arguments(box: Outbox, client: Client, charge: Any) -> None:
+    outbox.redact("*")(lambda actor, message: 1 / 0)
+    job = send(charge, "hush")
+    for path in (f"/events/{job.id}", "/events"):
+        html = client.get(path).text
+        assert "hush" not in html
+        assert "not shown: the redaction of charge raised ZeroDivisionError" in html

@@ -12,6 +12,13 @@ from tests.admin.web.browser import Browser, form_to
 from tests.admin.web.client import HERE, Client
 from tests.admin.web.sample import failed
 
+
+@pytest.fixture
+def url(sqlite_url: str) -> str:
+    """One database is enough where the database is not what is tested."""
+    return sqlite_url
+
+
 PATHS = ["/", "/events", "/audit", "/metrics", "/confirm", "/static/dashboard.css", "/nowhere", "/login"]
 COOKIE = "outbox_session_8642"
 

@@ -14,7 +14,8 @@ from tests.admin.web.sample import delivered, failed, waiting
 
 NAMES = [
     "status", "type", "aggregate", "tenant", "destination", "error", "key", "correlation", "since", "until", "after",
-    "q", "did", "number", "id", "action", "scope", "from", "to", "reason", "before", "csrf_token",
+    "q", "did", "number", "id", "action", "scope", "from", "to", "reason", "before", "csrf_token", "kind", "actor",
+    "ordering_key",
 ]  # fmt: skip
 NASTY = [
     "", " ", "\x00", "a\x00b", "\ud800", "\uffff", "'", '"', "\\", "%", "_", "?", "%s", "%(x)s", "{}", "{0}", ":", "::",
@@ -25,7 +26,16 @@ NASTY = [
     "ffffffff-ffff-ffff-ffff-ffffffffffff", "{00000000-0000-0000-0000-000000000000}", "urn:uuid:x", "failed", "pending",
     "(others)", "é", "😀", "\u202e",
 ]  # fmt: skip
-PATHS = ["/", "/events", "/audit", "/confirm", "/metrics"]
+PATHS = ["/", "/events", "/audit", "/confirm", "/metrics", "/keys", "/control", "/periodic"]
+# The forms that need no confirmation: their actions, and their fields.
+FORMS = {
+    "/control/act": (
+        ["pause", "resume", "throttle", "unthrottle", "recover", ""],
+        ["name", "minutes", "per_second", "reason"],
+    ),
+    "/periodic/act": (["run", "pause", "resume", "forget", ""], ["name"]),
+    "/bulk/act": (["stop", "resume", ""], ["id"]),
+}
 
 
 def encoded(fields: list[tuple[str, str]]) -> str:
@@ -71,3 +81,20 @@ def test_no_form_breaks_it(some: Client, fields: list[tuple[str, str]]) -> None:
     token = some.cookies["outbox_csrf"]
     body: Any = encoded([*fields, ("action", "retry"), ("scope", "all"), ("csrf_token", token)])
     assert some.post("/act", content=body).status_code in (200, 400, 403, 404)
+
+
+@pytest.mark.parametrize("path", FORMS)
+def test_no_value_in_a_form_that_acts_at_once_breaks_it(some: Client, path: str) -> None:
+    some.get("/events")
+    actions, names = FORMS[path]
+    for value in NASTY:
+        for action in actions:
+            given = [
+                *((name, value) for name in names),
+                ("action", action),
+                ("csrf_token", some.cookies["outbox_csrf"]),
+            ]
+            answer = some.post(path, content=encoded(given), follow_redirects=False)
+            assert answer.status_code in (303, 400, 404), (action, value)
+    assert some.get("/control").status_code == 200
+    assert some.get("/keys?" + encoded([("key", "'; DROP TABLE outbox_event; --")])).status_code == 200

@@ -6,7 +6,7 @@ import pytest
 
 import outbox
 from outbox.core import Outbox
-from outbox.operations import audit
+from outbox.telemetry import audit
 from tests.admin.web.browser import Browser, Document, Form, browser_with
 from tests.admin.web.client import Client
 from tests.support.periodic import change_job, declare, declared, let_job_age, runs, scheduler
@@ -45,7 +45,7 @@ def test_it_shows_the_schedule_in_words_the_last_run_and_the_next_in_both_times(
         assert text in page.text
     assert "03:00:00 CE" in page.text
     assert any(link.endswith(f"/events/{job.last_run_id}") for link in page.links.values())
-    assert browser.get("/").links["Periodic jobs"] == "/periodic"
+    assert browser.get("/").links["Periodic"] == "/periodic"
 
 
 def test_it_says_what_is_paused_overdue_and_without_a_scheduler(box: Outbox, browser: Browser) -> None:

@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 
 import pytest
 
+from outbox.telemetry import audit
 from tests.admin.web.browser import Document, form_to
 from tests.support.dashboard import READY, ask, dashboard, link_of, port_of, sign_in
 from tests.support.processes import BIN, MakeStage, Stage
@@ -158,10 +159,10 @@ def test_on_a_unix_socket_every_request_is_refused_whatever_its_headers(
 
 
 def test_a_password_is_asked_for_and_read_only_is_kept(make_stage: MakeStage) -> None:
-    stage = make_stage(dashboard_user="ada", dashboard_password="hush", dashboard_host="127.0.0.1")
+    stage = make_stage(dashboard_user="ada", dashboard_password="correct horse", dashboard_host="127.0.0.1")
     port = port_of(dashboard(stage, "--read-only"))
     assert ask(port, "GET", "/")[0] == 401
-    known = "Basic " + b64encode(b"ada:hush").decode()
+    known = "Basic " + b64encode(b"ada:correct horse").decode()
     status, _, html = ask(port, "GET", "/", Authorization=known)
     assert status == 200
     assert "read-only, signed in as ada" in html
@@ -205,3 +206,40 @@ def test_without_the_extra_it_says_what_to_install(sqlite_url: str, package: str
 @pytest.mark.parametrize("package", ["starlette", "jinja2", "uvicorn", "outbox.admin.web"])
 def test_the_command_line_does_not_need_the_extra(package: str) -> None:
     assert run_python(f"import sys, outbox.cli; print({package!r} in sys.modules)") == "False\n"
+
+
+SLOWLY = """
+import time
+from outbox.admin.web import background_action
+from outbox.operations import apply_action
+
+apply = apply_action.apply
+background_action.WAIT_SECONDS = 0
+
+def slowly(*args, **options):
+    return apply(*args, **options, batch_size=1, per_second=2.0)
+
+apply_action.apply = slowly
+"""
+
+
+def test_a_dashboard_that_is_stopped_during_an_action_leaves_an_entry_that_says_so(
+    stage: Stage, tmp_path: Path
+) -> None:
+    """SIGTERM: the action stops after its batch; the audit has what was done."""
+    made = stage.emit(20, do="pass")
+    (tmp_path / "slowly.py").write_text(SLOWLY)
+    stage.environment["PYTHONPATH"] = str(tmp_path)
+    program = dashboard(stage, "-m", "slowly")
+    port, session = port_of(program), sign_in(program)
+    kind, token = "application/x-www-form-urlencoded", "A" * 43
+    body = f"action=fail&scope=all&csrf_token={token}"
+    answer = ask(port, "POST", "/act", body, Cookie=f"{session}; outbox_csrf={token}", Content_Type=kind)
+    assert answer[0] == 303
+    program.signal(signal.SIGTERM)
+    assert program.wait() == 0
+    (entry,) = audit.latest(stage.box.dialect)
+    assert (entry.outcome, entry.cause) == ("interrupted", "the dashboard was stopped")
+    assert 1 <= entry.affected < len(made)
+    assert stage.rows("status").count(("failed",)) == entry.affected
+    assert "Traceback" not in program.said()

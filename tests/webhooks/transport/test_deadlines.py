@@ -20,7 +20,7 @@ from tests.support.receiver import (
     drips_its_headers,
     never_answers,
 )
-from tests.support.table import PATIENCE_SECONDS
+from tests.support.servers import PATIENCE_SECONDS
 from tests.webhooks.deliveries import (
     MakeWebhook,
     deliver,

@@ -2,8 +2,9 @@
 
 import pytest
 
-from outbox.destinations.outcome import DELIVERED_OUTCOME
-from tests.support.receiver import Receiver
+from outbox.destinations.outcome import DELIVERED_OUTCOME, Retry
+from outbox.errors import Unavailable
+from tests.support.receiver import Exchange, Receiver, answers
 from tests.webhooks.deliveries import MakeWebhook, deliver, deliver_one, make_event, unavailable
 
 VARIABLES = ["http_proxy", "https_proxy", "all_proxy", "no_proxy"]
@@ -80,3 +81,16 @@ def test_a_given_proxy_is_used_whatever_the_environment_excepts(
 def test_the_error_of_an_unreachable_proxy_does_not_show_its_password(make_webhook: MakeWebhook) -> None:
     webhook = make_webhook("http://receiver.example/", proxy="http://me:hush@127.0.0.1:1")
     assert unavailable(deliver_one(webhook)) == "Connection refused while connecting to 127.0.0.1, port 1"
+
+
+@pytest.mark.parametrize("receiver", ["http://receiver.example/", "https://receiver.example/"])
+def test_the_password_of_a_proxy_that_repeats_it_is_not_stored(make_webhook: MakeWebhook, receiver: str) -> None:
+    def repeat(exchange: Exchange) -> None:
+        given = exchange.request.headers["proxy-authorization"]
+        answers(f"407 no {given}", f"wrong: {given}".encode())(exchange)
+
+    with Receiver(repeat) as proxy:
+        outcome = deliver_one(make_webhook(receiver, proxy=f"http://me:hush%20hush@127.0.0.1:{proxy.port}"))
+    assert isinstance(outcome, Retry | Unavailable)
+    assert "407" in outcome.error
+    assert "bWU6aHVzaCBodXNo" not in outcome.error

@@ -5,10 +5,11 @@ import socket
 import pytest
 
 from outbox.destinations.outcome import DELIVERED_OUTCOME
+from outbox.webhooks.transport import public_address
 from outbox.webhooks.transport.httpcore_threads import network_backend as network
 from outbox.webhooks.transport.libcurl import transfer
-from outbox.webhooks.transport.public_address import is_public
-from outbox.webhooks.transport.resolver import SocketAddress
+from outbox.webhooks.transport.public_address import is_own, is_public
+from outbox.webhooks.transport.resolver import SocketAddress, host_and_port
 from tests.support.receiver import LOOPBACK, Receiver, answers
 from tests.webhooks.deliveries import MakeWebhook, deliver, deliver_one, make_event, resolving_with, retried
 
@@ -108,7 +109,14 @@ NOT_PUBLIC = [
     "::g",
 ]
 
-HIDDEN_LOOPBACKS = ["127.0.0.1", "0x7f000001", "2130706433", "127.1", "0", "localhost", "[::ffff:127.0.0.1]", "[::1]"]
+HIDDEN_LOOPBACKS = [
+    *("127.0.0.1", "127.1", "127.0.1", "127.255.255.254", "127.0.0.01", "2130706433", "017700000001", "0177.1"),
+    *("0177.0.0.1", "0177.0.0.01", "0x7f000001", "0X7F000001", "0x7f.1", "0x7f.0.0.1", "0x7f.0x0.0x0.0x1", "0"),
+    *("000000", "0x0", "0x0.0", "0.0.0.0", "00.0.0.0", "localhost", "LocalHost", "[::1]", "[0:0:0:0:0:0:0:1]"),  # noqa: S104
+    *("[0000::0001]", "[::]", "[0::0]", "[::127.0.0.1]", "[::ffff:127.0.0.1]", "[::FFFF:7f00:1]", "[::ffff:0:0]"),
+    *("[0:0:0:0:0:ffff:127.0.0.1]", "[64:ff9b::7f00:1]", "[2002:7f00:1::]", "user@127.0.0.1"),
+    *("1.1.1.1@127.0.0.1", "127\u30020\u30020\u30021", "\uff11\uff12\uff17.0.0.1", "\u2460\u2461\u2466.0.0.1"),
+]
 
 
 @pytest.mark.parametrize("address", PUBLIC)
@@ -161,14 +169,14 @@ class Routes:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, receiver: Receiver) -> None:
         self.taken: list[str] = []
-        connect, write = network._open, transfer.host_and_port
+        connect = network._open
 
         def here(address: SocketAddress) -> SocketAddress:
             self.taken.append(address.text)
             return SocketAddress(socket.AF_INET, (LOOPBACK, receiver.port))
 
         monkeypatch.setattr(network, "_open", lambda address, seconds: connect(here(address), seconds))
-        monkeypatch.setattr(transfer, "host_and_port", lambda address: write(here(address)))
+        monkeypatch.setattr(transfer, "host_and_port", lambda address: host_and_port(here(address)))
         monkeypatch.setattr(transfer, "is_public", LOOPBACK.__eq__)
 
 
@@ -223,6 +231,31 @@ def test_libcurl_connects_to_no_other_address_whatever_was_checked_before(
         assert error.startswith("not sent: localhost resolves to ")
         assert error.endswith(", which is not a public address")
         assert receiver.connections == 0
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]"])
+def test_an_address_of_this_host_is_refused_even_if_it_is_public(
+    make_webhook: MakeWebhook, monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
+    """Loopback stands for the host's public address: a connection to either has the same address at both ends."""
+    for module in (public_address, transfer):
+        monkeypatch.setattr(module, "is_public", lambda text: True)
+    with Receiver() as receiver:
+        webhook = make_webhook(f"http://{host}:{receiver.port}/", allow_private=False)
+        error = retried(deliver_one(webhook))
+        assert error.startswith("not sent: ")
+        assert error.endswith("which is an address of this host")
+        assert receiver.connections == 0
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1", "::ffff:127.0.0.1", "64:ff9b::127.0.0.1", "2002:7f00:1::"])
+def test_own(address: str) -> None:
+    assert is_own(address)
+
+
+@pytest.mark.parametrize("address", [*PUBLIC, "10.255.255.254", "192.0.2.1", "fe80::1%1"])
+def test_not_own(address: str) -> None:
+    assert not is_own(address)
 
 
 def test_public_ipv6_is_reached(make_webhook: MakeWebhook, monkeypatch: pytest.MonkeyPatch) -> None:

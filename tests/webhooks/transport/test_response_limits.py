@@ -22,7 +22,7 @@ from outbox.webhooks.transport.response_limits import (
     LimitExceeded,
 )
 from tests.support.receiver import ClientConnection, Exchange, Receiver, Reply, answers, says
-from tests.support.table import PATIENCE_SECONDS
+from tests.support.servers import PATIENCE_SECONDS
 from tests.support.thoroughness import thorough
 from tests.webhooks.deliveries import MakeWebhook, deliver, deliver_one, make_event, retried, unavailable
 

@@ -22,7 +22,8 @@ from outbox.webhooks.transport.httpcore_threads.response_times import ResponseTi
 from outbox.webhooks.transport.protocol import NotSent, WebhookRequest
 from outbox.webhooks.webhook import Webhook
 from tests.support.receiver import ClientConnection, Exchange, Receiver, Reply, answers, hangs_up, never_answers, resets
-from tests.support.table import PATIENCE_SECONDS, becomes_true, passes
+from tests.support.servers import PATIENCE_SECONDS
+from tests.support.table import becomes_true, passes
 from tests.webhooks.deliveries import (
     MakeWebhook,
     ReversingTransport,

@@ -122,6 +122,7 @@ def test_the_certificate_is_for_the_name_although_the_address_is_connected_to(
         found = SocketAddress(socket.AF_INET, (LOOPBACK, receiver.port))
         for module in (address, transfer):
             monkeypatch.setattr(module, "is_public", LOOPBACK.__eq__)
+        monkeypatch.setattr(address, "is_own", lambda text: False)
         url = f"https://receiver.example:{receiver.port}/"
         assert deliver_one(resolving_to(make_webhook(url, **trusting, allow_private=False), found)) == DELIVERED_OUTCOME
         assert receiver.only.headers["host"] == f"receiver.example:{receiver.port}"

@@ -1,5 +1,5 @@
-// All pages work without this script. It refreshes pages every few seconds, which the operator can pause, and it adds a
-// checkbox that selects all events.
+// All pages work without this script. It refreshes pages every few seconds, which the operator can pause. It adds a
+// checkbox that selects all events, a button that shows times in the browser's time zone, and buttons that copy JSON.
 "use strict";
 
 (() => {
@@ -40,6 +40,78 @@
   });
   countSelected();
 
+  // Times: the server writes them in UTC.
+
+  const LOCAL = "outbox-local-time";
+  const zone = document.getElementById("zone");
+  let local = localStorage.getItem(LOCAL) === "yes";
+  const two = (number) => String(number).padStart(2, "0");
+
+  function inLocalTime(moment, format) {
+    const clock = `${two(moment.getHours())}:${two(moment.getMinutes())}`;
+    if (format === "time") return clock;
+    if (format === "date") return `${two(moment.getDate())} ${moment.toLocaleString("en", { month: "short" })} ${clock}`;
+    const date = `${moment.getFullYear()}-${two(moment.getMonth() + 1)}-${two(moment.getDate())}`;
+    return `${date} ${clock}:${two(moment.getSeconds())}`;
+  }
+
+  function showTimes() {
+    for (const time of document.querySelectorAll("time[datetime]")) {
+      const format = time.dataset.format || (time.classList.contains("at") ? "full" : "");
+      time.dataset.utc ??= format ? time.textContent : time.title;
+      const moment = new Date(time.dateTime);
+      const text = local && !Number.isNaN(moment.getTime()) ? inLocalTime(moment, format) : time.dataset.utc;
+      if (format) time.textContent = text;
+      else time.title = text;
+    }
+    for (const each of document.querySelectorAll(".zone")) each.textContent = local ? "local time" : "UTC";
+    if (zone) zone.textContent = local ? "Show UTC" : "Local time";
+  }
+
+  if (zone) {
+    zone.hidden = false;
+    zone.addEventListener("click", () => {
+      local = !local;
+      localStorage.setItem(LOCAL, local ? "yes" : "no");
+      showTimes();
+      announcer.textContent = local ? "Times are in the browser's time zone" : "Times are in UTC";
+    });
+  }
+  showTimes();
+
+  // Copying
+
+  function addCopyButtons() {
+    for (const button of document.querySelectorAll("button.copy")) button.hidden = false;
+  }
+
+  document.addEventListener("click", async (event) => {
+    const button = event.target.closest("button.copy");
+    if (!button) return;
+    const text = document.getElementById(button.dataset.copies).textContent;
+    let copied = true;
+    try {
+      await navigator.clipboard.writeText(text);
+    } catch {
+      // Browsers allow it on this machine and over HTTPS only.
+      copied = false;
+    }
+    announcer.textContent = button.textContent = copied ? "Copied" : "The browser refused it";
+  });
+  addCopyButtons();
+
+  // What was folded, or unfolded, stays so when the page is refreshed.
+
+  const folded = new Map();
+  document.addEventListener("toggle", (event) => event.target.id && folded.set(event.target.id, event.target.open), true);
+
+  function foldAgain() {
+    for (const [id, open] of folded) {
+      const details = document.getElementById(id);
+      if (details) details.open = open;
+    }
+  }
+
   // Refresh
 
   if (!button || !label || !live() || !window.htmx) return;
@@ -53,7 +125,7 @@
   }
 
   function showPaused() {
-    button.textContent = paused ? "Resume" : "Pause";
+    button.textContent = paused ? "Resume refresh" : "Pause refresh";
     button.setAttribute("aria-pressed", String(paused));
     show(paused ? "Paused" : "Live", paused ? "paused" : "on");
   }
@@ -79,6 +151,9 @@
 
   document.body.addEventListener("htmx:afterSettle", () => {
     countSelected();
+    showTimes();
+    addCopyButtons();
+    foldAgain();
     show("Live", "on");
     if (live().dataset.summary !== summary) announcer.textContent = summary = live().dataset.summary;
   });

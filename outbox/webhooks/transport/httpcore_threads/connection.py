@@ -13,6 +13,7 @@ import httpcore
 import httpx
 
 from outbox.webhooks.transport import response_limits
+from outbox.webhooks.transport.client_certificate import ClientContext
 from outbox.webhooks.transport.httpcore_threads.deadline import Deadline
 from outbox.webhooks.transport.httpcore_threads.network_backend import DeadlineBackend
 from outbox.webhooks.transport.protocol import NoResponse, NotSent, Response, SendResult, WebhookRequest
@@ -36,11 +37,17 @@ class Connection:
         public_only: bool = False,
         proxy: Url | None = None,
         ssl_context: ssl.SSLContext | None = None,
+        client_context: ClientContext | None = None,
     ) -> None:
         self._deadline = Deadline()
-        self._backend = DeadlineBackend(resolver, self._deadline, public_only=public_only)
-        self._proxy = proxy
+        # If only public addresses are allowed, the backend makes the tunnel, to an address that it has checked.
+        tunnel_through = proxy if public_only else None
+        self._proxy = None if public_only else proxy
+        self._backend = DeadlineBackend(
+            resolver, self._deadline, public_only=public_only, tunnel_through=tunnel_through
+        )
         self._ssl_context = ssl_context
+        self._client_context = client_context
         self._connection: httpcore.ConnectionInterface | None = None
         self._url: Url | None = None
 
@@ -53,7 +60,7 @@ class Connection:
         except TimeoutError:
             return NoResponse(f"timed out while {self._deadline.operation}")
         except (OSError, httpcore.RemoteProtocolError, httpcore.ProxyError, LimitExceeded) as error:
-            return NoResponse(self._explain(error))
+            return self._explain(error)
         except Exception as error:
             return NotSent(f"not sent: {type(error).__name__}: {error}")
 
@@ -103,7 +110,9 @@ class Connection:
         self.close()
         origin = self._target.origin
         context = self._ssl_context
-        if context is None and url.scheme == "https":
+        if self._client_context is not None:
+            context = self._client_context.current()
+        elif context is None and url.scheme == "https":
             context = default_ssl_context()
         if self._proxy is None:
             self._connection = httpcore.HTTPConnection(
@@ -133,16 +142,19 @@ class Connection:
         reason = response.extensions.get("reason_phrase", b"")
         return summarize(response.status, reason, response.headers, bytes(body))
 
-    def _explain(self, error: Exception) -> str:
+    def _explain(self, error: Exception) -> NoResponse:
         match error:
             case ssl.SSLCertVerificationError():
-                return f"the receiver's certificate was not accepted: {error.verify_message}"
+                return NoResponse(f"the receiver's certificate was not accepted: {error.verify_message}")
             case httpcore.ProxyError():
-                return f"the proxy responded {error}"
+                return NoResponse(f"the proxy responded {error}")
             case OSError():
-                return f"{error if error.strerror is None else error.strerror} while {self._deadline.operation}"
+                what = error if error.strerror is None else error.strerror
+                return NoResponse(f"{what} while {self._deadline.operation}")
+            case LimitExceeded():
+                return NoResponse(f"no HTTP response: {error}")
             case _:
-                return f"no HTTP response: {error}"
+                return NoResponse("no HTTP response", str(error))
 
 
 @cache

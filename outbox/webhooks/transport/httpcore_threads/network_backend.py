@@ -16,22 +16,28 @@ import httpcore
 
 from outbox.webhooks.transport.httpcore_threads.deadline import Deadline
 from outbox.webhooks.transport.httpcore_threads.response_meter import ResponseMeter
+from outbox.webhooks.transport.httpcore_threads.tunnel import open_tunnel
 from outbox.webhooks.transport.interruptible import LONGEST_BLOCK_SECONDS
 from outbox.webhooks.transport.public_address import check_public
-from outbox.webhooks.transport.resolver import Resolver, SocketAddress
+from outbox.webhooks.transport.resolver import Resolver, SocketAddress, host_and_port
+from outbox.webhooks.transport.url import Url
 
 
 class DeadlineBackend(httpcore.NetworkBackend):
     """Resolves a name, checks its addresses, and connects.
 
     The connection goes to an address that was checked. The name is not resolved a second time, because it could then
-    resolve to another address. TLS and the Host header still use the name.
+    resolve to another address. TLS and the Host header still use the name. With `tunnel_through`, a proxy makes the
+    connection, to the address that was checked; its own address is not checked.
     """
 
-    def __init__(self, resolver: Resolver, deadline: Deadline, *, public_only: bool) -> None:
+    def __init__(
+        self, resolver: Resolver, deadline: Deadline, *, public_only: bool, tunnel_through: Url | None = None
+    ) -> None:
         self._resolver = resolver
         self._deadline = deadline
         self._public_only = public_only
+        self._proxy = tunnel_through
 
     def connect_tcp(
         self,
@@ -42,10 +48,31 @@ class DeadlineBackend(httpcore.NetworkBackend):
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> DeadlineStream:
         """Return a connection. Of the arguments that httpcore passes, only host and port are used."""
-        addresses = self._resolver.resolve(host, port, self._deadline.left(f"resolving {host}"))
+        addresses = self._resolve(host, port)
         if self._public_only:
             check_public(host, addresses)
+        if self._proxy is not None:
+            return self._tunnel(self._proxy, addresses)
         return DeadlineStream(self._connect(addresses, f"connecting to {host}, port {port}"), self._deadline)
+
+    def _resolve(self, host: str, port: int) -> list[SocketAddress]:
+        return self._resolver.resolve(host, port, self._deadline.left(f"resolving {host}"))
+
+    def _tunnel(self, proxy: Url, addresses: list[SocketAddress]) -> DeadlineStream:
+        """Return a tunnel through the proxy to the first of these addresses to which the proxy makes one."""
+        proxy_addresses = self._resolve(proxy.host, proxy.port)
+        for address in addresses:
+            connection = self._connect(proxy_addresses, f"connecting to {proxy.host}, port {proxy.port}")
+            stream = DeadlineStream(connection, self._deadline)
+            try:
+                open_tunnel(stream, host_and_port(address), proxy)
+            except BaseException as error:
+                stream.close()
+                if not isinstance(error, httpcore.ProxyError) or address is addresses[-1]:
+                    raise
+            else:
+                return stream
+        raise OSError("no address")  # not reached: the resolver returns at least one
 
     def _connect(self, addresses: list[SocketAddress], operation: str) -> socket.socket:
         """Connect to the first address that accepts the connection.

@@ -10,6 +10,9 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from typing import TypeVar
 
+import httpx
+
+from outbox.webhooks.transport.client_certificate import ClientCertificate, ClientContext
 from outbox.webhooks.transport.httpcore_threads.connection import Connection
 from outbox.webhooks.transport.httpcore_threads.response_times import ResponseTimes
 from outbox.webhooks.transport.httpcore_threads.thread_pool import ThreadPool
@@ -33,11 +36,15 @@ class HttpcoreTransport:
         public_only: bool = False,
         proxy: Url | None = None,
         ssl_context: ssl.SSLContext | None = None,
+        client_certificate: ClientCertificate | None = None,
     ) -> None:
         self._name = name
         self._public_only = public_only
         self._proxy = proxy
         self._ssl_context = ssl_context
+        self._client_context = None
+        if client_certificate is not None:
+            self._client_context = ClientContext(client_certificate, httpx.create_ssl_context)
         self._start()
 
     def exchange(
@@ -94,7 +101,11 @@ class HttpcoreTransport:
             connection = idle.pop()
         except IndexError:
             connection = Connection(
-                self._resolver, public_only=self._public_only, proxy=self._proxy, ssl_context=self._ssl_context
+                self._resolver,
+                public_only=self._public_only,
+                proxy=self._proxy,
+                ssl_context=self._ssl_context,
+                client_context=self._client_context,
             )
         try:
             yield connection

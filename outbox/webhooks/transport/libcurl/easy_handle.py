@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import pycurl
 
+from outbox.webhooks.transport.client_certificate import ClientCertificate
 from outbox.webhooks.transport.libcurl.ca_certificates import CaCertificates
 from outbox.webhooks.transport.url import Url
 
@@ -25,6 +26,7 @@ class Route(NamedTuple):
     public_only: bool
     proxy: Url | None
     ca_certificates: CaCertificates
+    client_certificate: ClientCertificate | None = None
 
 
 def make_easy_handle(
@@ -67,6 +69,11 @@ def make_easy_handle(
             handle.unsetopt(option)
         else:
             handle.setopt(option, os.fsencode(path))
+    if route.client_certificate is not None:
+        handle.setopt(pycurl.SSLCERT, os.fsencode(route.client_certificate.certificate))
+        handle.setopt(pycurl.SSLKEY, os.fsencode(route.client_certificate.key))
+        # Without this, OpenSSL would ask for the passphrase of a key on the terminal, and wait.
+        handle.setopt(pycurl.KEYPASSWD, "")
     return handle
 
 

@@ -147,8 +147,10 @@ class MultiLoop:
                 continue
             del self._resolving[transfer]
             try:
-                transfer.connect(addresses)
-                self._send(transfer)
+                if transfer.resolved(addresses):
+                    self._send(transfer)
+                else:
+                    self._send_or_resolve(transfer)
             except Exception as error:
                 self._results.append((transfer, _not_sent(error)))
 

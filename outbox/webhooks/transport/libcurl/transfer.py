@@ -3,7 +3,8 @@
 The multi loop uses a transfer in this order:
 
 1. `begin` sets the request. If `may_reuse_connection`, the loop gives the handle to libcurl.
-2. Otherwise the loop resolves the name and calls `connect`, then gives the handle to libcurl.
+2. Otherwise the loop resolves the name of `peer`, and calls `resolved`, until that returns True. Then it gives the
+   handle to libcurl.
 3. When libcurl has ended the transfer, `result` or `result_of_failure` returns the request's result. The latter may
    return None: then the request has to be sent again, from step 1 or 2.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 import io
 import socket
 import time
+from typing import NamedTuple
 
 import pycurl
 
@@ -21,12 +23,19 @@ from outbox.webhooks.transport.libcurl.received_response import ReceivedResponse
 from outbox.webhooks.transport.libcurl.transfer_errors import KEPT_CONNECTION_WAS_DEAD, OUR_ERRORS, explain
 from outbox.webhooks.transport.protocol import NoResponse, NotSent, Response, WebhookRequest
 from outbox.webhooks.transport.public_address import check_public, is_public
-from outbox.webhooks.transport.resolver import SocketAddress
+from outbox.webhooks.transport.resolver import SocketAddress, host_and_port
 from outbox.webhooks.transport.url import Url
 
 # select() can't wait for descriptors from 1024 on. For each one that we open, libcurl makes a duplicate, which may have
 # a somewhat higher number.
 HIGHEST_SELECTABLE = 1024 - 64
+
+
+class Hop(NamedTuple):
+    """Where a connection goes: to the receiver, to a proxy that resolves the receiver's name, or through a proxy."""
+
+    proxy: SocketAddress | None
+    receiver: SocketAddress | None
 
 
 class Transfer:
@@ -41,8 +50,10 @@ class Transfer:
         self._is_new_connection = False
         self._needs_new_connection = False
         # The address of the last connection, and those still to be tried if it fails.
-        self._address: SocketAddress | None = None
-        self._untried: list[SocketAddress] = []
+        self._address: Hop | None = None
+        self._untried: list[Hop] = []
+        # The receiver's addresses, if they are checked and the proxy is to connect to one of them.
+        self._checked: list[SocketAddress] | None = None
         # Whether its socket's descriptor is too high for select().
         self.is_beyond_select = False
         self._received = ReceivedResponse()
@@ -64,7 +75,7 @@ class Transfer:
         if url is not self._url:
             self._url = url
             self._host_header = f"host: {url.authority}"
-            self._address = None
+            self._forget_address()
             self._is_tunnel = set_url(self.handle, url, self._route.proxy)
         lines = [f"{name}: {value}" for name, value in request.headers]
         # libcurl sends these lines as they are: a line break in one of them would begin another header.
@@ -87,8 +98,13 @@ class Transfer:
 
     @property
     def peer(self) -> tuple[str, int]:
-        """Return host and port to connect to: those of the proxy, or of the receiver."""
-        peer = self._request.url if self._route.proxy is None else self._route.proxy
+        """Return host and port to connect to: those of the proxy, or of the receiver.
+
+        If the receiver's addresses have to be checked, although a proxy connects to it, the receiver comes first.
+        """
+        proxy = self._route.proxy
+        must_be_checked = self._route.public_only and self._checked is None
+        peer = self._request.url if proxy is None or must_be_checked else proxy
         return peer.host, peer.port
 
     @property
@@ -96,21 +112,37 @@ class Transfer:
         """Return the text that names the operation if an error occurs while the name is resolved."""
         return f"resolving {self.peer[0]}"
 
-    def connect(self, addresses: list[SocketAddress]) -> None:
-        """Prepare a new connection to the first of these addresses that accepts one."""
-        if self._route.public_only:
+    def resolved(self, addresses: list[SocketAddress]) -> bool:
+        """Take the addresses of `peer`. Return False if now the name of another peer has to be resolved.
+
+        Otherwise prepare a new connection to the first address that accepts one.
+        """
+        proxy, receivers = self._route.proxy, self._checked
+        if self._route.public_only and receivers is None:
             check_public(self.peer[0], addresses)
-        self._untried = list(addresses)
+            if proxy is not None:
+                self._checked = addresses
+                return False
+        if proxy is None:
+            self._untried = [Hop(None, each) for each in addresses]
+        elif receivers is None:
+            self._untried = [Hop(each, None) for each in addresses]
+        else:
+            self._untried = [Hop(each, receiver) for each in addresses for receiver in receivers]
         self._connect_to_next()
+        return True
 
     def _connect_to_next(self) -> None:
-        self._address = self._untried.pop(0)
-        endpoint = host_and_port(self._address)
-        if self._route.proxy is None:
-            self.handle.setopt(pycurl.CONNECT_TO, [f"::{endpoint}"])
-        else:
-            self.handle.setopt(pycurl.PROXY, f"http://{endpoint}")
+        self._address = hop = self._untried.pop(0)
+        if hop.receiver is not None:  # with a proxy, libcurl asks it for a tunnel to this address
+            self.handle.setopt(pycurl.CONNECT_TO, [f"::{host_and_port(hop.receiver)}"])
+        if hop.proxy is not None:
+            self.handle.setopt(pycurl.PROXY, f"http://{host_and_port(hop.proxy)}")
         self._rewind(new_connection=True)
+
+    def _forget_address(self) -> None:
+        """Have the names resolved again, and the addresses checked, before the next connection is made."""
+        self._address = self._checked = None
 
     def _rewind(self, *, new_connection: bool) -> None:
         """Prepare to send the request from its beginning, over a new connection or over a kept one.
@@ -138,7 +170,7 @@ class Transfer:
         if not self._is_new_connection:
             self._needs_new_connection = True
             return pycurl.SOCKET_BAD
-        if self._route.public_only and not is_public(text):
+        if self._route.public_only and self._route.proxy is None and not is_public(text):
             self._not_allowed = f"not sent: {self.peer[0]} resolves to {text}, which is not a public address"
             return pycurl.SOCKET_BAD
         opened = socket.socket(family, kind, protocol)
@@ -172,7 +204,7 @@ class Transfer:
         if self._not_allowed is not None:
             return NotSent(self._not_allowed)
         if self._needs_new_connection or (code == KEPT_CONNECTION_WAS_DEAD and not self._is_new_connection):
-            self._address = None
+            self._forget_address()
             return None
         heads = self._received.heads
         heads.parse()
@@ -182,10 +214,10 @@ class Transfer:
             if self._untried and not self.is_late:
                 self._connect_to_next()
                 return None
-            self._address = None
+            self._forget_address()
         if code in OUR_ERRORS:
             return NotSent(f"not sent: {message}")
-        error = explain(
+        return explain(
             code,
             message,
             operation=self._operation(),
@@ -193,7 +225,6 @@ class Transfer:
             system_error=self.handle.getinfo(pycurl.OS_ERRNO),
             proxy_response=heads.of_proxy,
         )
-        return NoResponse(error)
 
     @property
     def _is_connected(self) -> bool:
@@ -206,14 +237,8 @@ class Transfer:
         getinfo = self.handle.getinfo
         if self._is_new_connection:
             if not getinfo(pycurl.CONNECT_TIME_T):
-                host, port = self.peer
-                return f"connecting to {host}, port {port}"
+                end = self._request.url if self._route.proxy is None else self._route.proxy
+                return f"connecting to {end.host}, port {end.port}"
             if not self._is_connected:
                 return "negotiating TLS"
         return "sending" if getinfo(pycurl.SIZE_UPLOAD_T) < len(self._request.body) else "waiting for the response"
-
-
-def host_and_port(address: SocketAddress) -> str:
-    """Return an address in the form that libcurl reads."""
-    host, port = address.text, address.sockaddr[1]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

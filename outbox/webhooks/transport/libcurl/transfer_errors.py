@@ -8,6 +8,7 @@ import re
 import pycurl
 
 from outbox.webhooks.transport.libcurl.response_heads import ResponseHead, is_success
+from outbox.webhooks.transport.protocol import NoResponse
 
 # If a kept connection turns out to be dead, libcurl tries to send the request again, on any connection that it has. For
 # that it has to read the body a second time, which our callback does not allow. So the transfer ends with this error.
@@ -34,19 +35,21 @@ def explain(
     is_connected: bool,
     system_error: int,
     proxy_response: ResponseHead | None,
-) -> str:
-    """Return the error of a request that got no response.
+) -> NoResponse:
+    """Return the result of a request that got no response.
 
     `operation` is what the request was doing, `system_error` the errno of the last system call.
     """
     if code == pycurl.E_OPERATION_TIMEDOUT:
-        return f"timed out while {operation}"
+        return NoResponse(f"timed out while {operation}")
     if code == pycurl.E_PEER_FAILED_VERIFICATION:
-        return f"the receiver's certificate was not accepted: {_CERTIFICATE_PREFIX.sub('', message)}"
+        reason = _CERTIFICATE_PREFIX.sub("", message)
+        return NoResponse(f"the receiver's certificate was not accepted: {reason}")
     if proxy_response is not None and not is_success(proxy_response.status):
-        return f"the proxy responded {proxy_response.status} {proxy_response.reason.decode('latin-1')}".rstrip()
+        reason = proxy_response.reason.decode("latin-1")
+        return NoResponse(f"the proxy responded {proxy_response.status} {reason}".rstrip())
     if code in _CONNECTION_ERRORS or not is_connected:
-        return f"{os.strerror(system_error) if system_error else message} while {operation}"
+        return NoResponse(f"{os.strerror(system_error) if system_error else message} while {operation}")
     if code == pycurl.E_GOT_NOTHING:
-        return "no HTTP response: Server disconnected without sending a response."
-    return f"no HTTP response: {message or f'error {code} of libcurl'}"
+        return NoResponse("no HTTP response", "Server disconnected without sending a response.")
+    return NoResponse("no HTTP response", message or f"error {code} of libcurl")

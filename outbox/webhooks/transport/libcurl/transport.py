@@ -8,6 +8,7 @@ from collections.abc import Generator, Iterator
 from contextlib import suppress
 from typing import TypeVar
 
+from outbox.webhooks.transport.client_certificate import ClientCertificate
 from outbox.webhooks.transport.libcurl.ca_certificates import CaCertificates
 from outbox.webhooks.transport.libcurl.easy_handle import Route
 from outbox.webhooks.transport.libcurl.multi_loop import MultiLoop
@@ -26,10 +27,15 @@ class CurlTransport:
     """Sends requests with libcurl. Each exchange uses one loop; idle loops, with their connections, are in a stack."""
 
     def __init__(
-        self, *, public_only: bool = False, proxy: Url | None = None, ca_certificates: CaCertificates | None = None
+        self,
+        *,
+        public_only: bool = False,
+        proxy: Url | None = None,
+        ca_certificates: CaCertificates | None = None,
+        client_certificate: ClientCertificate | None = None,
     ) -> None:
         trusted = CaCertificates.default() if ca_certificates is None else ca_certificates
-        self._route = Route(public_only, proxy, trusted)
+        self._route = Route(public_only, proxy, trusted, client_certificate)
         self._start()
 
     def exchange(

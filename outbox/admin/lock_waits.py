@@ -1,0 +1,131 @@
+"""Find the sessions of PostgreSQL behind which others wait for locks, directly or one behind another.
+
+A transaction that is idle and a change of a table that waits for it are enough to stop everything that reads the table.
+Those who wait are no problem themselves: they go on when the first session of the queue, its root, has ended. Nothing
+here reads a table of the outbox, since that could wait itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from outbox.admin.durations import format_seconds
+from outbox.storage.connect import POSTGRES_DEFAULTS
+from outbox.storage.dialect import Dialect
+
+# pg_locks shows to every role who waits, pg_stat_activity only to some.
+_WAITING = """
+SELECT waiting.pid, pg_blocking_pids(waiting.pid), session.application_name,
+    COALESCE(extract(epoch FROM clock_timestamp() - session.query_start), 0)::float8
+FROM (SELECT DISTINCT pid FROM pg_locks WHERE NOT granted) AS waiting
+JOIN pg_stat_activity AS session ON session.pid = waiting.pid AND session.datname = current_database()
+"""
+_SESSIONS = """
+SELECT pid, application_name, COALESCE(state, ''), COALESCE(host(client_addr) || ':' || client_port, ''),
+    COALESCE(extract(epoch FROM clock_timestamp() - COALESCE(state_change, xact_start)), 0)::float8
+FROM pg_stat_activity WHERE pid = ANY (%s)
+"""
+# Those beside which no other session can read the table. Once our own statement is cancelled, no session may be waiting
+# for them.
+_EXCLUSIVE = """
+SELECT pid FROM pg_locks
+WHERE granted AND mode = 'AccessExclusiveLock' AND relation = to_regclass(%s)
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+"""
+_OWN_NAME = "SELECT current_setting('application_name')"
+# pg_blocking_pids returns this for a prepared transaction, which has no session.
+PREPARED = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """A session that waits for no lock, and behind which others wait."""
+
+    pid: int
+    application: str
+    state: str
+    # Where it comes from, as `ss -tnp` shows it there.
+    client: str
+    state_seconds: float
+    # How many sessions wait behind it, how many of these are the outbox's own, and the longest time.
+    waiting: int
+    own_waiting: int
+    waiting_seconds: float
+    # Whether it belongs to a process of the outbox: ending it would only interrupt that process's work.
+    is_own: bool
+
+    @property
+    def name(self) -> str:
+        """Return, for example, `process 4711 of PostgreSQL (psql, idle in transaction for 12 min)`."""
+        if self.pid == PREPARED:
+            return "a prepared transaction"
+        state = f"{self.state} for {format_seconds(self.state_seconds)}" if self.state else "of another role"
+        return f"process {self.pid} of PostgreSQL ({self.application or 'no application_name'}, {state})"
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    pid: int
+    blockers: frozenset[int]
+    application: str
+    seconds: float
+
+
+def read_roots(dialect: Dialect, *, locked: str | None = None) -> tuple[Root, ...]:
+    """Return the roots of all queues for locks in this database, the longest queue first; none on SQLite.
+
+    Include those that have locked the table `locked`, even if no session waits for them any more.
+    """
+    if dialect.name != "postgres":
+        return ()
+    with dialect.connection():
+        rows = dialect.run(_WAITING).fetchall()
+        waiting = {pid: _Waiting(pid, frozenset(blockers), name, seconds) for pid, blockers, name, seconds in rows}
+        behind = _behind_roots(waiting)
+        if locked is not None:
+            holders = {pid or PREPARED for (pid,) in dialect.run(_EXCLUSIVE, (locked,)).fetchall()}
+            behind |= {pid: [] for pid in holders - behind.keys() - waiting.keys()}
+        if not behind:
+            return ()
+        sessions = {row[0]: row for row in dialect.run(_SESSIONS, (list(behind),)).fetchall()}
+        own = {str(POSTGRES_DEFAULTS["application_name"]), dialect.run(_OWN_NAME).fetchone()[0]} - {""}
+    roots = [_root(pid, sessions.get(pid), found, own) for pid, found in behind.items()]
+    return tuple(sorted(roots, key=lambda each: each.waiting, reverse=True))
+
+
+def _behind_roots(waiting: Mapping[int, _Waiting]) -> dict[int, list[_Waiting]]:
+    """Return who waits behind each root. In a deadlock, which PostgreSQL ends by itself, there is no root."""
+    behind: dict[int, list[_Waiting]] = {}
+    for session in waiting.values():
+        for root in _roots_of(session, waiting):
+            behind.setdefault(root, []).append(session)
+    return behind
+
+
+def _roots_of(session: _Waiting, waiting: Mapping[int, _Waiting]) -> set[int]:
+    seen: set[int] = set()
+    todo = list(session.blockers)
+    while todo:
+        pid = todo.pop()
+        if pid not in seen:
+            seen.add(pid)
+            todo += waiting[pid].blockers if pid in waiting else ()
+    return seen - waiting.keys()
+
+
+def _root(pid: int, row: tuple[Any, ...] | None, behind: Iterable[_Waiting], own: set[str]) -> Root:
+    _, application, state, client, seconds = row or (pid, "", "", "", 0.0)
+    found = list(behind)
+    return Root(
+        pid=pid,
+        application=application,
+        state=state,
+        client=client,
+        state_seconds=seconds,
+        waiting=len(found),
+        own_waiting=sum(each.application in own for each in found),
+        waiting_seconds=max((each.seconds for each in found), default=0.0),
+        is_own=application in own,
+    )

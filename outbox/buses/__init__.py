@@ -1,0 +1,1 @@
+"""Destinations that are message brokers: the base class `Bus`, and RabbitMQ, NATS and Kafka."""

@@ -1,0 +1,47 @@
+"""Find out at which destinations that this worker lacks an event waits already.
+
+An event may be held back at destinations that no worker has together. Without this, each of these workers would put it
+off for some seconds, for the others to claim it: again and again, for as long as the event in front is not delivered.
+So a worker leaves an event that waits at a destination which it lacks, as another worker has recorded, as it is. A
+worker that has the destination makes it due.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from outbox.delivery.batch import Batch, Delivery
+from outbox.delivery.context import DeliveryContext
+from outbox.errors import as_sentence
+from outbox.storage.connection_errors import CONNECTION_ERRORS
+from outbox.storage.waiting_events import recorded_waits
+
+logger = logging.getLogger(__name__)
+
+
+def add_absent_waits(context: DeliveryContext, batch: Batch, finished: Iterable[Delivery]) -> None:
+    """Add the destinations that this worker lacks, and at which an event waits, to what the event waits for."""
+    if not batch.has_keys:
+        return
+    absent = [(each, name) for each in finished if each.event.is_ordered for name in _absent(context, each)]
+    if not absent:
+        return
+    items = [(each.event.ordering_key or "", name, each.event.seq, each.event.row_id) for each, name in absent]
+    try:
+        with context.dialect.connection():
+            found = recorded_waits(context.dialect, items)
+    except CONNECTION_ERRORS as error:
+        logger.warning("Could not look where events wait: %s They are put off for some seconds.", as_sentence(error))
+        return
+    for delivery, name in absent:
+        if (delivery.event.id, name) in found:
+            delivery.waits += (name,)
+
+
+def _absent(context: DeliveryContext, delivery: Delivery) -> list[str]:
+    """Return the destinations for which the event waits until a worker claims it that has them."""
+    if not (delivery.deferred or delivery.event.has_progress):
+        return []
+    here = context.registry.destinations
+    return [name for name, entry in delivery.progress.items() if entry.is_open and entry.absences and name not in here]

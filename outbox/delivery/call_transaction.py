@@ -1,0 +1,33 @@
+"""What becomes of a transaction that the call of a destination leaves open.
+
+Workers deliver outside any transaction, so a transaction that is open after a call is the call's own. What is settled
+next would become part of it, and be lost with it. So it is rolled back, together with its connection.
+
+Tests may deliver inside a transaction of their own (`outbox/testing/test_transaction.py`): they replace this object.
+"""
+
+from __future__ import annotations
+
+from outbox.storage.dialect import Dialect
+
+
+class CallTransaction:
+    """Watches the transaction of the calling thread around each call of a destination."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self._dialect = dialect
+
+    def begins(self) -> None:
+        """A destination takes an event. Nothing has to be done for it outside a transaction."""
+
+    def ended(self) -> bool:
+        """Return whether the call has left a transaction open; if it has, the transaction is rolled back."""
+        dialect = self._dialect
+        if dialect.database.is_closed() or not dialect.in_transaction:
+            return False
+        dialect.discard_connection()
+        return True
+
+    def interrupted(self) -> None:
+        """Discard the connection: a time limit or a shutdown may have been raised inside a transaction."""
+        self._dialect.discard_connection()

@@ -1,0 +1,66 @@
+"""Say which events an action would change: how many of each type and state, and from when they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import peewee
+
+from outbox.operations.actions import Action
+from outbox.operations.filters import Condition, Filter
+from outbox.storage.dialect import Dialect
+from outbox.storage.models import OutboxEvent
+
+MOST_PARTS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The events of one type, or the jobs of one actor, that have the same status."""
+
+    kind: str
+    # The type of the events, or the actor of the jobs.
+    name: str
+    status: str
+    count: int
+    oldest: datetime
+    newest: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Breakdown:
+    """The largest parts, the largest first, and how many events the other parts have together."""
+
+    parts: Sequence[Part]
+    others: int
+
+    @property
+    def total(self) -> int:
+        return sum(part.count for part in self.parts) + self.others
+
+
+def breakdown(dialect: Dialect, action: Action, filter: Filter) -> Breakdown:
+    """Return which events the action would change. This counts all of them, which may take long."""
+    return breakdown_of(dialect, [*filter.conditions(dialect.database), *action.conditions()])
+
+
+def breakdown_of(dialect: Dialect, conditions: Sequence[Condition]) -> Breakdown:
+    """Return which events meet the conditions."""
+    event = OutboxEvent
+    group, number = (event.kind, event.event_type, event.status), peewee.fn.COUNT(event.id)
+    oldest, newest = peewee.fn.MIN(event.created_at), peewee.fn.MAX(event.created_at)
+    query = (
+        event.select(*group, number, oldest, newest)
+        .where(*conditions)
+        .group_by(*group)
+        .order_by(number.desc(), event.event_type)
+        .limit(MOST_PARTS + 1)
+    )
+    with dialect.connection():
+        parts = [Part(*row) for row in dialect.select(query.tuples())]
+        # Applications make up names of types, so there may be very many: those beyond the largest are not fetched.
+        total = dialect.count(event.select(event.id).where(*conditions)) if len(parts) > MOST_PARTS else None
+    shown = parts[:MOST_PARTS]
+    return Breakdown(shown, 0 if total is None else max(0, total - sum(part.count for part in shown)))

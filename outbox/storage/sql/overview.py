@@ -1,0 +1,43 @@
+"""SQL for the overview: how many events wait, and what failed events have failed of.
+
+The database counts, so that no row is sent to the client. Each query reads a limited number of rows.
+"""
+
+from __future__ import annotations
+
+# The events that have not ended, by kind: how many there are, are under a lease, have an expired lease and are due, and
+# when the oldest was emitted, has been due and lost its lease. They are read in no order: that would cost a sort, and
+# the oldest may be any of them. Events that are parked are due at {latest}, and are counted by COUNT_PARKED.
+BACKLOG = """
+WITH clock AS (SELECT {moment} AS now), unfinished AS (
+    SELECT kind, {due_at} AS due_at, {emitted_at} AS emitted_at, lease_until,
+        lease_until IS NOT NULL AND lease_until > (SELECT now FROM clock) AS is_in_flight
+    FROM (
+        SELECT kind, next_attempt_at, created_at, lease_until FROM {event_table}
+        WHERE next_attempt_at IS NOT NULL AND next_attempt_at <> {latest} LIMIT ?
+    ) AS waiting
+), judged AS (
+    SELECT *, NOT is_in_flight AND due_at <= (SELECT now FROM clock) AS is_due,
+        NOT is_in_flight AND lease_until IS NOT NULL AS is_expired
+    FROM unfinished
+)
+SELECT kind, count(*), count(*) FILTER (WHERE is_in_flight), count(*) FILTER (WHERE is_expired),
+    count(*) FILTER (WHERE is_due), min(emitted_at), min(due_at) FILTER (WHERE is_due),
+    min(lease_until) FILTER (WHERE is_expired)
+FROM judged GROUP BY kind
+"""
+
+# What the newest failed events have failed of, grouped by destination, the beginning of the error, and the hour (since
+# 1970): how many, when the first and the last of them failed, the newest of them, and how many events were read in all.
+# An event that failed before it had a destination has none.
+FAILURES = """
+WITH failed AS (
+    SELECT CAST(id AS text) AS event_id, progress, substr(error_message, 1, ?) AS error_message, updated_at
+    FROM {event_table} WHERE {is_failed} ORDER BY id DESC LIMIT ?
+)
+SELECT COALESCE(item.key, ''), CASE WHEN item.key IS NULL THEN error_message ELSE substr({entry_error}, 1, ?) END,
+    count(*), min(updated_at), max(updated_at), max(event_id), {failed_hour},
+    (SELECT count(*) FROM failed)
+FROM failed LEFT JOIN {entries} AS item ON {entry_state} = 'failed'
+GROUP BY 1, 2, 7
+"""

@@ -1,0 +1,104 @@
+"""Mutants of what handlers and those who write them rely on: attempts, hooks, typed events."""
+
+from tests.mutants.mutant import Mutant
+
+BACKOFF = "tests/destinations/test_backoff.py"
+HOOKS = "tests/delivery/test_failure_hooks.py"
+TYPES = "tests/events/test_event_types.py"
+VERSIONS = f"{TYPES}::TestVersions"
+EVENT_TYPES = "outbox/events/event_types.py"
+
+HANDLERS = [
+    Mutant(
+        "a-handlers-attempts-are-those-of-the-event",
+        "outbox/delivery/share.py",
+        "limit = delivery.event.max_attempts if self._max_attempts is None else self._max_attempts",
+        "limit = delivery.event.max_attempts",
+        (f"{BACKOFF}::TestMaxAttempts",),
+    ),
+    Mutant(
+        "a-handlers-attempts-are-those-of-all-handlers",
+        "outbox/delivery/share.py",
+        "is_shared = len(delivery.awaited) > 1 or self._max_attempts is not None",
+        "is_shared = False",
+        (f"{BACKOFF}::TestMaxAttempts::test_leaves_other_handlers_to_the_event",),
+    ),
+    Mutant(
+        "a-hook-that-raises-ends-the-others",
+        "outbox/delivery/failure_hooks.py",
+        "                except CALL_ERRORS as error:",
+        "                except ZeroDivisionError as error:",
+        (f"{HOOKS}::TestAHookHarmsNothing::test_if_it_raises",),
+    ),
+    Mutant(
+        "a-hook-runs-in-the-thread-that-delivers",
+        "outbox/delivery/failure_hooks.py",
+        "            if not self._runs_in_background:",
+        "            if True:",
+        # It would wait for ever with a hook that hangs.
+        (f"{HOOKS}::TestTheQueue::test_drops_what_is_too_much_and_says_so_once[sqlite]",),
+    ),
+    Mutant(
+        "a-hook-is-told-of-a-failure-at-every-later-attempt",
+        "outbox/delivery/failure_hooks.py",
+        "is_final = entry.state == FAILED and before.get(name, NEW).state != FAILED",
+        "is_final = entry.state == FAILED",
+        (f"{HOOKS}::TestWhatAHookIsTold::test_each_destination_once_by_itself",),
+    ),
+    Mutant(
+        "exceptions-are-kept-after-the-report",
+        "outbox/delivery/settle.py",
+        "        delivery.exceptions = None\n",
+        "        pass\n",
+        (f"{HOOKS}::TestAHookHarmsNothing::test_what_was_raised_is_forgotten_once_it_was_reported",),
+    ),
+    Mutant(
+        "a-newer-event-costs-an-attempt",
+        "outbox/delivery/retry.py",
+        "    if isinstance(outcome, NewerEvent):",
+        "    if False:",
+        (f"{VERSIONS}::test_a_newer_one_waits_for_a_newer_worker_at_no_cost",),
+    ),
+    Mutant(
+        "events-that-can-not-be-read-open-the-circuit-breaker",
+        "outbox/delivery/share.py",
+        "        if was_not_called(outcome):",
+        "        if False:",
+        (f"{VERSIONS}::test_a_newer_one_waits_for_a_newer_worker_at_no_cost",),
+    ),
+    Mutant(
+        "a-handler-is-called-with-what-can-not-be-read",
+        "outbox/destinations/handler.py",
+        "            _ = event.data\n",
+        "            pass\n",
+        (f"{VERSIONS}::test_an_event_that_can_not_be_read_costs_its_handler_an_attempt_and_names_the_field",),
+    ),
+    Mutant(
+        "a-gap-between-upcasters-is-accepted",
+        EVENT_TYPES,
+        "        if missing:\n",
+        "        if False:\n",
+        (f"{TYPES}::TestDeclarations::test_a_gap_in_the_chain_is_refused_when_a_handler_is_registered",),
+    ),
+    Mutant(
+        "two-classes-of-one-version-are-accepted",
+        EVENT_TYPES,
+        "if other is not None and (path_of(other.cls) != path_of(new.cls) or other.name != new.name):",
+        "if other is not None and other.name != new.name:",
+        (f"{TYPES}::TestDeclarations::test_duplicates_are_refused_with_both_places",),
+    ),
+    Mutant(
+        "upcasters-are-skipped",
+        EVENT_TYPES,
+        "range(version, latest.version)",
+        "range(version + 1, latest.version)",
+        (f"{VERSIONS}::test_upcasters_run_in_a_chain_on_a_copy",),
+    ),
+    Mutant(
+        "an-error-of-reading-quotes-the-value",
+        "outbox/events/typed_payload.py",
+        '_QUOTED_VALUE.sub("is none of the values that are allowed", problem)',
+        "problem",
+        (f"{TYPES}::test_the_error_of_an_enum_has_no_value",),
+    ),
+]

@@ -1,0 +1,89 @@
+"""What is broken of the answers that operators get: counts, causes, the verdict, probes, archives."""
+
+from tests.mutants.mutant import Mutant
+
+OVERVIEW = "tests/admin/test_overview.py"
+ARCHIVE = "tests/operations/test_archive.py"
+HEALTH = "tests/cli/test_health.py"
+LOCKS = "tests/admin/test_lock_waits.py"
+FAILURES = "outbox/admin/failures.py"
+
+TRUTH = [
+    Mutant(
+        "truth-failures-at-a-destination-are-those-of-the-shown-causes",
+        FAILURES,
+        "    for each in causes:\n        at[each.destination]",
+        "    for each in causes[:most_causes]:\n        at[each.destination]",
+        (f"{OVERVIEW}::TestFailures::test_are_counted_by_destination_and_not_by_the_most_frequent_causes[sqlite]",),
+    ),
+    Mutant(
+        "truth-the-first-time-of-a-cause-is-that-of-its-last-group",
+        FAILURES,
+        "events, min(firsts), max(lasts), ",
+        "events, other.first_at, other.last_at, ",
+        (f"{OVERVIEW}::TestFailures::test_of_a_cause_have_a_first_and_a_last_time[sqlite]",),
+    ),
+    Mutant(
+        "truth-the-status-of-a-response-is-a-number-like-any-other",
+        FAILURES,
+        "match[0] if match[1] else",
+        "",
+        (f"{OVERVIEW}::test_a_cause_is_what_errors_have_in_common",),
+    ),
+    Mutant(
+        "truth-a-session-that-waits-itself-is-named",
+        "outbox/admin/lock_waits.py",
+        "    return seen - waiting.keys()\n",
+        "    return seen\n",
+        (f"{LOCKS}::test_the_session_at_the_head_of_a_queue_is_named_and_no_other[postgres]",),
+    ),
+    Mutant(
+        "truth-our-own-process-is-to-be-ended",
+        "outbox/admin/doctor/locks.py",
+        "    if root.is_own:\n",
+        "    if False:\n",
+        (f"{LOCKS}::test_a_process_of_the_outbox_is_never_to_be_ended[postgres]",),
+    ),
+    Mutant(
+        "truth-a-limit-on-statements-stays",
+        "outbox/storage/postgres.py",
+        "                    self.run(self.SET_TIMEOUT, (before,))\n",
+        "                    pass\n",
+        (f"{LOCKS}::test_a_limit_on_statements_ends_with_its_block_and_the_shorter_one_holds[postgres]",),
+    ),
+    Mutant(
+        "truth-liveness-asks-the-database",
+        "outbox/cli/health.py",
+        "    if not reasons and not only_live:\n",
+        "    if not reasons:\n",
+        (f"{HEALTH}::TestLiveness::test_needs_no_database_and_no_broker",),
+    ),
+    Mutant(
+        "truth-a-process-that-hangs-is-alive",
+        "outbox/cli/health.py",
+        "        if each.age_seconds > max_age\n",
+        "        if each.age_seconds > max_age + 3600\n",
+        (f"{HEALTH}::TestLiveness::test_a_process_that_is_stopped_is_not_alive",),
+    ),
+    Mutant(
+        "truth-events-are-deleted-though-their-file-is-not-what-was-written",
+        "outbox/operations/archive.py",
+        "        if _digest(gzip.decompress(unfinished.read_bytes())) != _digest(content):\n",
+        "        if False:\n",
+        (f"{ARCHIVE}::test_nothing_is_deleted_without_a_file[sqlite-a faulty disk]",),
+    ),
+    Mutant(
+        "truth-the-clean-up-archives-nothing",
+        "outbox/operations/archive.py",
+        "    if directory is None:\n        return retention",
+        "    if True:\n        return retention",
+        (f"{ARCHIVE}::test_the_clean_up_archives_if_a_directory_is_set[sqlite]",),
+    ),
+    Mutant(
+        "truth-the-metrics-are-an-error-while-the-database-is-down",
+        "outbox/admin/metrics.py",
+        "            return [_up(0)]\n",
+        "            raise\n",
+        ("tests/admin/test_metrics.py::test_a_collector_without_a_database_exposes_up_0_only[sqlite]",),
+    ),
+]
