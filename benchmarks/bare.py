@@ -1,8 +1,9 @@
 """The limit: our own SQL through psycopg, in a loop, and nothing else.
 
-`python -m benchmarks.bare URL BATCH THREADS [REDIS [jobs]]` says that it is ready, waits for a line, and claims and
-settles until nothing is due, with a connection for each thread. With the address of a Redis, each batch is added to a
-stream in between, or, if it consists of jobs, enqueued by Dramatiq's own means; in one round trip.
+`python -m benchmarks.bare URL BATCH THREADS [WHAT ADDRESS]` says that it is ready, waits for a line, and claims and
+settles until nothing is due, with a connection for each thread. In between, each batch is added to a stream of the
+Redis at the address (`stream`), enqueued by Dramatiq's own means if it consists of jobs (`jobs`), both in one round
+trip, posted to the address by libcurl (`webhooks`), or published to a message broker there (`bus_loops.py`).
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ import redis
 from dramatiq import Message
 from dramatiq.brokers.redis import RedisBroker
 
+from benchmarks import bus_loops
+from benchmarks.hook import AT_ONCE
+from benchmarks.transfers import Transfers
 from outbox.storage import statements
 from outbox.table_names import Tables
 
@@ -29,7 +33,9 @@ STATEMENTS = statements.postgres(Tables())
 LEASE_SECONDS = 30.0
 STREAM = "bare"
 AUDIENCE = 1  # a number like any other
-JOBS = "jobs"
+WHAT = STREAMS, JOBS, WEBHOOKS = "stream", "jobs", "webhooks"
+
+ENVELOPE = b'{"id":"%b","type":"%b","aggregate_type":"%b","aggregate_id":"%b","time":"%b","data":%b}'
 
 
 def claim(connection: psycopg.Connection[Any], size: int, lease_id: UUID) -> list[Any]:
@@ -55,7 +61,7 @@ def drain(connection: psycopg.Connection[Any], size: int, deliver: Callable[[lis
 def add(client: redis.Redis, rows: list[Any]) -> None:
     """An entry with what the stream destination's has."""
     with client.pipeline(transaction=False) as pipeline:
-        for id, _, aggregate_type, aggregate_id, event_type, _, payload, *_, created_at, _, _, _ in rows:
+        for id, _, aggregate_type, aggregate_id, event_type, _, payload, *_, created_at, _, _, _, _, _ in rows:
             about = {"aggregate_type": aggregate_type, "aggregate_id": aggregate_id, "time": created_at.isoformat()}
             entry: dict[Any, Any] = {"id": str(id), "type": event_type, **about, "data": payload}
             pipeline.xadd(STREAM, entry)
@@ -73,13 +79,33 @@ def enqueue(broker: RedisBroker, rows: list[Any]) -> None:
         pipeline.execute()
 
 
-def main(url: str, batch: int, threads: int, redis_url: str | None = None, what: str | None = None) -> None:
-    deliver: Callable[[list[Any]], None] | None = None
-    if redis_url is not None:
-        client = redis.Redis.from_url(redis_url)
-        deliver = partial(enqueue, RedisBroker(client=client)) if what == JOBS else partial(add, client)
+def post(transfers: Transfers, rows: list[Any]) -> None:
+    """The envelope that a webhook sends, made as simply as it can be."""
+    transfers.post((row[0], envelope(row)) for row in rows)
+
+
+def envelope(row: Any) -> bytes:
+    id, _, aggregate_type, aggregate_id, event_type, _, payload, *_, created_at, _, _, _, _, _ = row
+    texts = (id, event_type, aggregate_type, aggregate_id, created_at.isoformat(), payload)
+    return ENVELOPE % tuple(text.encode() for text in texts)
+
+
+def delivery(what: str, address: str, threads: int) -> Callable[[list[Any]], None]:
+    if what == WEBHOOKS:
+        return partial(post, Transfers(address, AT_ONCE // threads))
+    if what in bus_loops.BUSES:
+        return bus_loops.delivery(what, address)
+    client = redis.Redis.from_url(address)
+    return partial(enqueue, RedisBroker(client=client)) if what == JOBS else partial(add, client)
+
+
+def main(url: str, batch: int, threads: int, what: str | None = None, address: str = "") -> None:
+    delivers = [None if what is None else delivery(what, address, threads) for _ in range(threads)]
     connections = [psycopg.connect(url, autocommit=True) for _ in range(threads)]
-    drains = [threading.Thread(target=drain, args=(connection, batch, deliver)) for connection in connections]
+    drains = [
+        threading.Thread(target=drain, args=(connection, batch, deliver))
+        for connection, deliver in zip(connections, delivers, strict=True)
+    ]
     print("ready", flush=True)
     sys.stdin.readline()
     for thread in drains:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, LiteralString
 from urllib.parse import urlsplit
 
 import psycopg
@@ -30,7 +30,8 @@ PAYLOAD = {"text": "x" * 289}  # 300 bytes as JSON
 WARM_UP = 300
 READY = "ready for action"
 
-# As if emitted one after another, ten microseconds apart; ids begin with the time, as UUIDv7 does.
+# As if emitted one after another, a microsecond apart, and all of them after what warmed the worker up; ids begin with
+# the time, as UUIDv7 does.
 FILL = """
 INSERT INTO outbox_event (id, aggregate_type, aggregate_id, event_type, payload, headers, idempotency_key, status,
     attempts, max_attempts, next_attempt_at, delivered_at, created_at, updated_at)
@@ -39,8 +40,13 @@ SELECT (lpad(to_hex((extract(epoch FROM at) * 1000)::bigint), 12, '0') || '7' ||
     'Order', n::text, %(type)s, %(payload)s::json, '{}', 'Order:' || %(key)s::text || n, %(status)s::text,
     %(attempts)s, 5, CASE WHEN %(status)s::text = 'pending' THEN at END,
     CASE WHEN %(status)s::text = 'delivered' THEN at END, at, at
-FROM (SELECT n, statement_timestamp() - (%(count)s - n) * interval '10 microseconds' AS at
+FROM (SELECT n, statement_timestamp() - (%(count)s - n) * interval '1 microsecond' AS at
       FROM generate_series(1, %(count)s::int) AS n) AS item
+"""
+INTO_KEYS = """
+UPDATE outbox_event SET ordering_key = %(key)s::text || 'key' || mod(aggregate_id::int, %(keys)s::int),
+    order_state = 'holds'
+WHERE idempotency_key LIKE 'Order:' || %(key)s::text || '%%' AND next_attempt_at IS NOT NULL AND ordering_key IS NULL
 """
 # As `outbox.send` would have stored them: the message's id is the row's.
 INTO_JOBS = """
@@ -54,6 +60,14 @@ DELIVERED_PER_SECOND = """
 SELECT count(*) FILTER (WHERE delivered_at > began_at)::float8,
        extract(epoch FROM max(delivered_at) - began_at)::float8
 FROM outbox_event, (SELECT min(delivered_at) AS began_at FROM outbox_event) AS first
+GROUP BY began_at
+"""
+# Delivered, or put off with something in `progress`.
+SETTLED_PER_SECOND = """
+SELECT count(*) FILTER (WHERE updated_at > began_at)::float8,
+       extract(epoch FROM max(updated_at) - began_at)::float8
+FROM outbox_event,
+     (SELECT min(updated_at) AS began_at FROM outbox_event WHERE status = 'delivered' OR progress IS NOT NULL) AS first
 GROUP BY began_at
 """
 
@@ -88,9 +102,12 @@ class Site:
 
     # Events
 
-    def fill(self, count: int, status: str = "pending", key: str = "") -> None:
-        """So many events, made by the database itself."""
-        self._insert(count, status, key)
+    def fill(self, count: int, status: str = "pending", key: str = "", keys: int = 0) -> None:
+        """So many events, made by the database itself; with so many ordering keys by turns, if any."""
+        with self.connection.transaction():  # a worker must not see them without their keys
+            self._insert(count, status, key)
+            if keys:
+                self.connection.execute(INTO_KEYS, {"key": key, "keys": keys})
         self.connection.execute("VACUUM ANALYZE outbox_event")
 
     def _insert(self, count: int, status: str = "pending", key: str = "") -> None:
@@ -115,6 +132,13 @@ class Site:
         waiting = "SELECT 1 FROM outbox_event WHERE next_attempt_at IS NOT NULL LIMIT 1"
         self.wait_for(lambda: self.connection.execute(waiting).fetchone() is None)
 
+    def wait_until_settled(self) -> None:
+        """Wait until no event is due or claimed: all are delivered, or put off."""
+        due = (
+            "SELECT 1 FROM outbox_event WHERE next_attempt_at <= statement_timestamp() OR lease_id IS NOT NULL LIMIT 1"
+        )
+        self.wait_for(lambda: self.connection.execute(due).fetchone() is None)
+
     def wait_for(self, condition: Callable[[], bool]) -> None:
         ends_at = time.monotonic() + PATIENCE_SECONDS
         while not condition():
@@ -124,9 +148,16 @@ class Site:
 
     def delivered_per_second(self) -> float:
         """From the first batch's end to the last one's, by the rows' own timestamps."""
-        row = self.connection.execute(DELIVERED_PER_SECOND).fetchone()
-        delivered, seconds = (0.0, 0.0) if row is None else row
-        return float(delivered / seconds) if seconds else 0.0
+        return self._per_second(DELIVERED_PER_SECOND)
+
+    def settled_per_second(self) -> float:
+        """Likewise, whatever the outcome."""
+        return self._per_second(SETTLED_PER_SECOND)
+
+    def _per_second(self, statement: LiteralString) -> float:
+        row = self.connection.execute(statement).fetchone()
+        events, seconds = (0.0, 0.0) if row is None else row
+        return float(events / seconds) if seconds else 0.0
 
     # Workers
 

@@ -31,6 +31,6 @@ def ours(ground: Ground) -> float:
 def loop(ground: Ground) -> float:
     settings = Settings()
     with ground.site() as site:
-        with bare.loops(1, site.url, settings.batch_size, settings.drains, site.redis_url, bare.JOBS):
+        with bare.loops(1, site.url, settings.batch_size, settings.drains, bare.JOBS, site.redis_url):
             site.fill_jobs(ground.size.events)
         return site.delivered_per_second()

@@ -18,8 +18,8 @@ from benchmarks.row import OURS, Row, Sample, at_most
 from benchmarks.site import EVENT_TYPE, PAYLOAD, Site
 from benchmarks.stamping import LEDGER
 
-MEDIAN = Row("idle: commit to handler, median", "ms", at_most(3))
-HIGH = Row("idle: commit to handler, 99th percentile", "ms", at_most(10))
+MEDIAN = Row("idle: commit to handler, median", "ms", at_most(0.7))
+HIGH = Row("idle: commit to handler, 99th percentile", "ms", at_most(1.5))
 IDLE = Row("CPU of an idle worker, all its processes", "%", at_most(1))
 WARM_UP = 20
 

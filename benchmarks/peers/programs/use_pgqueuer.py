@@ -6,7 +6,7 @@ import json
 from datetime import timedelta
 from typing import Any
 
-import asyncpg  # type: ignore[import-not-found]
+import asyncpg  # type: ignore[import-untyped]
 import uvloop  # type: ignore[import-not-found]
 from pgqueuer import PgQueuer  # type: ignore[import-not-found]
 from pgqueuer.db import AsyncpgDriver  # type: ignore[import-not-found]
