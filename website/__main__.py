@@ -9,6 +9,7 @@ from pathlib import Path
 
 from sphinx.cmd.build import main as sphinx_build
 
+from website.manifests import problems_of_manifests
 from website.pages import ROOT, prepare
 
 CONFIGURATION = Path(__file__).resolve().parent
@@ -33,6 +34,9 @@ def main() -> int:
     prepare(PAGES)
     strict = ["--fail-on-warning", "--keep-going", "--fresh-env", "--quiet"]
     code: int = sphinx_build([*strict, "--conf-dir", str(CONFIGURATION), str(PAGES), str(SITE)])
+    if code == 0 and (found := list(problems_of_manifests(ROOT / "docs" / "how-to" / "kubernetes.md"))):
+        print("These manifests are invalid:", *found, sep="\n", file=sys.stderr)
+        return 1
     if code == 0 and (found := loads_from_elsewhere(SITE)):
         print("These pages load something from another host:", *found, sep="\n", file=sys.stderr)
         return 1

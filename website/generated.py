@@ -51,7 +51,7 @@ def write() -> None:
 
 def _shown(value: object) -> str:
     match value:
-        case None:
+        case None | ():
             return ""
         case bool():
             return f"`{str(value).lower()}`"

@@ -1,0 +1,1 @@
+"""A shop whose requests are coroutines: FastAPI, Peewee on asyncpg, and an outbox. See `app.py`."""
