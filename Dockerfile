@@ -1,7 +1,10 @@
 # Workers, scheduler and command line in one image; the command decides which it is.
-FROM python:3.13-slim AS build
+# Base images and uv are pinned by exact version: take newer ones with security fixes as you take new dependencies. A tag
+# can be moved; to pin the content, add the digest that `docker buildx imagetools inspect IMAGE` prints: IMAGE@sha256:…
+FROM python:3.13.16-slim-trixie AS build
 
-RUN pip install --no-cache-dir "uv<1"
+# The version in requirements.lock.
+RUN pip install --no-cache-dir uv==0.13.7
 WORKDIR /src
 COPY pyproject.toml requirements.lock README.md LICENSE ./
 COPY outbox outbox
@@ -12,9 +15,9 @@ COPY scheduler scheduler
 RUN uv venv /venv \
     && uv pip install --python /venv/bin/python \
         --constraints requirements.lock --build-constraints requirements.lock \
-        ".[curl,metrics,otel,postgres,redis,ui,webhooks]"
+        ".[curl,encryption,kafka,metrics,nats,otel,postgres,pydantic,rabbitmq,redis,typed,ui,webhooks]"
 
-FROM python:3.13-slim
+FROM python:3.13.16-slim-trixie
 
 RUN useradd --create-home --uid 10001 outbox
 COPY --from=build /venv /venv

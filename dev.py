@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import venv
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NoReturn
@@ -52,9 +53,13 @@ COMPILING = (
     "--no-emit-index-url",
 )  # fmt: skip
 # Most tests wait for something: more of them at a time than there are cores.
-PROCESSES = max(4, os.cpu_count() or 1)
+PROCESSES = max(6, os.cpu_count() or 1)
+# Where each of them may start a server that takes long to start, such as RabbitMQ.
+FEWER_PROCESSES = max(4, os.cpu_count() or 1)
+# Each process runs neighbouring tests, which share fixtures; one that has no tests left takes some from another.
+IN_BLOCKS = "--dist=worksteal"
 # Folders of tests that need what a bare machine lacks, and are run by a word of their own.
-APART = {f"--{folder}": folder for folder in ("faketime", "pgbouncer", "rabbitmq", "sentinel", "netns")}
+APART = {f"--{folder}": folder for folder in ("faketime", "nats", "pgbouncer", "rabbitmq", "sentinel", "netns")}
 
 
 def run(args: list[str]) -> None:
@@ -72,22 +77,36 @@ def test(args: list[str]) -> None:
         # What has been deprecated since is told by the newest versions, not by the oldest.
         asked = [arg for arg in args if arg != OLDEST] or [
             f"--numprocesses={PROCESSES}",
+            IN_BLOCKS,
             *OLDEST_TESTS,
         ]
         become("-m", "pytest", "-W", "default", *asked, python=OLDEST_VENV / "bin" / "python")
     if asked := [word for word in APART if word in args]:
         # Each starts servers of its own, and mostly waits for them: several folders run side by side.
-        together = [f"--numprocesses={PROCESSES}"] if len(asked) > 1 else []
+        together = [f"--numprocesses={FEWER_PROCESSES}", IN_BLOCKS] if len(asked) > 1 else []
         folders = [f"tests/{APART[word]}" for word in asked]
         become("-m", "pytest", *together, *folders, *(arg for arg in args if arg not in asked))
     if FAST in args:
         # These tests wait less, and each process has to collect them all first.
         processes = (os.cpu_count() or 1) + 1
-        become("-m", "pytest", FAST, f"--numprocesses={processes}", *(arg for arg in args if arg != FAST))
+        become("-m", "pytest", FAST, f"--numprocesses={processes}", IN_BLOCKS, *(arg for arg in args if arg != FAST))
     if not args:
-        check([])
-        args = [f"--numprocesses={PROCESSES}"]
+        with compiling_tests():
+            check([])
+        args = [f"--numprocesses={PROCESSES}", IN_BLOCKS]
     become("-m", "pytest", *args)
+
+
+@contextlib.contextmanager
+def compiling_tests() -> Iterator[None]:
+    """Collect the tests beside the block: in a new checkout each of pytest's processes would compile all of them."""
+    command = [str(PYTHON), "-m", "pytest", "--collect-only", "-qq", "-p", "no:cacheprovider"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as collecting:
+        try:
+            yield
+        except BaseException:
+            collecting.terminate()
+            raise
 
 
 def check(args: list[str]) -> None:
@@ -118,6 +137,17 @@ def docs(args: list[str]) -> None:
         become("-m", "website.generated")
     set_up_docs()
     become("-m", "website", *args, python=DOCS_VENV / "bin" / "python")
+
+
+def alerts(args: list[str]) -> None:
+    """check the alert rules with Prometheus's promtool, and which of them fire when (Debian: prometheus)"""
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        fail("promtool is not on the PATH: `apt install --no-install-recommends prometheus`, or download Prometheus.")
+    rules, tests = ROOT / "docs" / "reference" / "alerts.yml", ROOT / "tests" / "alerts" / "firing.yml"
+    if call(promtool, "check", "rules", str(rules)) != 0:
+        sys.exit(1)
+    sys.exit(call(promtool, "test", "rules", str(tests), *args))
 
 
 def matrix(args: list[str]) -> None:
@@ -156,6 +186,7 @@ COMMANDS = {
     "run": run,
     "test": test,
     "check": check,
+    "alerts": alerts,
     "docs": docs,
     "chaos": chaos,
     "bench": bench,
