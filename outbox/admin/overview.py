@@ -362,12 +362,13 @@ def _known(reported: Iterable[Process], now: datetime) -> list[Process]:
 def breakers(reported: Iterable[Process], now: datetime) -> dict[str, dict[str, Any]]:
     """Return the circuit breakers that are open or recovering, as the workers report them.
 
-    If workers disagree about a destination, the latest report wins. `open_seconds` is for how long it has been open.
+    If processes disagree about a destination, the latest report wins, among those that have sent it events. Another
+    process, such as a scheduler, may have the destination, but does not know whether it can be reached. Processes of
+    earlier versions do not report what they have tried. `open_seconds` is for how long it has been open.
     """
     latest: dict[str, dict[str, Any]] = {}
     for process in sorted(reported, key=lambda each: each.seen_at):
-        known = process.details.get("destinations", {})
-        for name in known:
+        for name in process.details.get("tried", process.details.get("destinations", {})):
             latest.pop(name, None)
         age = max(0.0, (now - process.seen_at).total_seconds())
         latest |= {name: _aged(state, age) for name, state in process.details.get("breakers", {}).items()}

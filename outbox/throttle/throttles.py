@@ -69,11 +69,15 @@ class Throttles:
         store = self._shared_store()
         return store.update(name, lambda state, now: (circuit_breaker.recover(state, now), state.is_open))
 
+    def names(self) -> list[str]:
+        """Return the names of the destinations to which this process has sent events, or has tried to."""
+        with self._lock:
+            return sorted({destination.name for destination, _ in self._throttles.values()})
+
     def breakers(self) -> dict[str, dict[str, Any]]:
         """Return the circuit breakers that are open or have just closed, by destination: for how long, and why."""
-        with self._lock:
-            names = [destination.name for destination, _ in self._throttles.values()]
-        states = {name: self._shared_store().update(name, lambda state, now: (state, (state, now))) for name in names}
+        update = self._shared_store().update
+        states = {name: update(name, lambda state, now: (state, (state, now))) for name in self.names()}
         return {
             name: {
                 "open": state.is_open,

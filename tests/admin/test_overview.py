@@ -13,7 +13,7 @@ from outbox.admin.recent_activity import Activity
 from outbox.core import Outbox
 from outbox.operations.count import Count
 from outbox.storage.operator_models import Minute, Process
-from outbox.telemetry.process_reports import WORKER
+from outbox.telemetry.process_reports import SCHEDULER, WORKER
 from tests.support.table import LONG_AGO, another, change, claimed, emit, emit_one, expire_leases, let_pass
 
 
@@ -228,3 +228,21 @@ class TestProcesses:
         tell("old", 5, runner={"open": True, "seconds": 3, "error": "refused"}, bus={"open": True})
         tell("new", 1, runner={"open": False, "seconds": 0, "error": ""})
         assert overview(box.dialect).breakers == {"runner": {"open": False, "seconds": 0, "error": ""}}
+
+    def test_a_process_that_has_sent_nothing_to_a_destination_does_not_say_that_it_is_well(self, box: Outbox) -> None:
+        # A scheduler has the destinations of the settings as well, and may be the last to report.
+        @box.registry.handler("order.placed", name="crm")
+        def refuse(event: outbox.Event) -> None:
+            raise outbox.Unavailable("refused")
+
+        def report(reporting: Outbox, kind: str) -> None:
+            reporting.reporter.kind = kind
+            reporting.reporter.report_now()
+
+        scheduler = another(box)
+        for number in range(10):
+            box.emit("Order", number, "order.placed")
+        box.process_pending_events()
+        report(box, WORKER)
+        report(scheduler, SCHEDULER)
+        assert overview(box.dialect).breakers["crm"]["open"]
