@@ -22,6 +22,9 @@ PROGRAM_VARIABLE = "OUTBOX_TEST_RABBITMQ"
 PROGRAMS = ("/usr/lib/rabbitmq/bin/rabbitmq-server", "/opt/homebrew/sbin/rabbitmq-server", "rabbitmq-server")
 EPMD_FOLDERS = ("/usr/lib/erlang/bin", "/opt/homebrew/bin", "/usr/local/bin")
 
+# How long a command to the server may take: each starts an Erlang of its own, which takes long on a busy machine.
+CONTROL_SECONDS = 180
+
 # The largest message that it takes, in bytes.
 LARGEST_MESSAGE = 100_000
 # The name, and the password, of a user who may publish to `amq.topic` with routing keys that begin with `order.`.
@@ -132,7 +135,7 @@ class RabbitmqServer(Process):
         settings = {
             name: value for name, value in self.environment.items() if name != "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS"
         }
-        subprocess.run([program, *command], env=settings, cwd=self.folder, capture_output=True, check=True, timeout=60)
+        subprocess.run([program, *command], env=settings, cwd=self.folder, capture_output=True, check=True, timeout=CONTROL_SECONDS)
 
     def ping(self) -> None:
         socket.create_connection(("127.0.0.1", self.port), timeout=5).close()  # pika would log that nothing listens yet
