@@ -1,8 +1,8 @@
 """Crash points: places in the code where a test can kill the process, to check that no event is lost or stuck.
 
 For tests only, not for production. The code that claims, dispatches and settles (writes outcomes to the table) calls
-`point` with the name of the place. The environment variable OUTBOX_TEST_CRASH_POINTS names a folder, and is read when
-this module is imported. Without the variable, `point` does nothing.
+`point` with the name of the place, unless it is None. The environment variable OUTBOX_TEST_CRASH_POINTS names a folder,
+and is read when this module is imported. Without the variable, `point` is None.
 
 To arm a crash point, a test creates a file in the folder, with the name of the point. The first process that reaches
 the point renames the file, so that its name ends with the process id, and kills itself with SIGKILL.
@@ -23,10 +23,6 @@ AFTER_CLAIM, AFTER_SEND, BEFORE_SETTLE, AFTER_SETTLE = "after-claim", "after-sen
 POINTS = (AFTER_CLAIM, AFTER_SEND, BEFORE_SETTLE, AFTER_SETTLE)
 
 
-def _do_nothing(name: str) -> None:
-    pass
-
-
 def _die_if_armed(folder: Path) -> Callable[[str], None]:
     def die_if_armed(name: str) -> None:
         try:
@@ -39,4 +35,4 @@ def _die_if_armed(folder: Path) -> Callable[[str], None]:
 
 
 _folder = os.environ.get(VARIABLE, "")
-point: Callable[[str], None] = _die_if_armed(Path(_folder)) if _folder else _do_nothing
+point: Callable[[str], None] | None = _die_if_armed(Path(_folder)) if _folder else None

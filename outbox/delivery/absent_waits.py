@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
-from outbox.delivery.batch import Batch, Delivery
+from outbox.delivery.batch import Delivery
 from outbox.delivery.context import DeliveryContext
 from outbox.errors import as_sentence
 from outbox.storage.connection_errors import CONNECTION_ERRORS
@@ -20,10 +20,8 @@ from outbox.storage.waiting_events import recorded_waits
 logger = logging.getLogger(__name__)
 
 
-def add_absent_waits(context: DeliveryContext, batch: Batch, finished: Iterable[Delivery]) -> None:
+def add_absent_waits(context: DeliveryContext, finished: Iterable[Delivery]) -> None:
     """Add the destinations that this worker lacks, and at which an event waits, to what the event waits for."""
-    if not batch.has_keys:
-        return
     absent = [(each, name) for each in finished if each.event.is_ordered for name in _absent(context, each)]
     if not absent:
         return

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterable
+from collections.abc import Collection
 from datetime import datetime, timedelta
 
 import peewee
@@ -31,16 +31,11 @@ def tried(context: DeliveryContext, batch: Batch, name: str, outcome: Outcome, s
     return Tried(name, _began(batch, seconds), seconds, type(outcome).__name__.lower(), outcome.http_status, error)
 
 
-def write_attempts(context: DeliveryContext, deliveries: Iterable[Delivery]) -> None:
-    """Write the attempts of these deliveries. If there are none, as is usual, no statement is run."""
-    with_attempts = [delivery for delivery in deliveries if delivery.tried]
-    if not with_attempts:
-        return
-    attempts = [(delivery.event.row_id, each) for delivery in with_attempts for each in delivery.tried]
+def write_attempts(context: DeliveryContext, deliveries: Collection[Delivery]) -> None:
+    """Write the attempts of these deliveries."""
+    attempts = [(delivery.event.row_id, each) for delivery in deliveries for each in delivery.tried]
     # An event that was tried before has something in `progress`.
-    are_first = not any(
-        delivery.event.has_progress or len(delivery.tried) > MOST_PER_EVENT for delivery in with_attempts
-    )
+    are_first = not any(delivery.event.has_progress or len(delivery.tried) > MOST_PER_EVENT for delivery in deliveries)
     try:
         with context.dialect.connection():
             add_attempts(context.dialect, attempts, worker_name(), are_first=are_first)

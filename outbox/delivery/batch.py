@@ -123,11 +123,11 @@ class Batch:
         self._done = 0
         self._done_at = self.started_at
 
-    def begin(self, delivery: Delivery, name: str) -> bool:
+    def begin(self, delivery: Delivery, name: str, now: float) -> bool:
         """Return whether this destination may take the event now: the lease is valid, and the batch not closed."""
         position = delivery.event.position
         with self._lock:
-            if self._closed or position in self._lost or time.monotonic() >= self.valid_until:
+            if self._closed or now >= self.valid_until or position in self._lost:
                 return False
             if self._unbegun.pop(position, None) is not None:
                 self._begun[position] = delivery
@@ -142,6 +142,8 @@ class Batch:
         delivery: Delivery,
         name: str,
         entry: ProgressEntry,
+        now: float,
+        *,
         exception: BaseException | None = None,
         tried: Tried | None = None,
     ) -> None:
@@ -155,7 +157,7 @@ class Batch:
             if exception is not None:
                 delivery.exceptions = {**(delivery.exceptions or {}), name: exception}
             if delivery.record(name, entry):
-                self._finish(delivery)
+                self._finish(delivery, now)
 
     def put_off(self, delivery: Delivery, name: str, entry: ProgressEntry) -> None:
         """Store the new entry of a destination that is not called now, unless the event was given back or lost."""
@@ -164,7 +166,7 @@ class Batch:
             if position in self._unbegun or position in self._begun:
                 delivery.deferred = True
                 if delivery.record(name, entry):
-                    self._finish(delivery)
+                    self._finish(delivery, time.monotonic())
 
     def wait_behind(self, delivery: Delivery, name: str) -> None:
         """Record that the event waits at a destination behind an earlier event of its ordering key."""
@@ -173,12 +175,12 @@ class Batch:
             if position in self._unbegun or position in self._begun:
                 delivery.waits += (name,)
                 if delivery.record(name, delivery.progress[name].held_back(self.clock.now())):
-                    self._finish(delivery)
+                    self._finish(delivery, time.monotonic())
 
     def finish(self, delivery: Delivery) -> None:
         """Mark an event that goes to no destination now as ready to be settled."""
         with self._lock:
-            self._finish(delivery)
+            self._finish(delivery, time.monotonic())
 
     def take_finished(self) -> list[Delivery]:
         """Return the deliveries that can be settled now, each of them once."""
@@ -251,12 +253,12 @@ class Batch:
             if name in delivery.begun:
                 continue
             if delivery.record(name, delivery.progress[name].still_due(self.clock.now())):
-                self._finish(delivery)
+                self._finish(delivery, time.monotonic())
 
-    def _finish(self, delivery: Delivery) -> None:
+    def _finish(self, delivery: Delivery, now: float) -> None:
         if delivery.begun:
             self._done += 1
-            self._done_at = time.monotonic()
+            self._done_at = now
         position = delivery.event.position
         if self._begun.pop(position, None) is None:
             self._unbegun.pop(position, None)

@@ -22,10 +22,9 @@ class CallTransaction:
 
     def ended(self) -> bool:
         """Return whether the call has left a transaction open; if it has, the transaction is rolled back."""
-        dialect = self._dialect
-        if dialect.database.is_closed() or not dialect.in_transaction:
+        if not self._dialect.in_transaction:
             return False
-        dialect.discard_connection()
+        self._dialect.discard_connection()
         return True
 
     def interrupted(self) -> None:

@@ -31,7 +31,8 @@ def claim(context: DeliveryContext, size: int, *, include_expired_leases: bool =
         rows = _lease(context, size, lease_id, include_expired_leases=include_expired_leases)
     if not rows:
         return None
-    crash_points.point(crash_points.AFTER_CLAIM)
+    if crash_points.point is not None:
+        crash_points.point(crash_points.AFTER_CLAIM)
     events = [Event(row) for row in rows]
     events.sort(key=ORDER)
     from_expired_lease = bool(events[0].from_expired_lease)

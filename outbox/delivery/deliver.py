@@ -120,7 +120,8 @@ def process_pending_events(context: DeliveryContext, batch_size: int) -> dict[st
         batch = deliver_batch(context, batch_size)
         if batch is None and release_all_overlooked(context):
             batch = deliver_batch(context, batch_size)
-        context.failure_hooks.flush()
+        if context.registry.failure_hooks:
+            context.failure_hooks.flush()
         return {"processed": 0 if batch is None else len(batch.events), "remaining": count_due(context)}
 
 

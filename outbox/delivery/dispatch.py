@@ -81,8 +81,7 @@ def _plan(context: DeliveryContext, batch: Batch) -> list[Plan]:
     for event in batch.events:
         try:
             audience = audiences[event.event_type] if event.kind == EVENT else None
-            problem = decrypt(context, event) if event.is_encrypted else None
-            if problem is not None:
+            if event.is_encrypted and (problem := decrypt(context, event)) is not None:
                 plans.append((plan_encrypted(context, event, audience, now, problem), ()))
             elif audience is not None:
                 plans.append(plan(context, event, audience, now))

@@ -90,9 +90,33 @@ def _write(context: DeliveryContext, batch: Batch) -> None:
     finished = batch.take_finished()
     if not finished:
         return
-    crash_points.point(crash_points.BEFORE_SETTLE)
-    add_absent_waits(context, batch, finished)
-    plain: list[Delivery] = []
+    if crash_points.point is not None:
+        crash_points.point(crash_points.BEFORE_SETTLE)
+    if batch.has_keys:
+        add_absent_waits(context, finished)
+    plain, parked, others = _by_statement(finished)
+    for deliveries in plain.values():
+        _write_plain(context, batch, deliveries)
+    if parked:
+        updated = persist(context, batch, lambda: _park(context, batch, parked))
+        add_counts(context, batch, held_back=updated, fenced=len(parked) - updated)
+    if others:
+        _settle_others(context, batch, others)
+    if crash_points.point is not None:
+        crash_points.point(crash_points.AFTER_SETTLE)
+    if with_attempts := [delivery for delivery in finished if delivery.tried]:
+        write_attempts(context, with_attempts)
+    if batch.has_keys:
+        context.settled.send()
+        release_after(context, batch, [delivery for delivery in finished if delivery.event.is_ordered])
+
+
+def _by_statement(finished: list[Delivery]) -> tuple[dict[str, list[Delivery]], list[Delivery], list[Settled]]:
+    """Return the plain successes by kind, the events that only wait, and the others with what is written for them.
+
+    (The kinds are apart because a job may have the name of an event type.)
+    """
+    plain: dict[str, list[Delivery]] = {}
     parked: list[Delivery] = []
     others: list[Settled] = []
     for delivery in finished:
@@ -103,34 +127,28 @@ def _write(context: DeliveryContext, batch: Batch) -> None:
         # The claim has already counted the attempt, so only the status of a plain success has to be written.
         counted = verdict.status == DELIVERED and verdict.attempts == delivery.event.claims
         if counted and delivery.audience is not None:
-            plain.append(delivery)
+            plain.setdefault(delivery.event.kind, []).append(delivery)
         else:
             others.append((delivery, verdict))
-    for kind in {delivery.event.kind for delivery in plain}:
-        _write_plain(context, batch, [delivery for delivery in plain if delivery.event.kind == kind])
-    if parked:
-        updated = persist(context, batch, lambda: _park(context, batch, parked))
-        add_counts(context, batch, held_back=updated, fenced=len(parked) - updated)
-    if others:
-        updated = persist(context, batch, lambda: _write_others(context, batch, others))
-        # If fewer rows were updated, it is not known which: the counts take the first ones.
-        statuses = Counter(_outcome(*each) for each in others[:updated])
-        delivered = [delivery.event for delivery, verdict in others[:updated] if verdict.status == DELIVERED]
-        counts = {name: statuses[name] for name in (RETRIED, PUT_OFF, FAILED)}
-        count_outcomes(context, batch, len(others), delivered, **counts)
-        count_delivered_by_name(context, delivered)
-        failed = [delivery.event for delivery, verdict in others[:updated] if verdict.status == FAILED]
-        count_failed_by_name(context, failed)
-        log_outcomes(others)
-        _report_failures(context, others)
-        _set_timers(context, batch, others)
-        if context.audiences.recorded.controls.pauses:
-            persist(context, batch, lambda: _make_resumed_due(context, batch, others))
-    crash_points.point(crash_points.AFTER_SETTLE)
-    write_attempts(context, finished)
-    if batch.has_keys:
-        context.settled.send()
-        release_after(context, batch, [delivery for delivery in finished if delivery.event.is_ordered])
+    return plain, parked, others
+
+
+def _settle_others(context: DeliveryContext, batch: Batch, others: list[Settled]) -> None:
+    """Write the events that failed, are tried again, or are delivered after more than one attempt; count and log."""
+    updated = persist(context, batch, lambda: _write_others(context, batch, others))
+    # If fewer rows were updated, it is not known which: the counts take the first ones.
+    statuses = Counter(_outcome(*each) for each in others[:updated])
+    delivered = [delivery.event for delivery, verdict in others[:updated] if verdict.status == DELIVERED]
+    counts = {name: statuses[name] for name in (RETRIED, PUT_OFF, FAILED)}
+    count_outcomes(context, batch, len(others), delivered, **counts)
+    count_delivered_by_name(context, delivered)
+    failed = [delivery.event for delivery, verdict in others[:updated] if verdict.status == FAILED]
+    count_failed_by_name(context, failed)
+    log_outcomes(others)
+    _report_failures(context, others)
+    _set_timers(context, batch, others)
+    if context.audiences.recorded.controls.pauses:
+        persist(context, batch, lambda: _make_resumed_due(context, batch, others))
 
 
 def _outcome(delivery: Delivery, verdict: retry.Verdict) -> str:
@@ -183,7 +201,7 @@ def _write_others(context: DeliveryContext, batch: Batch, others: list[Settled])
 
 
 def _write_plain(context: DeliveryContext, batch: Batch, plain: list[Delivery]) -> None:
-    """Write and count the plain successes of one kind. (A job may have the name of an event type.)"""
+    """Write and count the plain successes of one kind."""
     updated = persist(context, batch, lambda: _write_delivered(context, batch, plain))
     delivered = [delivery.event for delivery in plain[:updated]]
     count_outcomes(context, batch, len(plain), delivered)

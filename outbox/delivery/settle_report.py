@@ -6,6 +6,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Iterable
+from operator import attrgetter
 
 from outbox.delivery import retry
 from outbox.delivery.batch import Batch, Delivery
@@ -20,6 +21,9 @@ logger = logging.getLogger(__name__)
 
 # How many of the events of a batch that were put off for the same reason have a line of their own in the log.
 MOST_LINES = 10
+
+# A job may have the name of an event type.
+KIND_AND_NAME = attrgetter("kind", "event_type")
 
 Settled = tuple[Delivery, retry.Verdict]
 
@@ -49,13 +53,9 @@ def add_counts(context: DeliveryContext, batch: Batch, **counts: int) -> None:
 
 def count_by_name(context: DeliveryContext, events: Iterable[Event], *, jobs: str, types: str) -> None:
     """Count jobs by their actor, under the name `jobs`, and events by their type, under the name `types`."""
-    names: dict[str, list[str]] = {}
-    for event in events:
-        names.setdefault(event.kind, []).append(event.event_type)
-    if JOB in names:
-        context.counters.add_jobs(jobs, names[JOB])
-    if EVENT in names:
-        context.counters.add_types(types, names[EVENT])
+    names = Counter(map(KIND_AND_NAME, events))
+    context.counters.add_jobs(jobs, {name: count for (kind, name), count in names.items() if kind == JOB})
+    context.counters.add_types(types, {name: count for (kind, name), count in names.items() if kind == EVENT})
 
 
 def count_delivered_by_name(context: DeliveryContext, events: Iterable[Event]) -> None:

@@ -105,7 +105,8 @@ class Handler:
 
     def call(self, event: Event) -> None:
         """Call the function in the event's context (correlation id, tenant, span). Errors are not caught."""
-        self.read(event)
+        if self._classes:
+            self.read(event)
         if event.correlation_id is None and event.tenant_id is None and event.span is None:
             result = self.function(event)  # the usual case: there is no context to enter
         else:
@@ -115,7 +116,7 @@ class Handler:
 
     def read(self, event: Event) -> None:
         """Read the event's data before the call: an event that can't be read must not be half processed."""
-        if self._classes and event.event_type in self._classes:
+        if event.event_type in self._classes:
             _ = event.data
 
     def _call_in_context(self, event: Event) -> Any:

@@ -114,6 +114,9 @@ class Event(Generic[D_co]):
         event.attempt = attempt
         return event
 
+    # The payload and the headers, as JSON.
+    _payload_text: str
+    _headers_text: str
     # The id as the database returned it.
     row_id: str
     seq: int
@@ -158,7 +161,7 @@ class Event(Generic[D_co]):
     @property
     def is_encrypted(self) -> bool:
         """Return whether the payload or the headers are still as an emitter with OUTBOX_ENCRYPTION_KEYS stored them."""
-        return bool(self._payload_text.startswith(START) or self._headers_text.startswith(START))
+        return self._payload_text.startswith(START) or self._headers_text.startswith(START)
 
     def decrypt(self, cipher: Cipher | None) -> None:
         """Replace the encrypted texts by those that were emitted; raise DecryptionError if that is not possible."""
@@ -167,7 +170,7 @@ class Event(Generic[D_co]):
     @property
     def body(self) -> bytes:
         """Return the payload exactly as it was emitted, the same at every attempt."""
-        return str(self._payload_text).encode()
+        return self._payload_text.encode()
 
     @property
     def payload(self) -> dict[str, Any]:

@@ -71,21 +71,20 @@ class Counters:
             for labels, count in counts.items():
                 self._counts[Series(name, labels)] += count
 
-    def add_jobs(self, name: str, actors: Iterable[str]) -> None:
-        """Add jobs to the counts of one name, by actor: one for each time that an actor is named."""
+    def add_jobs(self, name: str, actors: Mapping[str, int]) -> None:
+        """Add jobs to the counts of one name, by actor."""
         self._add_named(name, "actor", actors)
 
-    def add_types(self, name: str, types: Iterable[str]) -> None:
-        """Add events to the counts of one name, by type: one for each time that a type is named."""
+    def add_types(self, name: str, types: Mapping[str, int]) -> None:
+        """Add events to the counts of one name, by type."""
         self._add_named(name, "type", types)
 
-    def _add_named(self, name: str, label: str, values: Iterable[str]) -> None:
+    def _add_named(self, name: str, label: str, counted: Mapping[str, int]) -> None:
         """Add to the counts of one name, by the value of a label.
 
         Each value is a series of its own, and applications make up names (a message may be enqueued for any name). So
         this process counts the first MOST_NAMES by name, and all others together.
         """
-        counted = Counter(values)
         with self._lock:
             known = self._names[label]
             for value, count in counted.items():

@@ -277,6 +277,11 @@ class Admission:
         """
         return self._throttle.trips != self._trips
 
+    @property
+    def was_reached(self) -> bool:
+        """Return whether another success tells the throttle nothing new, unless it is that of a probe."""
+        return self._throttle.was_reached
+
     def record_outcome(self, outcome: Outcome) -> None:
         """Report the outcome of an event to the throttle."""
         if self._throttle.was_reached and not self.decision.probe and not isinstance(outcome, Unavailable):

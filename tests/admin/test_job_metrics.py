@@ -66,8 +66,8 @@ def test_a_job_that_was_tried_before_is_counted_once(box: Outbox, charge: Any, s
 def test_the_number_of_actors_is_bounded() -> None:
     counters = Counters()
     names = [f"actor-{number}" for number in range(MOST_NAMES + 10)]
-    counters.add_jobs("jobs_stored", names)
-    counters.add_jobs("jobs_failed", [names[0], names[-1]])
+    counters.add_jobs("jobs_stored", dict.fromkeys(names, 1))
+    counters.add_jobs("jobs_failed", {names[0]: 1, names[-1]: 1})
     counted = counters.take()
     assert len({series.labels for series in counted}) == MOST_NAMES + 1
     assert counted[Series("jobs_stored", (("actor", "other"),))] == 10

@@ -1,5 +1,6 @@
 """The lease keeper: a long handler keeps its lease, a dead worker loses it, and events that have not begun go back."""
 
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from threading import Event as Gate
@@ -94,7 +95,7 @@ class TestRenewal:
         expire_leases()
         box.delivery.leases.renew([batch])
         assert count_due(box.delivery) == 0
-        assert batch.begin(Delivery(batch.events[0], {}), "busy")
+        assert batch.begin(Delivery(batch.events[0], {}), "busy", time.monotonic())
 
     def test_a_lost_lease_is_not_renewed_and_its_event_does_not_begin(self, box: Outbox) -> None:
         event = emit_one()
@@ -104,7 +105,7 @@ class TestRenewal:
         before = stored(event).lease_until
         box.delivery.leases.renew([late])
         assert stored(event).lease_until == before
-        assert not late.begin(Delivery(late.events[0], {}), "busy")
+        assert not late.begin(Delivery(late.events[0], {}), "busy", time.monotonic())
 
     def test_settled_events_are_no_longer_renewed(self, box: Outbox) -> None:
         emit(1)

@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from threading import Event as Gate
@@ -224,7 +225,7 @@ class TestGivingBack:
     def test_events_that_have_begun_are_not_given_back(self, box: Outbox) -> None:
         begun, other = emit(2)
         batch = claimed(box)
-        assert batch.begin(Delivery(batch.events[0], {}), "somewhere")
+        assert batch.begin(Delivery(batch.events[0], {}), "somewhere", time.monotonic())
         assert give_back(box.delivery, batch) == 1
         assert (stored(begun).status, stored(other).status) == (SENDING, PENDING)
 

@@ -531,6 +531,20 @@ class TestWhileTheCircuitBreakerIsOpen:
             assert (row.status, row.attempts, row.error_message, row.lease_id) == (PENDING, 0, NOT_TRIED, None)
             assert "since" in row.progress["down"]
 
+    def test_a_success_between_failures_keeps_it_closed(self, box: Outbox) -> None:
+        called: list[str] = []
+
+        @outbox.handler("order.*", name="flaky")
+        def flaky(event: Event) -> None:
+            called.append(event.aggregate_id)
+            if len(called) % 4:  # three failures in a row, then a success; five open the breaker
+                raise outbox.Unavailable("busy")
+
+        emit(16)
+        box.process_pending_events()
+        assert len(called) == 16
+        assert box.throttles.breakers() == {}
+
     def test_events_that_were_tried_are_logged_each_and_the_others_once(
         self, box: Outbox, caplog: pytest.LogCaptureFixture
     ) -> None:

@@ -45,8 +45,9 @@ PASS_EVERY_POINT = """
 from outbox import crash_points
 
 for name in crash_points.POINTS:
-    crash_points.point(name)
-print("alive", crash_points.point.__name__)
+    if crash_points.point is not None:
+        crash_points.point(name)
+print("alive", crash_points.point)
 """
 
 
@@ -54,11 +55,11 @@ class TestTheModule:
     def test_does_nothing_without_the_variable(self, tmp_path: Path) -> None:
         for name in crash_points.POINTS:
             (tmp_path / name).touch()
-        assert run_python(PASS_EVERY_POINT) == "alive _do_nothing\n"
+        assert run_python(PASS_EVERY_POINT) == "alive None\n"
         assert sorted(file.name for file in tmp_path.iterdir()) == sorted(crash_points.POINTS)
 
     def test_does_nothing_while_no_file_asks_for_it(self, tmp_path: Path) -> None:
-        assert run_python(PASS_EVERY_POINT, test_crash_points=tmp_path) == "alive die_if_armed\n"
+        assert run_python(PASS_EVERY_POINT, test_crash_points=tmp_path).startswith("alive <function")
 
     @pytest.mark.parametrize("point", crash_points.POINTS)
     def test_kills_whoever_takes_the_file(self, tmp_path: Path, point: str) -> None:

@@ -339,7 +339,7 @@ MUTANTS = [
     Mutant(
         "lost-lease-begins-all-the-same",
         "outbox/delivery/batch.py",
-        "if self._closed or position in self._lost or time.monotonic() >= self.valid_until:",
+        "if self._closed or now >= self.valid_until or position in self._lost:",
         "if self._closed:",
         (f"{FENCE}::test_a_worker_that_slept_through_its_lease_begins_nothing", MODEL),
     ),
@@ -539,8 +539,8 @@ MUTANTS = [
     Mutant(
         "ciphertext-is-delivered-without-a-key",
         "outbox/delivery/dispatch.py",
-        "decrypt(context, event) if event.is_encrypted else None",
-        "None",
+        "if event.is_encrypted and (problem := decrypt(context, event)) is not None:",
+        "if (problem := None) is not None:",
         ("tests/delivery/test_decrypt.py::test_an_event_waits_for_a_worker_that_has_its_key",),
     ),
     Mutant(
@@ -1692,8 +1692,8 @@ MUTANTS = [
     Mutant(
         "order-workers-put-off-what-waits-at-destinations-of-others",
         "outbox/delivery/settle.py",
-        "    add_absent_waits(context, batch, finished)",
-        "    pass",
+        "        add_absent_waits(context, finished)",
+        "        pass",
         (f"{INTERLEAVINGS}::TestWorkersWithDifferentDestinations",),
     ),
     Mutant(

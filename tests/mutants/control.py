@@ -94,8 +94,9 @@ CONTROL = [
     Mutant(
         "control-a-batch-that-has-begun-ignores-a-pause",
         SHARE,
-        "admission.is_withdrawn or self._controlled.is_paused:\n                self._put_off(self.deliveries[",
-        "admission.is_withdrawn:\n                self._put_off(self.deliveries[",
+        "            if admission.is_withdrawn or self._controlled.is_paused:\n"
+        "                self._put_off.not_admitted(self",
+        "            if admission.is_withdrawn:\n                self._put_off.not_admitted(self",
         (f"{PAUSED}::test_it_is_paused_in_the_middle_of_a_batch",),
     ),
     Mutant(

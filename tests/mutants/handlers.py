@@ -11,10 +11,24 @@ EVENT_TYPES = "outbox/events/event_types.py"
 HANDLERS = [
     Mutant(
         "a-handlers-attempts-are-those-of-the-event",
-        "outbox/delivery/share.py",
+        "outbox/delivery/put_off.py",
         "limit = delivery.event.max_attempts if self._max_attempts is None else self._max_attempts",
         "limit = delivery.event.max_attempts",
         (f"{BACKOFF}::TestMaxAttempts",),
+    ),
+    Mutant(
+        "a-success-does-not-end-a-row-of-failures",
+        "outbox/delivery/share.py",
+        "nothing_else_to_do and admission.was_reached:",
+        "nothing_else_to_do:",
+        ("tests/delivery/test_slow_destinations.py::TestWhileTheCircuitBreakerIsOpen",),
+    ),
+    Mutant(
+        "a-success-is-no-probe",
+        "outbox/delivery/share.py",
+        "            and not admission.decision.probe\n",
+        "",
+        ("tests/delivery/test_slow_destinations.py", "tests/delivery/test_controls.py"),
     ),
     Mutant(
         "a-handlers-attempts-are-those-of-all-handlers",
