@@ -11,9 +11,10 @@ COPY outbox outbox
 COPY jobs jobs
 COPY scheduler scheduler
 # The lock gives versions and hashes to what is installed, the tools that build it included. Every extra: settings such
-# as OUTBOX_WEBHOOK_URL and OUTBOX_WEBHOOK_CLIENT ask for one when the container is running.
+# as OUTBOX_WEBHOOK_URL and OUTBOX_WEBHOOK_CLIENT ask for one when the container is running. Compiled here, since the
+# user of the container may not write below /venv: every process, each health check too, would compile all anew.
 RUN uv venv /venv \
-    && uv pip install --python /venv/bin/python \
+    && uv pip install --python /venv/bin/python --compile-bytecode \
         --constraints requirements.lock --build-constraints requirements.lock \
         ".[curl,encryption,kafka,metrics,nats,otel,postgres,pydantic,rabbitmq,redis,typed,ui,webhooks]"
 

@@ -13,7 +13,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from tests.support.program import run
-from tests.support.servers import Redis
+from tests.support.receiver import Receiver, answers
 
 ROOT = Path(__file__).resolve().parent.parent
 COMPOSE = ROOT / "docker-compose.yml"
@@ -141,6 +141,10 @@ def test_the_image_has_every_extra_since_settings_ask_for_them_at_run_time() -> 
     assert extras.split(",") == sorted(project["optional-dependencies"])
 
 
+def test_the_image_has_bytecode_since_its_user_may_not_write_any() -> None:
+    assert "uv pip install --python /venv/bin/python --compile-bytecode" in (ROOT / "Dockerfile").read_text()
+
+
 def test_every_password_comes_from_the_environment() -> None:
     text = COMPOSE.read_text()
     assert re.findall(r"PASSWORD: (?!\$\{)", text) == []
@@ -158,25 +162,23 @@ def test_our_containers_know_both_servers(name: str) -> None:
     assert environment["OUTBOX_REDIS_URL"].endswith("@redis:6379/0")
 
 
-def test_the_health_check_is_a_program_that_python_can_read() -> None:
-    how, python, option, program = service("worker")["healthcheck"]["test"]
-    assert (how, python, option) == ("CMD", "python", "-c")
-    compile(program, "healthcheck", "exec")
+@pytest.mark.parametrize("name", ["worker", "scheduler"])
+def test_the_health_check_of_a_worker_and_of_a_scheduler_is_the_librarys_probe_of_its_processes(name: str) -> None:
+    assert service(name)["healthcheck"]["test"] == ["CMD", "outbox", "health"]
 
 
-def test_the_health_check_asks_for_the_tables_and_for_redis_and_makes_no_worker(
-    database: Any, url: str, redis_server: Redis
+def test_the_health_check_of_the_dashboard_fails_without_it_without_its_database_and_whatever_the_proxy(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    *_, program = service("worker")["healthcheck"]["test"]
-    settings: dict[str, Any] = {"database_url": url, "redis_url": redis_server.url}
-    assert (
-        run(sys.executable, "-c", f"{program}; import sys; assert 'jobs' not in sys.modules", **settings).stdout == ""
-    )
-    assert run(sys.executable, "-c", program, **settings | {"redis_url": "redis://127.0.0.1:1/0"}).returncode != 0
-    nowhere = "postgresql://outbox@127.0.0.1:1/outbox"
-    assert run(sys.executable, "-c", program, **settings | {"database_url": nowhere}).returncode != 0
-    database.execute_sql("DROP TABLE outbox_schema")
-    assert run(sys.executable, "-c", program, **settings).returncode != 0
+    how, python, option, program = service("web")["healthcheck"]["test"]
+    assert (how, python, option) == ("CMD", "python", "-c")
+    assert f"HTTPConnection('127.0.0.1', {service('web')['environment']['OUTBOX_DASHBOARD_PORT']}, " in program
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    with Receiver(answers(200), answers(503)) as dashboard:
+        here = program.replace("8642", str(dashboard.port))
+        assert [run(sys.executable, "-c", here).returncode for _ in range(2)] == [0, 1]
+        assert {(request.method, request.target) for request in dashboard.requests} == {("GET", "/readyz")}
+    assert run(sys.executable, "-c", here).returncode == 1
 
 
 def test_the_image_is_built_from_every_package_of_the_library() -> None:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
+import peewee
+
 from outbox.storage.dialect import Dialect
 
 # What is added up: a count, or a list.
@@ -36,7 +38,9 @@ class AfterCommit(Generic[C]):
                 if type(waiting) is _Callback and waiting.owner is self and waiting.transaction is transaction:
                     waiting.count += count
                     return
-        database.after_commit(_Callback(self, self._then, dialect, transaction, count))
+        # Not `database.after_commit`: that of playhouse.pwasyncio first calls asyncio.iscoroutinefunction, which Python
+        # 3.14 deprecates. Where warnings are errors, every emit would fail after its INSERT.
+        peewee.Database.after_commit(database, _Callback(self, self._then, dialect, transaction, count))
 
 
 class _Callback(Generic[C]):

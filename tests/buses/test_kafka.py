@@ -168,8 +168,9 @@ class TestABatch:
     def test_of_a_forked_child_is_published_and_the_child_ends(self, kafka: MockKafka, topic: str) -> None:
         # A program of its own: the mock cluster is not part of the process that forks.
         said = run_python(
-            "import os, sys, threading\n"
+            "import os, sys, warnings\n"
             "import outbox\n"
+            "warnings.filterwarnings('ignore', 'This process .* is multi-threaded', DeprecationWarning)\n"  # 3.12
             "from outbox.destinations.protocol import Lease\n"
             "servers, topic = sys.argv[1:]\n"
             "bus = outbox.Kafka('bus', bootstrap_servers=servers, topic=topic, timeout=30)\n"

@@ -315,9 +315,10 @@ class TestTheLoop:
 
 
 FORK = """
-import os, sys
+import os, sys, warnings
 from outbox.event_loop_thread import event_loop
 from threading import Event
+warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)  # from Python 3.12 on
 
 def run(text):
     ended = Event()

@@ -349,6 +349,23 @@ class TestAfterCommit:
         assert stored() == ["1"]
         assert "Could not notify a worker" in caplog.text
 
+    def test_nothing_is_called_that_a_python_deprecates_and_so_fails_where_warnings_are_errors(
+        self, app: Async, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def deprecated(function: object) -> bool:
+            raise DeprecationWarning("Python 3.14 warns of asyncio.iscoroutinefunction")
+
+        monkeypatch.setattr(asyncio, "iscoroutinefunction", deprecated)
+        counted = CountedNotifications(app.box)
+
+        async def main() -> None:
+            await emit(1)
+            async with app.db.atomic():
+                await emit(2)
+
+        app.run(main)
+        assert (stored(), counted.times) == (["1", "2"], 2)
+
 
 class TestTheLoop:
     def test_the_loop_goes_on_while_a_task_waits_for_the_database(self, app: Async, database: Any) -> None:

@@ -9,6 +9,8 @@ from urllib.parse import unquote, urlsplit
 
 from playhouse.pwasyncio import AsyncPostgresqlDatabase, AsyncSqliteDatabase
 
+from tests.support.servers import PATIENCE_SECONDS
+
 
 def open_async(url: str, **options: Any) -> Any:
     """Return the asynchronous database at this URL of Peewee's."""
@@ -24,7 +26,8 @@ def run_async(database: Any, main: Callable[[], Awaitable[None]]) -> None:
 
     async def run() -> None:
         try:
-            await main()
+            async with asyncio.timeout(PATIENCE_SECONDS):  # a task that failed would keep one that waits for it waiting
+                await main()
         finally:
             await database.close_pool()
 
