@@ -18,6 +18,8 @@ from outbox import current_outbox
 from outbox.core import Outbox
 from outbox.settings import Settings
 from outbox.storage.connect import open_database
+from outbox.storage.models import Waiting
+from outbox.storage.operator_models import Attempt, Audit, AuditBatch, Minute, Periodic, Process, Total
 from tests.support.fast import is_fast, is_left_out
 from tests.support.outbox_parts import waiting_for_handlers
 from tests.support.postgres_database import PostgresDatabase
@@ -28,6 +30,9 @@ APART = ("browser", "faketime", "nats", "pgbouncer", "rabbitmq", "sentinel", "ne
 
 # Folders with tests that take longer than others: at the end most of pytest's processes would wait for them.
 LONGEST = frozenset({"benchmarks", "chaos", "website"})
+
+# Models that the library never binds: it names the database with each query.
+OPERATOR_MODELS = (Attempt, Audit, AuditBatch, Minute, Periodic, Process, Total, Waiting)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -173,6 +178,9 @@ def database(url: str, request: pytest.FixtureRequest) -> Iterator[Any]:
         request.getfixturevalue("_postgres_database").renew(lambda: create_tables(opened))
     Note.bind(opened)
     yield opened
+    # What a test has bound to its database must not stay so: on the next one the model would build the wrong SQL.
+    for model in OPERATOR_MODELS:
+        model.bind(None)
     opened.close_all()
 
 

@@ -99,6 +99,30 @@ def test_commands_run_with_compiled_modules_whatever_the_environment_says(monkey
     assert seen == [False]
 
 
+def test_uv_is_told_what_pip_is_of_indexes_and_certificates_and_the_environment_wins() -> None:
+    listed = """:env:.find-links='/wheels'
+:env:.timeout='180'
+global.cert='/certificates.pem'
+global.extra-index-url='file:///one/simple\\nfile:///two/simple'
+global.find-links='/others /more'
+"""
+    assert dev.uv_settings(listed) == {
+        "SSL_CERT_FILE": "/certificates.pem",
+        "UV_FIND_LINKS": "/wheels",
+        "UV_INDEX": "file:///one/simple file:///two/simple",
+    }
+    assert dev.uv_settings("") == {}
+
+
+def test_the_lock_pins_uv_with_hashes_as_dev_reads_it() -> None:
+    pinned = dev.PINNED_UV.search(dev.LOCK.read_text())
+    assert pinned is not None
+    first, *hashes = (line.strip(" \\") for line in pinned[0].splitlines())
+    assert re.fullmatch(r"uv==[\d.]+", first)
+    assert len(hashes) > 10
+    assert all(re.fullmatch(r"--hash=sha256:[0-9a-f]{64}", each) for each in hashes)
+
+
 def test_every_command_is_documented_for_contributors() -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text()
     for name in dev.COMMANDS:
