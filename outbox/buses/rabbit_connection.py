@@ -17,11 +17,11 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import pika
 import pika.exceptions
 import pika.frame
-from pika.adapters.asyncio_connection import AsyncioConnection
 from pika.adapters.utils.connection_workflow import AMQPConnectionWorkflowFailed
 
 from outbox.buses.event_loop import EventLoop
 from outbox.buses.message import Message
+from outbox.buses.rabbit_writes import BatchingConnection
 from outbox.errors import describe
 from outbox.events.event import Event
 
@@ -123,8 +123,9 @@ class ConfirmChannel:
         self._result = result = Result()
         self._ids = {}
         self._done = asyncio.get_running_loop().create_future()
-        for place, each in enumerate(batch):
-            self._publish(place, each)
+        with self._channel.connection.collecting():
+            for place, each in enumerate(batch):
+                self._publish(place, each)
         if self._places and result.error is None:
             await asyncio.wait([self._done], timeout=max(0.0, ends_at - time.monotonic()))
         return result
@@ -198,7 +199,7 @@ class RabbitConnection:
 
     async def _open(self, ends_at: float) -> None:
         opened = asyncio.get_running_loop().create_future()
-        workflow = AsyncioConnection.create_connection(
+        workflow = BatchingConnection.create_connection(
             self._servers, lambda found: _resolve(opened, found), custom_ioloop=asyncio.get_running_loop()
         )
         try:
@@ -303,7 +304,9 @@ def make_publication(
 
 
 def _short(text: str | None) -> str | None:
-    return text if text is not None and len(text.encode()) <= SHORT_TEXT else None
+    if text is None or len(text) * MOST_BYTES_OF_A_CHARACTER <= SHORT_TEXT:  # so that few texts are encoded twice
+        return text
+    return text if len(text.encode()) <= SHORT_TEXT else None
 
 
 def cause_of(error: Exception) -> Exception:
