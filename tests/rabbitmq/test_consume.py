@@ -9,12 +9,15 @@ import peewee
 import pytest
 
 import outbox
+from outbox.admin.overview import processes
+from outbox.admin.streams import stream_groups
 from outbox.consumer import rabbit_source
 from outbox.consumer.options import Intervals
 from outbox.core import Outbox
 from outbox.destinations.outcome import DELIVERED_OUTCOME
 from outbox.destinations.protocol import Lease
 from outbox.events.event import Event
+from outbox.telemetry.process_reports import CONSUMER
 from tests.consumer.streams import Crash, consume, dies, note, notes, running
 from tests.rabbitmq.queue import Queue
 from tests.rabbitmq.server import RabbitmqServer
@@ -416,6 +419,25 @@ class TestTheLag:
         assert consumer.lag() == 3
         consume(consumer, until=done(consumer, 3))
         assert f"{queue.name}: 0 behind, 0 pending, 3 processed, 0 skipped, 0 parked" in caplog.text
+
+    def test_counts_as_pending_what_this_consumer_has_whether_it_has_begun_with_it_or_not(
+        self, box: Outbox, queue: Queue, make_consumer: MakeConsumer
+    ) -> None:
+        outbox.handler("note.*", name="notes")(lambda event: note("effect"))
+        queue.publish(*[{}] * 10)
+        consumer = make_consumer(batch=4)
+        source: Any = consumer._source
+        source.open()
+        becomes_true(lambda: source._queue.waiting == 4)  # as many as RabbitMQ gives a consumer
+        assert source.state()[:2] == (6, 4)
+        source.read(0)
+        assert source.state()[:2] == (6, 4)
+        consumer._report()
+        box.reporter.start(CONSUMER)
+        box.reporter.report_now()
+        (found,) = stream_groups(processes(box.dialect), box.dialect.now())
+        assert (found.stream, found.kind, found.behind, found.pending) == (queue.name, "queue", 6, 4)
+        source.close()
 
 
 class TestParameters:
