@@ -19,6 +19,7 @@ import pika.exceptions
 import pika.frame
 from pika.adapters.utils.connection_workflow import AMQPConnectionWorkflowFailed
 
+from outbox.buses import pika_log
 from outbox.buses.event_loop import EventLoop
 from outbox.buses.message import Message
 from outbox.buses.rabbit_writes import BatchingConnection
@@ -190,7 +191,8 @@ class RabbitConnection:
         self._connection: Any = None
         # Why RabbitMQ has blocked publishers on this connection; None if it has not.
         self.blocked: str | None = None
-        self._loop = EventLoop(f"outbox-rabbit-{name}")
+        pika_log.quiet()
+        self._loop = EventLoop(f"{pika_log.THREAD_PREFIX}{name}")
         try:
             self._loop.run(self._open(time.monotonic() + seconds), seconds + SPARE_SECONDS)
         except BaseException:
@@ -252,6 +254,17 @@ class RabbitConnection:
         if isinstance(reason, Exception):
             raise reason
         return channel
+
+    async def check_exchange(self, exchange: str) -> None:
+        """Raise an error of pika unless the exchange exists."""
+        channel = await self.open_channel()  # RabbitMQ closes it if the exchange does not exist
+        declared = asyncio.get_running_loop().create_future()
+        channel.add_on_close_callback(lambda _, reason: _resolve(declared, reason))
+        channel.exchange_declare(exchange, passive=True, callback=lambda _: _resolve(declared))
+        reason = await declared
+        if isinstance(reason, Exception):
+            raise reason
+        channel.close()
 
     def run(self, coroutine: Coroutine[Any, Any, T], seconds: float) -> T:
         """Run the coroutine in the event loop, and return its result. After `seconds` raise TimeoutError."""

@@ -179,6 +179,49 @@ class TestAMessage:
             becomes_true(done(consumer, 1))
         assert queue.parked_count() == 1
 
+    def test_stays_while_there_is_no_dead_letter_queue_and_is_parked_later(
+        self, queue: Queue, make_consumer: MakeConsumer, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        outbox.handler("note.*", name="notes")(lambda event: note("effect"))
+        consumer = make_consumer()
+        with running(consumer):
+            becomes_true(lambda: queue_has_consumer(queue))
+            with queue.channel() as channel:
+                channel.queue_delete(f"{queue.name}.dead")
+            queue.publish_raw(b"no event")
+            queue.publish({})
+            becomes_true(lambda: notes() == ["effect"])
+            becomes_true(lambda: "returned 312 NO_ROUTE" in caplog.text)
+            assert consumer.tally.parked == 0
+            with queue.channel() as channel:
+                channel.queue_declare(f"{queue.name}.dead")
+            becomes_true(done(consumer, 2))
+        assert queue.parked_count() == 1
+
+    def test_of_a_connection_that_was_lost_is_not_taken_for_one_of_the_next_connection(
+        self, queue: Queue, proxy: TcpProxy, make_consumer: MakeConsumer
+    ) -> None:
+        """The numbers of the messages begin anew: an acknowledgement that is late would be that of another message."""
+        failing = threading.Event()
+        failing.set()
+
+        @outbox.handler("note.*", name="notes")
+        def handle(event: Event) -> None:
+            if failing.is_set():
+                raise outbox.Unavailable("away")
+            note(event.payload["n"])
+
+        queue.publish(*({"n": n} for n in range(3)))
+        consumer = make_consumer(proxy, idle_seconds=LONG)
+        source: Any = consumer._source
+        with running(consumer):
+            becomes_true(lambda: len(source._messages) == 3)
+            failing.clear()
+            proxy.cut()
+            becomes_true(lambda: notes() == ["0", "1", "2"])
+            becomes_true(lambda: source._messages == {})
+        assert queue.left() == 0
+
 
 class TestManyMessagesThatFail:
     def test_do_not_hold_up_new_ones(self, queue: Queue, make_consumer: MakeConsumer) -> None:

@@ -297,6 +297,18 @@ class TestAMessageThatIsRefused:
             assert isinstance(outcome, Unavailable)
             assert "404 NOT_FOUND - no exchange 'nowhere'" in str(outcome)
 
+    def test_is_found_by_the_doctor_before_if_there_is_no_such_exchange(
+        self, rabbitmq: RabbitmqServer, topology: Topology, make: Make
+    ) -> None:
+        make(rabbitmq, topology.exchange).check()
+        make(rabbitmq, "").check()
+        with pytest.raises(Exception, match="NOT_FOUND - no exchange 'nowhere'"):
+            make(rabbitmq, "nowhere").check()
+        url = f"amqp://{RESTRICTED}:{RESTRICTED}@127.0.0.1:{rabbitmq.port}/%2F"
+        bus = outbox.Rabbit("bus", url=url, exchange="amq.topic", timeout=SECONDS)
+        bus.check()  # a user who may only publish may look, too
+        bus.close()
+
     def test_fails_if_its_routing_key_is_too_long_for_amqp(
         self, box: Outbox, rabbitmq: RabbitmqServer, topology: Topology, make: Make
     ) -> None:
