@@ -48,3 +48,15 @@ def test_importing_the_package_imports_none_of_it() -> None:
 
 def test_the_version_is_that_of_the_project() -> None:
     assert outbox.__version__ == tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+
+
+def test_the_libraries_of_message_brokers_are_imported_when_one_is_used() -> None:
+    """Each is an extra, and takes time and memory."""
+    code = (
+        "import outbox, outbox.cli, outbox.configured_destinations, sys; names = 'pika', 'nats', 'confluent_kafka'\n"
+        "outbox.Bus, outbox.Kafka, outbox.Nats, outbox.Rabbit, outbox.Consumer\n"
+        "print(*[name for name in names if name in sys.modules], sep=',')\n"
+        "outbox.Rabbit('bus', url='amqp://localhost', exchange='')\n"
+        "print(*[name for name in names if name in sys.modules], sep=',')\n"
+    )
+    assert run_python(code).splitlines() == ["", "pika"]

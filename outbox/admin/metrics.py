@@ -18,6 +18,7 @@ import peewee
 from outbox.admin.controls_view import shown_name
 from outbox.admin.overview import BACKLOG_CAP, STATEMENT_SECONDS, Overview, overview
 from outbox.admin.periodic_jobs import PeriodicView, read_periodic_jobs
+from outbox.admin.streams import stream_groups
 from outbox.destinations.controls import EVERYTHING
 from outbox.destinations.recorded_destinations import RecordedDestination, read_recorded
 from outbox.errors import SchemaError, SettingsError, as_sentence
@@ -262,6 +263,7 @@ def _gauges(view: Overview | None) -> Iterator[Metric]:
     yield _breakers(view)
     yield _pauses(view)
     yield _processes(view)
+    yield from _streams(view)
     yield _gauge(
         "outbox_workers_without_broker",
         "Workers that can't reach their broker, and poll for due events.",
@@ -323,6 +325,26 @@ def _processes(view: Overview | None) -> Metric:
     for kind in KINDS:
         family.add_metric([kind], kinds.count(kind))
     return family
+
+
+def _streams(view: Overview | None) -> Iterator[Metric]:
+    behind = GaugeMetricFamily(
+        "outbox_consumer_behind",
+        "Entries of a stream or queue that no consumer was given yet, as its running consumers report.",
+        labels=["stream", "group"],
+    )
+    pending = GaugeMetricFamily(
+        "outbox_consumer_pending",
+        "Entries of a stream or queue that were given to a consumer and are not acknowledged; of a queue, those of the "
+        "consumers that report here.",
+        labels=["stream", "group"],
+    )
+    for each in [] if view is None else stream_groups(view.alive, view.now):
+        labels = [clean_label(each.stream), clean_label(each.group)]
+        behind.add_metric(labels, each.behind)
+        pending.add_metric(labels, each.pending)
+    yield behind
+    yield pending
 
 
 def _absent(recorded: Iterable[RecordedDestination]) -> Metric:

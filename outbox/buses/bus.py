@@ -106,15 +106,20 @@ class Bus(ABC, Generic[Connection]):
         return ()
 
     def check(self) -> None:
-        """Raise an error unless the broker can be reached. `outbox doctor` calls it."""
+        """Raise an error unless the broker can be reached, and can be used. `outbox doctor` calls it."""
+        ends_at = time.monotonic() + self.timeout
         try:
-            self._shared.get(time.monotonic() + self.timeout)
+            connection = self._shared.get(ends_at)
+            self.check_connection(connection, max(0.0, ends_at - time.monotonic()))
         except Exception as error:
             text = describe(error)
             shown = self._redact(text)
             if shown == text:
                 raise
             raise Unavailable(shown) from None
+
+    def check_connection(self, connection: Connection, seconds: float) -> None:
+        """Raise an error if events can't be published, within so many seconds. By default, nothing is checked."""
 
     def close(self) -> None:
         """Close the connection. That also happens when the process ends."""

@@ -89,6 +89,11 @@ class Rabbit(Bus["RabbitConnection"]):
 
         return RabbitConnection(self._servers, self.name, seconds)
 
+    def check_connection(self, connection: RabbitConnection, seconds: float) -> None:
+        """Raise an error unless the exchange exists."""
+        if self.exchange:  # the default exchange always does
+            connection.run(connection.check_exchange(self.exchange), seconds)
+
     def is_open(self, connection: RabbitConnection) -> bool:
         return connection.is_open
 

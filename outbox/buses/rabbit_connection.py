@@ -17,11 +17,12 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import pika
 import pika.exceptions
 import pika.frame
-from pika.adapters.asyncio_connection import AsyncioConnection
 from pika.adapters.utils.connection_workflow import AMQPConnectionWorkflowFailed
 
+from outbox.buses import pika_log
 from outbox.buses.event_loop import EventLoop
 from outbox.buses.message import Message
+from outbox.buses.rabbit_writes import BatchingConnection
 from outbox.errors import describe
 from outbox.events.event import Event
 
@@ -123,8 +124,9 @@ class ConfirmChannel:
         self._result = result = Result()
         self._ids = {}
         self._done = asyncio.get_running_loop().create_future()
-        for place, each in enumerate(batch):
-            self._publish(place, each)
+        with self._channel.connection.collecting():
+            for place, each in enumerate(batch):
+                self._publish(place, each)
         if self._places and result.error is None:
             await asyncio.wait([self._done], timeout=max(0.0, ends_at - time.monotonic()))
         return result
@@ -189,7 +191,8 @@ class RabbitConnection:
         self._connection: Any = None
         # Why RabbitMQ has blocked publishers on this connection; None if it has not.
         self.blocked: str | None = None
-        self._loop = EventLoop(f"outbox-rabbit-{name}")
+        pika_log.quiet()
+        self._loop = EventLoop(f"{pika_log.THREAD_PREFIX}{name}")
         try:
             self._loop.run(self._open(time.monotonic() + seconds), seconds + SPARE_SECONDS)
         except BaseException:
@@ -198,7 +201,7 @@ class RabbitConnection:
 
     async def _open(self, ends_at: float) -> None:
         opened = asyncio.get_running_loop().create_future()
-        workflow = AsyncioConnection.create_connection(
+        workflow = BatchingConnection.create_connection(
             self._servers, lambda found: _resolve(opened, found), custom_ioloop=asyncio.get_running_loop()
         )
         try:
@@ -252,6 +255,17 @@ class RabbitConnection:
             raise reason
         return channel
 
+    async def check_exchange(self, exchange: str) -> None:
+        """Raise an error of pika unless the exchange exists."""
+        channel = await self.open_channel()  # RabbitMQ closes it if the exchange does not exist
+        declared = asyncio.get_running_loop().create_future()
+        channel.add_on_close_callback(lambda _, reason: _resolve(declared, reason))
+        channel.exchange_declare(exchange, passive=True, callback=lambda _: _resolve(declared))
+        reason = await declared
+        if isinstance(reason, Exception):
+            raise reason
+        channel.close()
+
     def run(self, coroutine: Coroutine[Any, Any, T], seconds: float) -> T:
         """Run the coroutine in the event loop, and return its result. After `seconds` raise TimeoutError."""
         return self._loop.run(coroutine, seconds)
@@ -303,7 +317,9 @@ def make_publication(
 
 
 def _short(text: str | None) -> str | None:
-    return text if text is not None and len(text.encode()) <= SHORT_TEXT else None
+    if text is None or len(text) * MOST_BYTES_OF_A_CHARACTER <= SHORT_TEXT:  # so that few texts are encoded twice
+        return text
+    return text if len(text.encode()) <= SHORT_TEXT else None
 
 
 def cause_of(error: Exception) -> Exception:

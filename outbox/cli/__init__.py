@@ -41,6 +41,7 @@ from outbox.cli.scheduler import scheduler
 from outbox.cli.schema import schema
 from outbox.cli.show import show
 from outbox.cli.status import status
+from outbox.cli.streams import streams
 from outbox.cli.tail import tail
 from outbox.cli.up import up
 from outbox.cli.version import version_
@@ -94,6 +95,7 @@ cli.add_command(schema)
 cli.add_command(show)
 cli.add_command(skip)
 cli.add_command(status)
+cli.add_command(streams)
 cli.add_command(throttle)
 cli.add_command(tail)
 cli.add_command(up)

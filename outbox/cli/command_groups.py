@@ -9,8 +9,8 @@ import click
 # Every command is in one of these.
 GROUPS = {
     "Look": (
-        *("status", "doctor", "list", "show", "keys", "destinations", "periodic", "schema", "compat", "audit", "bulk"),
-        *("metrics", "health", "prove", "tail", "export"),
+        *("status", "doctor", "list", "show", "keys", "destinations", "streams", "periodic", "schema", "compat"),
+        *("audit", "bulk", "metrics", "health", "prove", "tail", "export"),
     ),
     "Change": (
         *("retry", "replay", "skip", "fail", "delete", "pause", "resume", "throttle", "recover", "drain", "retire"),

@@ -228,8 +228,10 @@ class Consumer:
             "stream": options.stream,
             "group": options.group,
             "dead_letter": options.dead_letter,
+            "kind": self._source.kind,
             "behind": state.behind,
             "pending": state.pending,
+            "pending_is_own": state.pending_is_own,
             "processed": self.tally.processed,
             "parked": self.tally.parked,
         }

@@ -123,6 +123,11 @@ class RabbitQueue:
                 raise Unavailable(self.error)
             return [self._buffer.popleft() for _ in range(min(count, len(self._buffer)))]
 
+    @property
+    def waiting(self) -> int:
+        """Return how many messages have come, and were not taken."""
+        return len(self._buffer)
+
     def settle(self, acknowledged: Iterable[int] = (), returned: Iterable[int] = ()) -> None:
         """Acknowledge messages, and give others back to the queue. If the connection is lost, all go back."""
         self._connection.call(self._settle, list(acknowledged), list(returned))

@@ -182,7 +182,8 @@ class RabbitSource:
 
     def state(self) -> SourceState:
         try:
-            return SourceState(self._connected(subscribe=False).count(self.name), len(self._messages))
+            queue = self._connected(subscribe=False)
+            return SourceState(queue.count(self.name), len(self._messages) + queue.waiting, pending_is_own=True)
         except QueueMissing:
             raise Unavailable(f"RabbitMQ has no queue {self.name!r}") from None
 

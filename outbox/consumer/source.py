@@ -15,11 +15,13 @@ from outbox.consumer.entry import Entry
 class SourceState(NamedTuple):
     """`behind`: how many entries no consumer was given yet. `pending`: how many were given to one, and have not ended.
 
-    What `pending` counts depends on the source: Redis knows it for the whole group, RabbitMQ only for this consumer.
+    `pending_is_own` is true if `pending` counts what this consumer has, and not what all consumers have: Redis knows
+    the latter, RabbitMQ does not tell it.
     """
 
     behind: int
     pending: int
+    pending_is_own: bool = False
 
     def __str__(self) -> str:
         return f"{self.behind} behind, {self.pending} pending"

@@ -91,7 +91,7 @@ class ProcessReporter:
         self._lock_seconds = lock_seconds
         # The size of the worker's connection pool, and what the worker needs; set when a worker starts.
         self.pool_size: Mapping[str, int] | None = None
-        # How far the group of a consumer is behind its stream; the consumer sets it.
+        # How far a consumer, or its group, is behind its stream or queue; the consumer sets it.
         self.stream: Mapping[str, Any] | None = None
         self._thread = BackgroundThread("outbox-reporter", self._run, after_fork=self._begin_in_child)
         self._begin()

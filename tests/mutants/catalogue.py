@@ -7,6 +7,7 @@ from tests.mutants.handlers import HANDLERS
 from tests.mutants.leaks import LEAKS
 from tests.mutants.mutant import Mutant
 from tests.mutants.proofs import PROOFS
+from tests.mutants.rabbitmq import RABBITMQ
 from tests.mutants.several import SEVERAL_OUTBOXES
 from tests.mutants.truth import TRUTH
 
@@ -1736,6 +1737,7 @@ MUTANTS = [
         (f"{JOB_PAGES}::TestTheList::test_shows_jobs_as_jobs",),
     ),
     *BUSES,
+    *RABBITMQ,
     *CONTROL,
     *TRUTH,
     *DASHBOARD,

@@ -9,12 +9,15 @@ import peewee
 import pytest
 
 import outbox
+from outbox.admin.overview import processes
+from outbox.admin.streams import stream_groups
 from outbox.consumer import rabbit_source
 from outbox.consumer.options import Intervals
 from outbox.core import Outbox
 from outbox.destinations.outcome import DELIVERED_OUTCOME
 from outbox.destinations.protocol import Lease
 from outbox.events.event import Event
+from outbox.telemetry.process_reports import CONSUMER
 from tests.consumer.streams import Crash, consume, dies, note, notes, running
 from tests.rabbitmq.queue import Queue
 from tests.rabbitmq.server import RabbitmqServer
@@ -175,6 +178,49 @@ class TestAMessage:
                 channel.queue_declare(f"{queue.name}.dead")
             becomes_true(done(consumer, 1))
         assert queue.parked_count() == 1
+
+    def test_stays_while_there_is_no_dead_letter_queue_and_is_parked_later(
+        self, queue: Queue, make_consumer: MakeConsumer, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        outbox.handler("note.*", name="notes")(lambda event: note("effect"))
+        consumer = make_consumer()
+        with running(consumer):
+            becomes_true(lambda: queue_has_consumer(queue))
+            with queue.channel() as channel:
+                channel.queue_delete(f"{queue.name}.dead")
+            queue.publish_raw(b"no event")
+            queue.publish({})
+            becomes_true(lambda: notes() == ["effect"])
+            becomes_true(lambda: "returned 312 NO_ROUTE" in caplog.text)
+            assert consumer.tally.parked == 0
+            with queue.channel() as channel:
+                channel.queue_declare(f"{queue.name}.dead")
+            becomes_true(done(consumer, 2))
+        assert queue.parked_count() == 1
+
+    def test_of_a_connection_that_was_lost_is_not_taken_for_one_of_the_next_connection(
+        self, queue: Queue, proxy: TcpProxy, make_consumer: MakeConsumer
+    ) -> None:
+        """The numbers of the messages begin anew: an acknowledgement that is late would be that of another message."""
+        failing = threading.Event()
+        failing.set()
+
+        @outbox.handler("note.*", name="notes")
+        def handle(event: Event) -> None:
+            if failing.is_set():
+                raise outbox.Unavailable("away")
+            note(event.payload["n"])
+
+        queue.publish(*({"n": n} for n in range(3)))
+        consumer = make_consumer(proxy, idle_seconds=LONG)
+        source: Any = consumer._source
+        with running(consumer):
+            becomes_true(lambda: len(source._messages) == 3)
+            failing.clear()
+            proxy.cut()
+            becomes_true(lambda: notes() == ["0", "1", "2"])
+            becomes_true(lambda: source._messages == {})
+        assert queue.left() == 0
 
 
 class TestManyMessagesThatFail:
@@ -416,6 +462,25 @@ class TestTheLag:
         assert consumer.lag() == 3
         consume(consumer, until=done(consumer, 3))
         assert f"{queue.name}: 0 behind, 0 pending, 3 processed, 0 skipped, 0 parked" in caplog.text
+
+    def test_counts_as_pending_what_this_consumer_has_whether_it_has_begun_with_it_or_not(
+        self, box: Outbox, queue: Queue, make_consumer: MakeConsumer
+    ) -> None:
+        outbox.handler("note.*", name="notes")(lambda event: note("effect"))
+        queue.publish(*[{}] * 10)
+        consumer = make_consumer(batch=4)
+        source: Any = consumer._source
+        source.open()
+        becomes_true(lambda: source._queue.waiting == 4)  # as many as RabbitMQ gives a consumer
+        assert source.state()[:2] == (6, 4)
+        source.read(0)
+        assert source.state()[:2] == (6, 4)
+        consumer._report()
+        box.reporter.start(CONSUMER)
+        box.reporter.report_now()
+        (found,) = stream_groups(processes(box.dialect), box.dialect.now())
+        assert (found.stream, found.kind, found.behind, found.pending) == (queue.name, "queue", 6, 4)
+        source.close()
 
 
 class TestParameters:

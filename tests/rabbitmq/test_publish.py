@@ -151,6 +151,34 @@ class TestABatch:
         ids = [properties.message_id for _, properties, _ in topology.take()]
         assert ids == [str(event.id) for event in events]
 
+    def test_is_written_at_once_and_not_frame_by_frame(
+        self, box: Outbox, rabbitmq: RabbitmqServer, topology: Topology, make: Make, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        bus = make(rabbitmq, topology.exchange)
+        bus.check()
+        transport, sizes = bus._shared._connection._connection._transport, list[int]()
+        write = transport.write
+
+        def counted(data: bytes) -> None:
+            sizes.append(len(data))
+            write(data)
+
+        monkeypatch.setattr(transport, "write", counted)
+        emit(100)
+        assert deliver(bus, events_of(box)) == [DELIVERED_OUTCOME] * 100
+        assert len(topology.take()) == 100
+        assert sum(sizes) > 30_000
+        assert len(sizes) <= 5  # one of them, and what opens a channel
+
+    def test_that_is_larger_than_one_write_arrives_as_it_was_published(
+        self, box: Outbox, rabbitmq: RabbitmqServer, topology: Topology, make: Make
+    ) -> None:
+        for number in range(40):
+            emit_one(payload={"text": str(number) * (LARGEST_MESSAGE // 4)})
+        events = events_of(box)
+        assert deliver(make(rabbitmq, topology.exchange), events) == [DELIVERED_OUTCOME] * 40
+        assert topology.take_bodies() == [event.body for event in events]
+
     def test_is_stored_by_a_quorum_queue(self, box: Outbox, rabbitmq: RabbitmqServer, make: Make) -> None:
         topology = Topology(rabbitmq, queue_type="quorum")
         outbox.add_destination(make(rabbitmq, topology.exchange))
@@ -268,6 +296,18 @@ class TestAMessageThatIsRefused:
         for outcome in deliver(make(rabbitmq, "nowhere"), events_of(box)):
             assert isinstance(outcome, Unavailable)
             assert "404 NOT_FOUND - no exchange 'nowhere'" in str(outcome)
+
+    def test_is_found_by_the_doctor_before_if_there_is_no_such_exchange(
+        self, rabbitmq: RabbitmqServer, topology: Topology, make: Make
+    ) -> None:
+        make(rabbitmq, topology.exchange).check()
+        make(rabbitmq, "").check()
+        with pytest.raises(Exception, match="NOT_FOUND - no exchange 'nowhere'"):
+            make(rabbitmq, "nowhere").check()
+        url = f"amqp://{RESTRICTED}:{RESTRICTED}@127.0.0.1:{rabbitmq.port}/%2F"
+        bus = outbox.Rabbit("bus", url=url, exchange="amq.topic", timeout=SECONDS)
+        bus.check()  # a user who may only publish may look, too
+        bus.close()
 
     def test_fails_if_its_routing_key_is_too_long_for_amqp(
         self, box: Outbox, rabbitmq: RabbitmqServer, topology: Topology, make: Make

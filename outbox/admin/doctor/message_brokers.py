@@ -1,4 +1,4 @@
-"""Check that the message brokers among the destinations can be reached from here."""
+"""Check that the message brokers among the destinations can be used from here."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def reachable(context: Context) -> Iterator[Finding]:
             bus.check()
         except Exception as error:
             yield problem(
-                f"{bus.name}: the {type(bus).__name__} can't be reached: {as_sentence(describe(error))} Its events "
+                f"{bus.name}: the {type(bus).__name__} can't be used: {as_sentence(describe(error))} Its events "
                 "wait, and lose no attempt.",
-                "Start the broker, or correct the address, the user and the password of the destination.",
+                "Start the broker, create what is missing there, or correct the parameters of the destination.",
             )
         else:
             yield ok(f"{bus.name}: the {type(bus).__name__} can be reached.")

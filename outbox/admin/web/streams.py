@@ -1,4 +1,4 @@
-"""Serve the page of the streams: how far each consumer group is behind."""
+"""Serve the page of the streams and queues: how far the consumers of each are behind."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from outbox.admin.web.render import render
 
 
 async def streams(request: Request) -> Response:
-    """List the consumer groups of streams, those that are furthest behind first."""
+    """List the consumers of streams and queues, those that are furthest behind first."""
     require(request, VIEW)
     dialect = dashboard_of(request).box.dialect
 
     def query() -> tuple[datetime, list[StreamGroup]]:
         with dialect.connection():
-            return dialect.now(), stream_groups(processes(dialect))
+            now = dialect.now()
+            return now, stream_groups(processes(dialect), now)
 
     now, groups = await run_in_threadpool(query)
     return render(request, "streams.html", now=now, groups=groups)

@@ -48,9 +48,21 @@ def test_one_that_can_not_be_reached_is_a_problem(box: Outbox) -> None:
     found = finding_of(box, "brokers")
     assert found.level == PROBLEM
     assert found.what == (
-        "bus: the Broker can't be reached: ConnectionRefusedError: refused. Its events wait, and lose no attempt."
+        "bus: the Broker can't be used: ConnectionRefusedError: refused. Its events wait, and lose no attempt."
     )
     assert "Start the broker" in advice_of(found)
+
+
+def test_one_that_lacks_what_events_are_published_to_is_a_problem(box: Outbox) -> None:
+    class WithoutTopic(Broker):
+        def check_connection(self, connection: object, seconds: float) -> None:
+            raise LookupError("no topic")
+
+    box.registry.add(WithoutTopic("bus"))
+    found = finding_of(box, "brokers")
+    assert found.level == PROBLEM
+    assert "bus: the WithoutTopic can't be used: LookupError: no topic." in found.what
+    assert "create what is missing" in advice_of(found)
 
 
 def test_without_any_nothing_is_wrong(box: Outbox) -> None:
