@@ -75,7 +75,7 @@ def after(
             # A time that the handler asked for does not count towards OUTBOX_MAX_AGE_HOURS. (A time that comes with
             # Unavailable does: a receiver that always says "later" must not keep an event for ever.)
             asked = 0.0 if not_before is None else max(0.0, (due - now).total_seconds())
-            return entry.tried_in_vain(
+            return entry.tried_without_success(
                 attempts=attempts,
                 waits=0,
                 since=since,
@@ -91,7 +91,7 @@ def after(
                 error = f"{outcome.error} (given up after {settings.max_age_hours:g} hours, OUTBOX_MAX_AGE_HOURS)"
                 return ProgressEntry(state=FAILED, attempts=entry.attempts, error=clean_error(error))
             due = _due(outcome.not_before, backoff(waits, settings), now)
-            return entry.tried_in_vain(
+            return entry.tried_without_success(
                 attempts=entry.attempts,
                 waits=waits,
                 since=since,

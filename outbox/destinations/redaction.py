@@ -1,4 +1,4 @@
-"""Let the application decide what of a payload is displayed: `@outbox.redact("user.*")`.
+"""Let the application decide which parts of a payload are displayed: `@outbox.redact("user.*")`.
 
 The dashboard and the commands apply it before they show a payload. Destinations get payloads unchanged.
 """
@@ -45,7 +45,7 @@ class Redactions:
         return register
 
     def displayed(self, event_type: str, payload: Any) -> Any:
-        """Return what is displayed of a payload, as JSON; a text that says why if a function raises."""
+        """Return the displayed form of a payload, as JSON; if a function raises, a text that says so."""
         matching = [
             function
             for patterns, function in tuple(self.functions)

@@ -102,7 +102,7 @@ class Event(Generic[D_co]):
         ordering_key: str | None = None,
         seq: int = 0,
     ) -> Self:
-        """Make an event from a stream entry, which another service's outbox has published.
+        """Make an event from an entry of a stream or queue, which another service's outbox has published.
 
         Without an ordering key it has no `seq`. Its id serves as its idempotency key. When it was due and claimed is
         not known: both are the time of its creation.
@@ -189,7 +189,7 @@ class Event(Generic[D_co]):
         """
         try:
             return self._data
-        except AttributeError:  # not read yet: an event that is delivered without a class pays nothing for this
+        except AttributeError:  # not read yet: for an event without a declared class, nothing is read at all
             pass
         self._data: D_co = event_types.read(self.event_type, str(self._payload_text), self.headers)
         return self._data

@@ -1,7 +1,7 @@
-"""Give a test a registry of its own, in which nothing leaves the process: recorders stand in for what would.
+"""Give a test a registry of its own, with which no event leaves the process: recorders replace destinations.
 
-Handlers stay what they are. Webhooks, streams, Dramatiq actors and destinations of the application's own become
-recorders with the same names and patterns, and so do those that are registered inside the block.
+Handlers are not replaced. Webhooks, streams, Dramatiq actors and destinations of the application's own are replaced by
+recorders with the same names and patterns. That also holds for destinations that are registered inside the block.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from outbox.testing.deliver_here import Named, destination_names
 
 
 class Recorder:
-    """Takes every event of the destination that it stands in for, and keeps it."""
+    """Takes and keeps every event of the destination that it replaces."""
 
     def __init__(self, name: str, destination: Destination | None = None) -> None:
         self.name = name
@@ -41,7 +41,7 @@ class Recorder:
         self.replaces = getattr(destination, "replaces", ())
         self.ordered = destination is not None and is_ordered(destination)
         self.on_failed = getattr(destination, "on_failed", "block")
-        # The function of the handler that it stands in for, so that a test can name it by that.
+        # The function of the handler that it replaces, so that a test can name the recorder by it.
         self.function = getattr(destination, "function", None)
         self.taken: list[Event] = []
 
@@ -73,10 +73,10 @@ _open: ContextVar[tuple[dict[str, Recorder], ...]] = ContextVar("outbox_sandboxe
 
 @contextmanager
 def sandbox(*, record: Iterable[Named] = (), keep: Iterable[str] = ()) -> Iterator[None]:
-    """Inside the block, deliver nothing out of this process; at its end, forget what was registered in it.
+    """Inside the block, deliver nothing out of this process; at its end, restore the registry.
 
-    - `record`: names of destinations, or functions of handlers, that are replaced by recorders although they are
-      handlers: those that post somewhere themselves.
+    - `record`: handlers that are also replaced by recorders, because they send something themselves: their names, or
+      their functions.
     - `keep`: names of destinations of your own that stay as they are.
     """
     box = current()
@@ -95,8 +95,8 @@ def sandbox(*, record: Iterable[Named] = (), keep: Iterable[str] = ()) -> Iterat
 def recorded(destination: Named) -> list[Event]:
     """Return the events that a recorder of the innermost `sandbox` was given, in their order.
 
-    - `destination`: the name of the destination, or the function of the handler, that it stands in for. Jobs are under
-      "dramatiq", unless their broker is a StubBroker.
+    - `destination`: the name of the replaced destination, or the function of the replaced handler. Jobs are recorded
+      under "dramatiq", unless their broker is a StubBroker.
     """
     if not _open.get():
         raise RegistrationError("Nothing is recorded outside of outbox.testing.sandbox(), or the fixture outbox_box.")
