@@ -1,4 +1,4 @@
-"""Read what the page of one actor shows: how many jobs it has got, what waits, and what could not be enqueued."""
+"""Read what the page of one actor shows: its jobs over time, those that wait, and those that could not be enqueued."""
 
 from __future__ import annotations
 

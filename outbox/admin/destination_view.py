@@ -1,4 +1,4 @@
-"""Read what the page of one destination shows: its state, what waits for it, and what it has refused lately."""
+"""Read what the page of one destination shows: its state, the waiting events, and its latest failed attempts."""
 
 from __future__ import annotations
 

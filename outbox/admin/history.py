@@ -1,8 +1,8 @@
 """Read what happened in the last hour, day or week: counts and latencies over time.
 
-They are those of all events, of one event type, of one destination or of one actor. Processes add their counts to the
-table outbox_minute: for the minute, for the quarter of an hour and for the hour. Each range reads the counts of one of
-these periods, and only the rows that it shows, however many destinations and types there are.
+The counts are those of all events, of one event type, of one destination or of one actor. Processes add their counts to
+the table outbox_minute: for the minute, for the quarter of an hour and for the hour. Each range reads the counts of one
+of these periods, and only the rows that it shows, even if there are many destinations and types.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ TYPE, DESTINATION, ACTOR = "type", "destination", "actor"
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A time up to now: how many bars its chart has, and how many stored counts make a bar."""
+    """A range of time that ends now: how many bars its chart has, and how many stored counts make a bar."""
 
     name: str
     label: str
     bars: int
-    # What is before the names of the counts of this period, and how long the period lasts.
+    # The prefix of the names of the counts for this period, and how long the period lasts.
     prefix: str
     period: timedelta
     periods_per_bar: int = 1
@@ -74,9 +74,9 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """The points of a range, the oldest first, and what they are together.
+    """The points of a range, the oldest first, and their sums.
 
-    `has_emitted` and `has_latency` are false for a subject of which that is not counted.
+    `has_emitted` and `has_latency` are false if emitted events, or times, are not counted for the subject.
     """
 
     over: Range
@@ -175,7 +175,7 @@ def read_history(dialect: Dialect, now: datetime, over: Range = HOUR, subject: S
 def _read_counts(
     dialect: Dialect, over: Range, moments: Sequence[datetime], series: _Series
 ) -> Mapping[datetime, Counter[str]]:
-    """Return the counts by the begin of the bar. Each row is found by its whole key: the time, the name, the labels."""
+    """Return the counts by the start of the bar. Each row is found by its whole key: the time, the name, the labels."""
     names = {over.prefix + name: labelled for name, labelled in series.counts.items()}
     labels = {text for labelled in names.values() for text in labelled}
     query = Minute.select(Minute.minute, Minute.name, Minute.labels, Minute.value).where(
@@ -192,7 +192,7 @@ def _read_counts(
 def _read_times(
     dialect: Dialect, over: Range, moments: Sequence[datetime], name: str, about: Mapping[str, str]
 ) -> dict[datetime, Counter[str]]:
-    """Return how many times were in each bucket, by the begin of the bar."""
+    """Return how many times were in each bucket, by the start of the bar."""
     labels = [_text(**about, le=bucket) for bucket in BUCKETS]
     query = Minute.select(Minute.minute, Minute.labels, Minute.value).where(
         Minute.minute.in_(moments), Minute.name == over.prefix + name, Minute.labels.in_(labels)
@@ -209,6 +209,6 @@ def _quantiles(buckets: Counter[str]) -> dict[float, float]:
 
 
 def _floor(moment: datetime, span: timedelta) -> datetime:
-    """Return the begin of the span of time that contains the moment. Spans are counted from 1970 on, in UTC."""
+    """Return the start of the span of time that contains the moment. Spans are counted from 1970 on, in UTC."""
     seconds = int(span.total_seconds())
     return datetime.fromtimestamp(int(moment.timestamp()) // seconds * seconds, UTC)

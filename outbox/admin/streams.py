@@ -11,7 +11,7 @@ from outbox.storage.operator_models import Process
 
 @dataclass(frozen=True, slots=True)
 class StreamGroup:
-    """A consumer group of a stream, as the consumer says that has reported last.
+    """A consumer group of a stream, as the consumer that reported last describes it.
 
     `behind`: how many entries no consumer has read yet. `pending`: how many were read and are not acknowledged.
     `processed` and `parked`: what the running consumers have acknowledged, and moved to the dead-letter stream.

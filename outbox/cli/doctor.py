@@ -12,7 +12,7 @@ import click
 
 from outbox.admin.doctor.check import LEVELS, NOTE, OK, PROBLEM, WARNING, Context, Finding
 from outbox.admin.doctor.run_checks import CHECKS, each_finding, worst
-from outbox.admin.verdict import judge
+from outbox.admin.verdict import verdict_on
 from outbox.cli.options import json_option, modules_option
 from outbox.cli.output import echo_json, one_line
 from outbox.current_outbox import current
@@ -53,12 +53,12 @@ def doctor(thorough: bool, as_json: bool) -> None:
         echo_json(
             {
                 "level": worst(findings),
-                "verdict": judge(findings).sentence,
+                "verdict": verdict_on(findings).sentence,
                 "findings": [each.as_data() for each in findings],
             }
         )
     else:
-        click.echo(as_text(filter(_is_bad, findings), width, margin=margin, verdict=judge(findings).sentence))
+        click.echo(as_text(filter(_is_bad, findings), width, margin=margin, verdict=verdict_on(findings).sentence))
     sys.exit(EXIT_CODES[worst(findings)])
 
 

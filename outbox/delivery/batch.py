@@ -89,8 +89,8 @@ class Batch:
         self.full = full
         # Whether an event has an ordering key that matters (`ordering.py`).
         self.has_keys = any(event.order_state is not None for event in events)
-        # The ordering keys of which events waited when the batch looked at what may hold its events back, or for which
-        # it did not look.
+        # The ordering keys whose events waited when the batch looked up what may hold its events back, and those that
+        # it did not look up.
         self.keys_with_waiting: set[str] = set()
         # When it was claimed, by the database's clock.
         self.claimed_at = events[0].claimed_at

@@ -27,7 +27,7 @@ from outbox.telemetry.audit import changed_ids, find, latest
 STOP, RESUME = "stop", "resume"
 NOTICES = {
     STOP: "The action stops after its current batch.",
-    RESUME: "The action goes on where it has ended; the audit log has a further entry for it.",
+    RESUME: "The action continues where it stopped; the audit log has another entry for it.",
 }
 
 # How many ids of changed events the page of an entry lists.

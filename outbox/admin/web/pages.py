@@ -24,7 +24,7 @@ from outbox.admin.overview import Overview, processes
 from outbox.admin.overview import overview as read_overview
 from outbox.admin.queries import Page
 from outbox.admin.readable_row import readable_row
-from outbox.admin.verdict import find, judge
+from outbox.admin.verdict import find, verdict_on
 from outbox.admin.web import parameters
 from outbox.admin.web.chart import make_chart
 from outbox.admin.web.dashboard import Dashboard, dashboard_of
@@ -41,7 +41,7 @@ from outbox.storage.models import EVENT, JOB, OutboxEvent
 from outbox.storage.operator_models import Attempt, Audit
 from outbox.telemetry.audit import latest
 
-# The most types and actors that the overview offers to show alone.
+# How many types and actors the overview offers at most, to show the chart of one of them.
 MOST_SUBJECTS = 200
 
 
@@ -70,7 +70,7 @@ async def overview(request: Request) -> Response:
         subjects=subjects,
         hours_per_bar=hours_per_bar(view.failures, view.now),
         of=given.get("of", "").strip(),
-        verdict=judge(findings),
+        verdict=verdict_on(findings),
         findings=findings,
         destinations=destination_rows(view),
         retention=timedelta(hours=box.settings.retention_hours),
