@@ -45,14 +45,14 @@ RANGES = {each.name: each for each in (HOUR, DAY, WEEK)}
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class Scope:
     """What the counts are of: a type, a destination or an actor, by its name. Without a kind: everything."""
 
     kind: str = ""
     name: str = ""
 
 
-EVERYTHING = Subject()
+EVERYTHING = Scope()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +76,11 @@ class Point:
 class History:
     """The points of a range, the oldest first, and their sums.
 
-    `has_emitted` and `has_latency` are false if emitted events, or times, are not counted for the subject.
+    `has_emitted` and `has_latency` are false if emitted events, or times, are not counted for the scope.
     """
 
     over: Range
-    subject: Subject
+    scope: Scope
     points: Sequence[Point]
     quantiles: Mapping[float, float]
     has_emitted: bool
@@ -120,7 +120,7 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class _Series:
-    """The names and labels under which the counts of a subject are stored, and what each of them counts."""
+    """The names and labels under which the counts of a scope are stored, and what each of them counts."""
 
     # By name: what each text of labels counts.
     counts: Mapping[str, Mapping[str, str]]
@@ -128,16 +128,16 @@ class _Series:
     times: tuple[str, Mapping[str, str]] | None = None
 
 
-def _series_of(subject: Subject) -> _Series:
-    if subject.kind == DESTINATION:
+def _series_of(scope: Scope) -> _Series:
+    if scope.kind == DESTINATION:
         outcomes = {"delivered": "delivered", "retry": "retried", "unavailable": "retried", "failed": "failed"}
-        labelled = {_text(destination=subject.name, outcome=each): field for each, field in outcomes.items()}
-        return _Series({"outcomes": labelled}, ("send_bucket", {"destination": subject.name}))
-    if subject.kind == TYPE:
-        label = _text(type=subject.name)
+        labelled = {_text(destination=scope.name, outcome=each): field for each, field in outcomes.items()}
+        return _Series({"outcomes": labelled}, ("send_bucket", {"destination": scope.name}))
+    if scope.kind == TYPE:
+        label = _text(type=scope.name)
         return _Series({"types_delivered": {label: "delivered"}, "types_failed": {label: "failed"}})
-    if subject.kind == ACTOR:
-        label = _text(actor=subject.name)
+    if scope.kind == ACTOR:
+        label = _text(actor=scope.name)
         fields = {"jobs_stored": "emitted", "jobs_enqueued": "delivered", "jobs_failed": "failed"}
         return _Series({name: {label: field} for name, field in fields.items()})
     names = ("emitted", "delivered", "retried", "failed")
@@ -148,9 +148,9 @@ def _text(**labels: str) -> str:
     return labels_as_text(tuple(labels.items()))
 
 
-def read_history(dialect: Dialect, now: datetime, over: Range = HOUR, subject: Subject = EVERYTHING) -> History:
-    """Return what happened to a subject in a range that ends now."""
-    series = _series_of(subject)
+def read_history(dialect: Dialect, now: datetime, over: Range = HOUR, scope: Scope = EVERYTHING) -> History:
+    """Return what happened to a scope in a range that ends now."""
+    series = _series_of(scope)
     last = _floor(now, over.bar)
     begins = [last - over.bar * (over.bars - 1 - number) for number in range(over.bars)]
     moments = [begin + over.period * number for begin in begins for number in range(over.periods_per_bar)]
@@ -169,7 +169,7 @@ def read_history(dialect: Dialect, now: datetime, over: Range = HOUR, subject: S
     ]
     fields = {field for labelled in series.counts.values() for field in labelled.values()}
     together: Counter[str] = sum(times.values(), Counter())
-    return History(over, subject, points, _quantiles(together), "emitted" in fields, series.times is not None)
+    return History(over, scope, points, _quantiles(together), "emitted" in fields, series.times is not None)
 
 
 def _read_counts(

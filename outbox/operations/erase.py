@@ -104,7 +104,7 @@ def erase(
     - `keep_keys`: don't replace idempotency keys that the application has chosen.
 
     As with `apply_action.apply`: throw `audit.Interrupted` into it to stop it after a batch; it raises that by itself
-    when an operator asks it to stop (`bulk_jobs.stop`). Rows that another transaction has locked are skipped: call
+    when an operator asks it to stop (`bulk_actions.stop`). Rows that another transaction has locked are skipped: call
     `preview` afterwards to see what is left.
     """
     if pending not in PENDING_CHOICES:
