@@ -17,14 +17,14 @@ CONTROL = [
         APPLY,
         "            if entry.stop_by is not None:\n",
         "            if False:\n",
-        (f"{BULK}::TestAJob::test_stops_after_its_batch_when_an_operator_says_so",),
+        (f"{BULK}::TestABulkAction::test_stops_after_its_batch_when_an_operator_says_so",),
     ),
     Mutant(
         "control-a-stop-is-in-no-entry",
         "outbox/operations/bulk_actions.py",
         '        audit.note(dialect, operator, STOP, {"stopped": str(id)})\n',
         "",
-        (f"{BULK}::TestAJob::test_has_an_entry_of_who_wanted_it_to_stop_even_if_it_ends_by_itself",),
+        (f"{BULK}::TestABulkAction::test_has_an_entry_of_who_wanted_it_to_stop_even_if_it_ends_by_itself",),
     ),
     Mutant(
         "control-a-resume-ends-before-its-end",
@@ -41,11 +41,11 @@ CONTROL = [
         ),
     ),
     Mutant(
-        "control-a-job-is-continued-from-its-beginning",
+        "control-a-bulk-action-is-continued-from-its-beginning",
         APPLY,
         "        after = UUID(int=0) if continuing is None else continuing.after\n",
         "        after = UUID(int=0)\n",
-        (f"{BULK}::TestAJob::test_is_continued_where_it_has_ended_with_all_its_parameters",),
+        (f"{BULK}::TestABulkAction::test_is_continued_where_it_has_ended_with_all_its_parameters",),
     ),
     Mutant(
         "control-everything-is-deleted-by-a-click",
