@@ -376,7 +376,7 @@ def breakers(reported: Iterable[Process], now: datetime) -> dict[str, dict[str, 
 
 
 def _aged(state: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """Return the state of a circuit breaker so many seconds after its report."""
+    """Return the state of a circuit breaker this many seconds after its report."""
     since, left = state.get("open_seconds"), state.get("seconds")
     aged = state if left is None else state | {"seconds": max(0.0, left - seconds)}
     return aged if since is None else aged | {"open_seconds": since + seconds}

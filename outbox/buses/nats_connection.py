@@ -151,7 +151,7 @@ class NatsConnection:
         return self._client is not None and bool(self._client.is_connected)
 
     def publish(self, batch: Sequence[Publication], seconds: float) -> Results:
-        """Publish the batch; return the result of each message that has one within so many seconds."""
+        """Publish the batch; return the result of each message that has one within this many seconds."""
         return self._loop.run(self._publish(batch, time.monotonic() + seconds), seconds + SPARE_SECONDS)
 
     async def _publish(self, batch: Sequence[Publication], ends_at: float) -> Results:

@@ -223,7 +223,7 @@ class RabbitConnection:
         return self._connection is not None and bool(self._connection.is_open)
 
     def publish(self, batch: Sequence[Publication], seconds: float) -> Result:
-        """Publish the batch; return the result of each message that has one within so many seconds."""
+        """Publish the batch; return the result of each message that has one within this many seconds."""
         return self._loop.run(self._publish(batch, time.monotonic() + seconds), seconds + SPARE_SECONDS)
 
     async def _publish(self, batch: Sequence[Publication], ends_at: float) -> Result:

@@ -92,7 +92,7 @@ def throttle(name: str, per_second: float | None, off: bool, lasting: timedelta 
 @click.option(
     "--per-second",
     type=click.FloatRange(min=0, min_open=True),
-    help="Try at most so many waiting events a second.  [default: slowly at first]",
+    help="Try at most this many waiting events per second.  [default: slowly at first]",
 )
 @force_option
 @modules_option
@@ -142,7 +142,7 @@ def drain(first_pause: bool, timeout: timedelta) -> None:
         click.echo(f"Still being delivered after {format_duration(timeout)}: {left}.", err=True)
         sys.exit(NOT_DRAINED)
     ended = Count(sum(before.values())).of("event")
-    click.echo(f"Nothing of that is being delivered any more ({ended})." if before else "Nothing is being delivered.")
+    click.echo(f"The deliveries that were under way have ended ({ended})." if before else "Nothing is being delivered.")
 
 
 def _box() -> Outbox:

@@ -31,7 +31,7 @@ MARGIN = 11
 def doctor(thorough: bool, as_json: bool) -> None:
     """Check settings, database, Redis and processes for problems, and print what to do about them. It changes nothing.
 
-    What is in order is printed as soon as it was checked, warnings and problems at the end.
+    A check without a problem is printed as soon as it has ended; warnings and problems are printed at the end.
 
     If workers are running, it sends them a sweep, as the scheduler does, and checks that one of them receives it.
 
@@ -64,7 +64,7 @@ def doctor(thorough: bool, as_json: bool) -> None:
 
 @contextmanager
 def _ending_early() -> Iterator[None]:
-    """Stop the checks at Ctrl-C: what they have found until then is still printed."""
+    """Stop the checks at Ctrl-C. The findings until then are still printed."""
     try:
         yield
     except KeyboardInterrupt:

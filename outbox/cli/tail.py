@@ -35,7 +35,7 @@ State = tuple[str, int, str | None]
     default=1.0,
     show_default=True,
     metavar="SECONDS",
-    help="With --follow, look every so many seconds.",
+    help="With --follow, look every SECONDS seconds.",
 )
 @modules_option
 def tail(filter: Filter, follow: bool, lines: int, interval: float) -> None:

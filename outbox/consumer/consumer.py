@@ -209,9 +209,9 @@ class Consumer:
             self._process_each(self._source.resume(waiting, time.monotonic() - settled_at), stopped)
 
     def _process_each(self, entries: Iterator[Entry], stopped: threading.Event) -> None:
-        """Process and settle the entries one at a time, each before the next one is asked for; stop early if told to.
+        """Process and settle the entries one at a time, each before the next one is requested; stop early if `stopped`.
 
-        One that crashes its consumer then leaves the others as they were.
+        So an entry that crashes its consumer does not affect the others.
         """
         while not stopped.is_set() and (entry := next(entries, None)) is not None:
             self._process([entry], stopped)

@@ -19,13 +19,13 @@ class Processed:
 class Redeliver:
     """The entry is not acknowledged, and a consumer gets it again later.
 
-    `counts`: whether this delivery counts towards `max_deliveries`. `database_lost`: whether the consumer must wait
+    `is_counted`: whether this delivery counts towards `max_deliveries`. `database_lost`: whether the consumer must wait
     until the database is available again. `begun`: False if no handler was called, because the database was lost while
     an earlier entry was processed.
     """
 
     error: str
-    counts: bool = False
+    is_counted: bool = False
     database_lost: bool = False
     begun: bool = True
 

@@ -1,8 +1,8 @@
 """Take messages from a queue of RabbitMQ and acknowledge them. pika is an optional dependency.
 
 The connection's event loop receives messages into a buffer, and sends heartbeats while handlers run. RabbitMQ gives a
-consumer only so many messages that it has not acknowledged (`prefetch`). A message that waits to be tried again is one
-of them: so `renew` begins a new subscription when many of them wait, and the old messages no longer count.
+consumer only a limited number of messages (`prefetch`) before it has acknowledged one. A message that waits to be tried
+again is one of them: so `renew` begins a new subscription when many of them wait, and the old messages no longer count.
 """
 
 from __future__ import annotations

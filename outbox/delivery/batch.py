@@ -222,7 +222,7 @@ class Batch:
             return self._done, self._done_at - self.started_at
 
     def count(self, **counts: int) -> None:
-        """Add to the counts of what became of the events: delivered, retried, failed, put_off and so on."""
+        """Add to the counts of the events by their outcome: delivered, retried, failed, put_off and so on."""
         with self._lock:
             self._counts.update(counts)
 
@@ -275,7 +275,7 @@ class Completion:
         self._callback: Callable[[], object] | None = None
 
     def expect(self, shares: int) -> None:
-        """Count so many shares more."""
+        """Add this many shares to those that are running."""
         with self._lock:
             self._running += shares
 

@@ -150,7 +150,7 @@ def while_paused(entry: ProgressEntry, until: datetime | None, now: datetime) ->
 
 
 def absence_wait(waits: int, *, is_running: bool = False) -> timedelta:
-    """Return how long to wait for another worker that has the destination, after so many waits for it."""
+    """Return how long to wait for another worker that has the destination, after this many waits for it."""
     cap = ABSENT_CAP_SECONDS if is_running else ABSENT_CAP_SECONDS_IF_NOT_RUNNING
     seconds = min(ABSENT_SECONDS * 2.0 ** min(waits, 10), cap)
     return timedelta(seconds=seconds * (1 + random.uniform(0, JITTER)))  # noqa: S311  (spreads load, guards nothing)

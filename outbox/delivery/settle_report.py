@@ -34,7 +34,7 @@ def count_outcomes(
     context.counters.observe("latency", [event.waited(since_claim) for event in delivered])
     if fenced:
         logger.warning(
-            "fenced: %d of %d outcomes came after lease %s was lost",
+            "fenced: %d of %d outcomes were not written, since the lease %s was lost: another worker has these events",
             fenced,
             outcomes,
             batch.lease_id,

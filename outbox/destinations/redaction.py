@@ -31,8 +31,9 @@ class Redactions:
     def register(self, *patterns: str) -> Callable[[F], F]:
         """Register a function for `"user.created"`, `"user.*"` or `"*"`.
 
-        It gets the event type and the payload, and returns what is displayed: of a job, the name of the actor and the
-        message. If several match, each gets what the one before has returned. If one raises, nothing is displayed.
+        It gets the event type and the payload (for a job, the name of the actor and the message), and returns what is
+        displayed. If several functions match, each gets the result of the one before. If one raises, nothing is
+        displayed.
         """
         if not patterns:
             raise RegistrationError('redact needs the event types: @outbox.redact("user.*"), or "*" for all of them.')

@@ -152,7 +152,7 @@ class Event(Generic[D_co]):
 
     @property
     def is_ordered(self) -> bool:
-        """Return whether the event waits for the earlier events of its ordering key."""
+        """Return whether the event's place among the events of its ordering key matters."""
         return self.order_state is not None
 
     @property
@@ -189,7 +189,7 @@ class Event(Generic[D_co]):
         """
         try:
             return self._data
-        except AttributeError:  # not read yet: for an event without a declared class, nothing is read at all
+        except AttributeError:  # the slot is empty: the data was not read yet
             pass
         self._data: D_co = event_types.read(self.event_type, str(self._payload_text), self.headers)
         return self._data
@@ -204,7 +204,7 @@ class Event(Generic[D_co]):
 
     @property
     def progress(self) -> dict[str, Any]:
-        """Return how far each destination is, from earlier attempts (the column `progress`, decoded)."""
+        """Return the column `progress`, decoded: the event's state at each destination, from earlier attempts."""
         if self._progress is None:
             self._progress = {} if self._progress_text is None else dict(json.loads(self._progress_text))
         return self._progress
@@ -223,6 +223,8 @@ class Event(Generic[D_co]):
         """Return when the event was first due, or None if it was due as soon as it was emitted."""
         if self._progress_text is None and self.due_at == self._created_at:
             return None  # the usual case
+        # A retry changes the row's due time. So the entries in `progress` keep the first one; without entries that were
+        # put off, the row's due time is the first one.
         found = progress.first_due_at(self.progress)
         if found is None and not progress.was_put_off(self.progress):
             found = timestamp.from_database(self.due_at)

@@ -13,6 +13,7 @@ from typing import Any
 
 from outbox.destinations.controls import EVERYTHING, Controls, Pause, Throttle, read_controls
 from outbox.destinations.recorded_destinations import RecordedDestination, change_recorded
+from outbox.destinations.retirement import describe_recorded
 from outbox.errors import RegistrationError, SchemaError, SettingsError
 from outbox.storage import timestamp
 from outbox.storage.dialect import Dialect
@@ -27,8 +28,8 @@ REASON_LENGTH = 200
 LEAST_PER_SECOND, MOST_PER_SECOND = 0.01, 100_000.0
 LONGEST = timedelta(days=365)
 
-# How many waiting events of a recovered destination are made due per second, after so many events: few at first, as the
-# ramp-up of its circuit breaker admits them.
+# How many waiting events of a recovered destination are made due per second, and from which event on: few at first, as
+# the ramp-up of its circuit breaker admits them.
 RAMP = ((0, 25.0), (500, 100.0), (1_500, 500.0), (2_500, 1_000.0))
 
 Change = Callable[[Controls, datetime], Controls]
@@ -211,15 +212,13 @@ def _change(
 
 
 def _check_name(name: str, by_name: dict[str, RecordedDestination]) -> None:
-    known = sorted(each.name for each in by_name.values() if not each.retired)
-    if name == EVERYTHING or name in known:
+    if name == EVERYTHING or (name in by_name and not by_name[name].retired):
         return
     if not is_storable(name):
         raise RegistrationError(f"{name!r} can't be the name of a destination: it contains NUL or a lone surrogate.")
-    names = f"Recorded are: {', '.join(known)}." if known else "No worker has recorded any destination yet."
     raise RegistrationError(
-        f"No destination called {name!r} is recorded. {names} For the name of a broker of jobs or of a periodic "
-        "function, which are not recorded, use --force."
+        f"No destination called {name!r} is recorded. {describe_recorded(by_name)} For the name of a broker of jobs or "
+        "of a periodic function, which are not recorded, use --force."
     )
 
 

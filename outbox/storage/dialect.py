@@ -193,7 +193,7 @@ class Dialect(ABC):
 
     @contextmanager
     def bounded(self, seconds: float = READ_SECONDS, *, may_fail: bool = False) -> Iterator[None]:
-        """Give this thread a connection inside the block, on which a statement fails after so many seconds.
+        """Give this thread a connection inside the block, on which a statement fails after this many seconds.
 
         It is for reading. On PostgreSQL a statement would otherwise wait for as long as another session locks the
         table. On SQLite a reader does not wait for writers. Inside another such block the shorter limit applies.

@@ -41,8 +41,8 @@ logger = logging.getLogger(__name__)
 
 # The measured speed is a moving average, in which the latest batch has this weight.
 SPEED_WEIGHT = 1 / 3
-# The measured speed puts events off for at most so many times as long as it was measured, or for the least of these
-# times. Otherwise one slow call, such as the first one after a start, would put off the events after it for minutes.
+# The measured speed puts events off for at most this factor times as long as it was measured, or at least for the time
+# after it. Otherwise one slow call, such as the first one after a start, would put off the next events for minutes.
 HORIZON_PER_MEASURED_SECOND = 2.0
 LEAST_HORIZON_SECONDS = 5.0
 NO_LIMITS = Limits()

@@ -40,7 +40,7 @@ class Redaction:
     def redact(self, text: str, most: int | None = None) -> str:
         """Return the text with every secret in it replaced by `***`, however its characters are escaped.
 
-        With `most`, only the beginning of the text, so many characters long, is returned. A secret that begins in it is
+        With `most`, return only the first `most` characters of the text. A secret that begins in it is
         replaced whole, since half of it would not be recognised.
         """
         parts: list[str] = []

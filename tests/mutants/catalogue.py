@@ -1701,8 +1701,8 @@ MUTANTS = [
     Mutant(
         "order-clean-up-deletes-what-will-block-a-key",
         OPERATIONS_SQL,
-        "            AND next_attempt_at IS NOT NULL ORDER BY seq LIMIT 1) IS NULL)",
-        "            AND next_attempt_at IS NOT NULL AND false ORDER BY seq LIMIT 1) IS NULL)",
+        "            AND {is_unfinished} ORDER BY seq LIMIT 1) IS NULL)",
+        "            AND {is_unfinished} AND false ORDER BY seq LIMIT 1) IS NULL)",
         (f"{ORDER}::TestFailing::test_clean_up_keeps_a_failed_event_while_no_worker_has_claimed_the_later_ones",),
     ),
     Mutant(

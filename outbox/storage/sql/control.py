@@ -74,6 +74,6 @@ WHERE {ids} AND lease_id IS NULL AND next_attempt_at > {now} AND next_attempt_at
 
 # The valid leases: what workers are delivering right now.
 IN_FLIGHT = """
-SELECT lease_id, count(*) FROM {event_table} WHERE next_attempt_at IS NOT NULL AND lease_until > {now}
+SELECT lease_id, count(*) FROM {event_table} WHERE {is_unfinished} AND lease_until > {now}
 GROUP BY lease_id
 """

@@ -96,7 +96,7 @@ ENDED = """{has_ended} AND COALESCE(delivered_at, updated_at) < {before} AND id 
     AND (
         SELECT seq FROM {event_table} AS later
         WHERE later.ordering_key = {event_table}.ordering_key AND later.seq > {event_table}.seq AND {can_hold}
-            AND next_attempt_at IS NOT NULL ORDER BY seq LIMIT 1) IS NULL)"""
+            AND {is_unfinished} ORDER BY seq LIMIT 1) IS NULL)"""
 DELETE_ENDED = """
 DELETE FROM {event_table}
 WHERE id {in_list}(SELECT id FROM {event_table} WHERE {ended} ORDER BY id LIMIT ? {skip_locked}){end}

@@ -24,7 +24,7 @@ EARLIER_POSTGRES = """
 SELECT item.key, found.*
 FROM unnest(?::text[], ?::bigint[]) AS item (key, below) CROSS JOIN LATERAL (
     (
-        SELECT seq, event_type, {progress}, next_attempt_at IS NULL,
+        SELECT seq, event_type, {progress}, {has_ended},
             CASE WHEN lease_until > {now} THEN {seconds_since_update}
                 WHEN lease_id IS NULL AND next_attempt_at <= {now} THEN 0 END, NULL::text
         FROM {event_table}
@@ -49,7 +49,7 @@ FROM unnest(?::text[], ?::bigint[]) AS item (key, below) CROSS JOIN LATERAL (
 # SQLite has no LATERAL: one key at a time.
 EARLIER_SQLITE = """
 SELECT * FROM (
-    SELECT ordering_key, seq, event_type, {progress}, next_attempt_at IS NULL,
+    SELECT ordering_key, seq, event_type, {progress}, {has_ended},
         CASE WHEN lease_until > {now} THEN {seconds_since_update}
             WHEN lease_id IS NULL AND next_attempt_at <= {now} THEN 0 END, NULL
     FROM {event_table}
@@ -81,7 +81,7 @@ WAIT_POSTGRES = """
 INSERT INTO {waiting_table} (ordering_key, destination, seq, event_id, since)
 SELECT event.ordering_key, item.destination, event.seq, event.id, {now}
 FROM unnest(?::uuid[], ?::text[]) AS item (id, destination) JOIN {event_table} AS event ON event.id = item.id
-WHERE event.lease_id IS NULL AND event.next_attempt_at IS NOT NULL
+WHERE event.lease_id IS NULL AND {is_unfinished}
 ON CONFLICT (ordering_key, destination, seq, event_id) DO NOTHING
 """
 WAIT_SQLITE = """
@@ -90,7 +90,7 @@ SELECT event.ordering_key, item.destination, event.seq, event.id, {now}
 FROM (
     SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS destination FROM json_each(?)
 ) AS item JOIN {event_table} AS event ON event.id = item.id
-WHERE event.lease_id IS NULL AND event.next_attempt_at IS NOT NULL
+WHERE event.lease_id IS NULL AND {is_unfinished}
 ON CONFLICT (ordering_key, destination, seq, event_id) DO NOTHING
 """
 
@@ -183,7 +183,7 @@ SELECT count(*) FROM (
 
 # The condition under which releasing an event makes it due: it is parked, or waits for a retry at another destination.
 IS_MADE_DUE = """
-    next_attempt_at IS NOT NULL AND (order_state = 'waits' OR (order_state = 'holds' AND progress IS NOT NULL))
+    {is_unfinished} AND (order_state = 'waits' OR (order_state = 'holds' AND progress IS NOT NULL))
 """
 # Releases the first waiting events of each pair: deletes their rows here, makes the events due, and returns how many
 # rows were deleted and how many events are due now. The parameters are the keys, the destinations, how many events of

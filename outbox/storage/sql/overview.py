@@ -14,7 +14,7 @@ WITH clock AS (SELECT {moment} AS now), unfinished AS (
         lease_until IS NOT NULL AND lease_until > (SELECT now FROM clock) AS is_in_flight
     FROM (
         SELECT kind, next_attempt_at, created_at, lease_until FROM {event_table}
-        WHERE next_attempt_at IS NOT NULL AND next_attempt_at <> {latest} LIMIT ?
+        WHERE {is_unfinished} AND next_attempt_at <> {latest} LIMIT ?
     ) AS waiting
 ), states AS (
     SELECT *, NOT is_in_flight AND due_at <= (SELECT now FROM clock) AS is_due,
