@@ -19,7 +19,7 @@ from outbox.storage import timestamp
 from outbox.storage.dialect import Dialect
 from outbox.storage.sooner import make_due_sooner
 from outbox.telemetry import audit
-from outbox.telemetry.audit import Entry, Operator
+from outbox.telemetry.audit import AuditEntry, Operator
 from outbox.text import is_storable, shorten
 
 PAUSE, RESUME, THROTTLE, UNTHROTTLE, RECOVER = "pause", "resume", "throttle", "unthrottle", "recover"
@@ -186,13 +186,13 @@ def _change(
     *,
     check_name: bool = False,
     goes_on: bool = False,
-) -> Entry:
+) -> AuditEntry:
     """Change the controls, and with them the version that claims return, and write the audit entry.
 
     The entry has ended, unless the action `goes_on`: then the caller ends it.
     """
     given, name = {key: value for key, value in details.items() if value is not None}, details["destination"]
-    entry = Entry(dialect, operator, action)
+    entry = AuditEntry(dialect, operator, action)
     with change_recorded(dialect) as by_name:
         if check_name:
             _check_name(name, by_name)

@@ -52,7 +52,7 @@ class Interrupted(Exception):
     """Thrown into an action that has to stop after its current batch. The text says what interrupts it."""
 
 
-class Entry:
+class AuditEntry:
     """The audit entry of one action that is running."""
 
     def __init__(self, dialect: Dialect, operator: Operator, action: str) -> None:
@@ -144,7 +144,7 @@ class Entry:
         logger.info("%s %s: %s, id=%s", self._action, what, text, self._id, extra=extra)
 
 
-class NoEntry(Entry):
+class NoEntry(AuditEntry):
     """Writes nothing: the application makes the change, not an operator."""
 
     def __init__(self) -> None:
@@ -165,7 +165,7 @@ def record(
     *,
     total: int | None = None,
     last_id: UUID | None = None,
-) -> Iterator[Entry]:
+) -> Iterator[AuditEntry]:
     """Write an entry before the first change, and how the action ended after the last one.
 
     An action that raises, or that is stopped, ends as interrupted. An entry without an end belongs to an action that is
@@ -175,7 +175,7 @@ def record(
     if operator is None:
         yield NoEntry()
         return
-    entry = Entry(dialect, operator, action)
+    entry = AuditEntry(dialect, operator, action)
     in_callers_transaction = dialect.in_transaction
     entry.begin(filters, parameters, total=total, last_id=last_id)
     with ending(entry, in_callers_transaction=in_callers_transaction):
@@ -183,7 +183,7 @@ def record(
 
 
 @contextmanager
-def ending(entry: Entry, *, in_callers_transaction: bool = False) -> Iterator[None]:
+def ending(entry: AuditEntry, *, in_callers_transaction: bool = False) -> Iterator[None]:
     """Write the end of an entry: the action has ended with the block, or an error in the block has interrupted it."""
     try:
         yield
@@ -195,7 +195,7 @@ def ending(entry: Entry, *, in_callers_transaction: bool = False) -> Iterator[No
 
 def note(dialect: Dialect, operator: Operator, action: str, details: Mapping[str, Any]) -> None:
     """Write an entry for a change that is made at once; call this in the transaction of the change."""
-    entry = Entry(dialect, operator, action)
+    entry = AuditEntry(dialect, operator, action)
     entry.begin(details)
     entry.end()
 

@@ -32,7 +32,7 @@ from outbox.storage.models import JOB
 from outbox.testing.deliver_here import Named, destination_names
 
 
-class Recorder:
+class RecordingDestination:
     """Takes and keeps every event of the destination that it replaces."""
 
     def __init__(self, name: str, destination: Destination | None = None) -> None:
@@ -52,10 +52,10 @@ class Recorder:
             yield event, DELIVERED_OUTCOME
 
 
-class RecorderOfJobs:
+class RecordingRouter:
     """Finds the broker of a job if it is a StubBroker, which a test can look into; otherwise a recorder."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: RecordingDestination) -> None:
         self._recorder = recorder
         self._router = JobRouter()
 
@@ -68,7 +68,7 @@ class RecorderOfJobs:
 
 
 # The recorders of the `sandbox` blocks that are open, the innermost last.
-_open: ContextVar[tuple[dict[str, Recorder], ...]] = ContextVar("outbox_sandboxes", default=())
+_open: ContextVar[tuple[dict[str, RecordingDestination], ...]] = ContextVar("outbox_sandboxes", default=())
 
 
 @contextmanager
@@ -80,9 +80,9 @@ def sandbox(*, record: Iterable[Named] = (), keep: Iterable[str] = ()) -> Iterat
     - `keep`: names of destinations of your own that stay as they are.
     """
     box = current()
-    recorders: dict[str, Recorder] = {NAME: Recorder(NAME)}
+    recorders: dict[str, RecordingDestination] = {NAME: RecordingDestination(NAME)}
     substitute = _substitute(recorders, set(_names(box, record)), set(keep))
-    routers: dict[str, Router] = {JOB: RecorderOfJobs(recorders[NAME])}
+    routers: dict[str, Router] = {JOB: RecordingRouter(recorders[NAME])}
     token = _open.set((*_open.get(), recorders))
     try:
         with box.registry.separate(substitute), event_types.separate():
@@ -112,15 +112,15 @@ def recorded(destination: Named) -> list[Event]:
 
 
 def _substitute(
-    recorders: dict[str, Recorder], record: Collection[object], keep: Collection[str]
+    recorders: dict[str, RecordingDestination], record: Collection[object], keep: Collection[str]
 ) -> Callable[[Destination], Destination]:
     def substitute(destination: Destination) -> Destination:
         name = destination.name
-        if isinstance(destination, Recorder):  # of a sandbox around this one, or put there before
+        if isinstance(destination, RecordingDestination):  # of a sandbox around this one, or put there before
             return recorders.setdefault(name, destination)
         if name in keep or (isinstance(destination, Handler) and name not in record):
             return destination
-        return recorders.setdefault(name, Recorder(name, destination))
+        return recorders.setdefault(name, RecordingDestination(name, destination))
 
     return substitute
 

@@ -21,13 +21,13 @@ from outbox.testing.proof.database_copy import Tables
 from outbox.testing.proof.errors import NotSafe
 from outbox.testing.proof.event_fields import event_of_row
 from outbox.testing.proof.proof import AS_IT_IS, WITH_INBOX, WITHOUT_INBOX, Proof, Variant
-from outbox.testing.proof.scenarios import Limits, Scenarios
+from outbox.testing.proof.scenarios import CallLimits, Scenarios
 
 
 class Prover:
     """Proves handlers of one outbox, on copies of its databases."""
 
-    def __init__(self, box: Outbox, base: Copies, limits: Limits) -> None:
+    def __init__(self, box: Outbox, base: Copies, limits: CallLimits) -> None:
         # The outbox for the processes of the calls, and the copies from which each scenario gets copies of its own.
         self.box, self.base = quiet_outbox(box), base
         self._limits = limits
@@ -59,7 +59,7 @@ def prover(
 ) -> Iterator[Prover]:
     """Yield a prover; drop its copies at the end."""
     with bases(box, most_megabytes) as base:
-        yield Prover(box, base, Limits(seconds, most_statements, allow_calls))
+        yield Prover(box, base, CallLimits(seconds, most_statements, allow_calls))
 
 
 def prove(

@@ -40,7 +40,7 @@ LATER_SECONDS = 1.1
 
 
 @dataclass(frozen=True)
-class Limits:
+class CallLimits:
     """How long a call may take, and after how many of its statements it is killed."""
 
     seconds: float
@@ -52,7 +52,7 @@ class Scenarios:
     """Tries one handler with one event."""
 
     def __init__(
-        self, handler: Handler, event: Event, *, box: Outbox, base: Copies, before: Tables, limits: Limits
+        self, handler: Handler, event: Event, *, box: Outbox, base: Copies, before: Tables, limits: CallLimits
     ) -> None:
         self._handler, self._event, self._box = handler, event, box
         self._base, self._before, self._limits = base, before, limits
