@@ -1,7 +1,7 @@
 """Run coroutines on one event loop, in a daemon thread of this process: for handlers that are `async def`.
 
 There is one loop for the whole process. What the coroutines share - database pools, HTTP clients - belongs to the loop
-on which it was first used, so a loop for each call, as `asyncio.run` makes it, would not do.
+on which it was first used. So `asyncio.run`, which makes a loop for each call, can't be used.
 
 The thread starts with the first coroutine. A forked child has none of its parent's threads, and starts one of its own.
 `stop` cancels what is running, and closes the loop; the next coroutine starts another one.
@@ -73,9 +73,9 @@ class EventLoopThread:
                 self._loop.call_soon_threadsafe(call)
 
     def find_blocking_call(self) -> FrameType | None:
-        """Return what the loop's thread is doing, if it has kept the loop from responding; each time only once.
+        """Return the frame of the call that blocks the loop; None if none does, or if it was returned before.
 
-        Who waits for tasks calls this now and then.
+        A thread that waits for tasks calls this now and then.
         """
         with self._lock:
             now = time.monotonic()

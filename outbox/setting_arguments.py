@@ -1,6 +1,7 @@
 """The settings as keyword arguments of `outbox.configure`, for type checkers and editors.
 
-`Settings` is what counts: its parsers also take texts, as the environment has them. A test compares the two.
+`Settings` defines the settings; its parsers also accept texts, as they are in the environment. A test checks that both
+have the same names.
 """
 
 from __future__ import annotations

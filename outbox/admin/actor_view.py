@@ -1,4 +1,4 @@
-"""Read what the page of one actor shows: how many jobs it has got, what waits, and what could not be enqueued."""
+"""Read what the page of one actor shows: its jobs over time, those that wait, and those that could not be enqueued."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from outbox.admin import queries
-from outbox.admin.history import ACTOR, History, Range, Subject, read_history
+from outbox.admin.history import ACTOR, History, Range, Scope, read_history
 from outbox.admin.queries import Page, ScanLimits
 from outbox.operations.count import Count
 from outbox.operations.filters import Filter
@@ -41,6 +41,6 @@ def read_actor(dialect: Dialect, name: str, over: Range, limits: ScanLimits) -> 
             queries.page_and_count(dialect, Filter(actor=name, status=status), size=LISTED_JOBS, limits=window)
             for status in (PENDING, FAILED)
         ]
-        history = read_history(dialect, now, over, Subject(ACTOR, name))
+        history = read_history(dialect, now, over, Scope(ACTOR, name))
     (waiting, waiting_count), (failed, failed_count) = listed
     return ActorView(name, now, waiting, waiting_count, failed, failed_count, history)

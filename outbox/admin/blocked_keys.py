@@ -1,10 +1,10 @@
-"""Find the ordering keys of which events wait, at which destination, and the event that they wait behind.
+"""Find the blocked ordering keys: at which destination events wait, and behind which event.
 
-A key that is blocked is one pair of key and destination with events that wait there (`delivery/ordering.py`). The event
-that they wait behind is its *head*: it waits for a retry, is being delivered, or has failed.
+A blocked key is a pair of an ordering key and a destination at which events of the key wait (`delivery/ordering.py`).
+The event that they wait behind is its *head*: it waits for a retry, is being delivered, or has failed.
 
-The pairs are found by stepping from one to the next in the primary key of outbox_waiting, whatever the number of events
-that wait in each. Only for those that are shown are the waiting events counted, and the head is looked up.
+The pairs are found by stepping from one to the next in the primary key of outbox_waiting, so the number of events in
+each does not matter. The waiting events are counted, and the head is looked up, only for the pairs that are shown.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class BlockedKey:
 
 @dataclass(frozen=True, slots=True)
 class BlockedKeys:
-    """How many keys are blocked, since when the one that has been blocked for longest, and the first of them."""
+    """How many keys are blocked, since when the first of them is, and the keys that have been blocked for longest."""
 
     count: Count = NONE
     since: datetime | None = None
@@ -110,7 +110,7 @@ def _blocked(dialect: Dialect, heads: _Heads, first: FirstWaiting, cap: int) -> 
 
 @dataclass(frozen=True, slots=True)
 class EventOrder:
-    """Where one event waits behind an earlier one of its ordering key, and where later ones wait behind it."""
+    """At which destinations one event waits behind an earlier one of its key, and where later ones wait behind it."""
 
     # Each with what it waits behind, and since when it waits itself.
     waits: list[BlockedKey] = field(default_factory=list)
@@ -118,7 +118,7 @@ class EventOrder:
 
 
 def order_of(dialect: Dialect, event: OutboxEvent) -> EventOrder:
-    """Return what order means to one event now."""
+    """Return where one event waits, and where it holds back others."""
     if event.ordering_key is None or event.order_state is None:
         return EventOrder()
     with dialect.bounded():
@@ -162,7 +162,7 @@ class _Heads:
         self._now = dialect.now()
 
     def find(self, first: FirstWaiting) -> OutboxEvent | None:
-        """Return the earliest event before the first that waits which the destination must have before it."""
+        """Return the head: the earliest event that the destination must have before the first waiting event."""
         found = self._recorded.by_name.get(first.destination)
         policy = _Policy(
             first.destination,
@@ -182,7 +182,7 @@ class _Heads:
         return None
 
     def _read(self, first: FirstWaiting, after: int) -> list[OutboxEvent]:
-        """Return the next events of the key that hold back later ones, before the first that waits."""
+        """Return the next events of the key that hold back later ones, up to the first waiting event."""
         event = OutboxEvent
         query = (
             event.select(*LISTED, event.progress, event.erased_at)

@@ -40,7 +40,7 @@ DECLARATION, MISSING, UNWANTED, UNREADABLE, NEWER, ENCRYPTED = (
 
 @dataclass(slots=True)
 class Problem:
-    """One thing that the new code would not understand, and in how many of the events that were looked at."""
+    """One problem of the new code, and in how many of the events that were read it occurs."""
 
     kind: str
     what: str

@@ -26,7 +26,7 @@ def describe_pause(pause: Pause, now: datetime) -> str:
 
 
 def controls_as_data(controls: Controls, now: datetime, name: str) -> dict[str, Any]:
-    """Return the pause and the throttle of one destination, or None for each that it has not, for JSON."""
+    """Return the pause and the throttle of one destination for JSON; None for each that it does not have."""
     pause, throttle = controls.pauses.get(name), controls.throttles.get(name)
     return {
         "paused": None

@@ -1,4 +1,4 @@
-"""Write the request of a webhook as a curl command, with which an operator can reproduce it.
+"""Write the request of a webhook as a curl command, so that an operator can reproduce it.
 
 The URL, the signature and the other headers of the webhook may be secret, and are left out; so are the secrets in the
 payload, which the caller has masked. The body is that of the format "json".

@@ -1,4 +1,4 @@
-"""Read what the page of one destination shows: its state, what waits for it, and what it has refused lately."""
+"""Read what the page of one destination shows: its state, the waiting events, and its latest failed attempts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from outbox.admin.controls_view import describe_controls
-from outbox.admin.history import DESTINATION, History, Range, Subject, read_history
+from outbox.admin.history import DESTINATION, History, Range, Scope, read_history
 from outbox.admin.overview import breakers, count_waiting_at, processes
 from outbox.destinations.controls import Controls, read_controls
 from outbox.destinations.recorded_destinations import RecordedDestination, read_recorded
@@ -73,7 +73,7 @@ def read_destination(dialect: Dialect, name: str, over: Range) -> DestinationVie
             control=describe_controls(controls, now).get(name, ""),
             waiting=count_waiting_at(dialect, name),
             attempts=failed_attempts_at(dialect, name, LISTED_ATTEMPTS),
-            history=read_history(dialect, now, over, Subject(DESTINATION, name)),
+            history=read_history(dialect, now, over, Scope(DESTINATION, name)),
         )
 
 

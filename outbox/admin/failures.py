@@ -28,7 +28,8 @@ ERROR_LENGTH = 160
 # This much of an error is read.
 READ_LENGTH = 400
 
-# What errors that mean the same may differ in, and what stands for it. The order matters: a body is replaced whole.
+# Patterns for the parts in which errors of the same cause may differ, and their replacements. The order matters: a body
+# is replaced as a whole.
 _REPLACEMENTS = tuple(
     (re.compile(pattern, flags), replacement)
     for pattern, replacement, flags in (
@@ -54,7 +55,7 @@ _NUMBER = re.compile(r"(\b(?:HTTP|errno|status|code)[ =:]+)?(?<![\w.…])\d[\d.,
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """How many events or jobs failed at one destination for the same cause, and when the first and the last of them."""
+    """How many events or jobs failed at one destination for the same cause, and when the first and the last failed."""
 
     destination: str
     error: str
@@ -83,7 +84,7 @@ class Failures:
 
 
 def read_failures(dialect: Dialect, cap: int = COUNT_CAP, most_causes: int = MOST_CAUSES) -> Failures:
-    """Return what the newest failed events, up to `cap`, have failed of."""
+    """Return the causes of the newest failed events, of which at most `cap` are read."""
     with dialect.connection():
         rows = dialect.run(dialect.statements.failures, (READ_LENGTH, cap + 1, READ_LENGTH)).fetchall()
     looked_at = Count.up_to(cap, 0 if not rows else int(rows[0][-1]))

@@ -1,4 +1,4 @@
-"""Hide what errors quote of events from users who may not see payloads.
+"""Hide the parts of errors that quote events from users who may not see payloads.
 
 Handlers and receivers put values of events into their errors. So an error is compared with the payload and the headers
 of its event, as the errors of webhooks are before they are stored. If they can't be read, the error is not shown.

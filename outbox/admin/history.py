@@ -1,8 +1,8 @@
 """Read what happened in the last hour, day or week: counts and latencies over time.
 
-They are those of all events, of one event type, of one destination or of one actor. Processes add their counts to the
-table outbox_minute: for the minute, for the quarter of an hour and for the hour. Each range reads the counts of one of
-these periods, and only the rows that it shows, however many destinations and types there are.
+The counts are those of all events, of one event type, of one destination or of one actor. Processes add their counts to
+the table outbox_minute: for the minute, for the quarter of an hour and for the hour. Each range reads the counts of one
+of these periods, and only the rows that it shows, even if there are many destinations and types.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ TYPE, DESTINATION, ACTOR = "type", "destination", "actor"
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A time up to now: how many bars its chart has, and how many stored counts make a bar."""
+    """A range of time that ends now: how many bars its chart has, and how many stored counts make a bar."""
 
     name: str
     label: str
     bars: int
-    # What is before the names of the counts of this period, and how long the period lasts.
+    # The prefix of the names of the counts for this period, and how long the period lasts.
     prefix: str
     period: timedelta
     periods_per_bar: int = 1
@@ -45,14 +45,14 @@ RANGES = {each.name: each for each in (HOUR, DAY, WEEK)}
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class Scope:
     """What the counts are of: a type, a destination or an actor, by its name. Without a kind: everything."""
 
     kind: str = ""
     name: str = ""
 
 
-EVERYTHING = Subject()
+EVERYTHING = Scope()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +74,13 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """The points of a range, the oldest first, and what they are together.
+    """The points of a range, the oldest first, and their sums.
 
-    `has_emitted` and `has_latency` are false for a subject of which that is not counted.
+    `has_emitted` and `has_latency` are false if emitted events, or times, are not counted for the scope.
     """
 
     over: Range
-    subject: Subject
+    scope: Scope
     points: Sequence[Point]
     quantiles: Mapping[float, float]
     has_emitted: bool
@@ -120,7 +120,7 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class _Series:
-    """The names and labels under which the counts of a subject are stored, and what each of them counts."""
+    """The names and labels under which the counts of a scope are stored, and what each of them counts."""
 
     # By name: what each text of labels counts.
     counts: Mapping[str, Mapping[str, str]]
@@ -128,16 +128,16 @@ class _Series:
     times: tuple[str, Mapping[str, str]] | None = None
 
 
-def _series_of(subject: Subject) -> _Series:
-    if subject.kind == DESTINATION:
+def _series_of(scope: Scope) -> _Series:
+    if scope.kind == DESTINATION:
         outcomes = {"delivered": "delivered", "retry": "retried", "unavailable": "retried", "failed": "failed"}
-        labelled = {_text(destination=subject.name, outcome=each): field for each, field in outcomes.items()}
-        return _Series({"outcomes": labelled}, ("send_bucket", {"destination": subject.name}))
-    if subject.kind == TYPE:
-        label = _text(type=subject.name)
+        labelled = {_text(destination=scope.name, outcome=each): field for each, field in outcomes.items()}
+        return _Series({"outcomes": labelled}, ("send_bucket", {"destination": scope.name}))
+    if scope.kind == TYPE:
+        label = _text(type=scope.name)
         return _Series({"types_delivered": {label: "delivered"}, "types_failed": {label: "failed"}})
-    if subject.kind == ACTOR:
-        label = _text(actor=subject.name)
+    if scope.kind == ACTOR:
+        label = _text(actor=scope.name)
         fields = {"jobs_stored": "emitted", "jobs_enqueued": "delivered", "jobs_failed": "failed"}
         return _Series({name: {label: field} for name, field in fields.items()})
     names = ("emitted", "delivered", "retried", "failed")
@@ -148,9 +148,9 @@ def _text(**labels: str) -> str:
     return labels_as_text(tuple(labels.items()))
 
 
-def read_history(dialect: Dialect, now: datetime, over: Range = HOUR, subject: Subject = EVERYTHING) -> History:
-    """Return what happened to a subject in a range that ends now."""
-    series = _series_of(subject)
+def read_history(dialect: Dialect, now: datetime, over: Range = HOUR, scope: Scope = EVERYTHING) -> History:
+    """Return what happened to a scope in a range that ends now."""
+    series = _series_of(scope)
     last = _floor(now, over.bar)
     begins = [last - over.bar * (over.bars - 1 - number) for number in range(over.bars)]
     moments = [begin + over.period * number for begin in begins for number in range(over.periods_per_bar)]
@@ -169,13 +169,13 @@ def read_history(dialect: Dialect, now: datetime, over: Range = HOUR, subject: S
     ]
     fields = {field for labelled in series.counts.values() for field in labelled.values()}
     together: Counter[str] = sum(times.values(), Counter())
-    return History(over, subject, points, _quantiles(together), "emitted" in fields, series.times is not None)
+    return History(over, scope, points, _quantiles(together), "emitted" in fields, series.times is not None)
 
 
 def _read_counts(
     dialect: Dialect, over: Range, moments: Sequence[datetime], series: _Series
 ) -> Mapping[datetime, Counter[str]]:
-    """Return the counts by the begin of the bar. Each row is found by its whole key: the time, the name, the labels."""
+    """Return the counts by the start of the bar. Each row is found by its whole key: the time, the name, the labels."""
     names = {over.prefix + name: labelled for name, labelled in series.counts.items()}
     labels = {text for labelled in names.values() for text in labelled}
     query = Minute.select(Minute.minute, Minute.name, Minute.labels, Minute.value).where(
@@ -192,7 +192,7 @@ def _read_counts(
 def _read_times(
     dialect: Dialect, over: Range, moments: Sequence[datetime], name: str, about: Mapping[str, str]
 ) -> dict[datetime, Counter[str]]:
-    """Return how many times were in each bucket, by the begin of the bar."""
+    """Return how many times were in each bucket, by the start of the bar."""
     labels = [_text(**about, le=bucket) for bucket in BUCKETS]
     query = Minute.select(Minute.minute, Minute.labels, Minute.value).where(
         Minute.minute.in_(moments), Minute.name == over.prefix + name, Minute.labels.in_(labels)
@@ -209,6 +209,6 @@ def _quantiles(buckets: Counter[str]) -> dict[float, float]:
 
 
 def _floor(moment: datetime, span: timedelta) -> datetime:
-    """Return the begin of the span of time that contains the moment. Spans are counted from 1970 on, in UTC."""
+    """Return the start of the span of time that contains the moment. Spans are counted from 1970 on, in UTC."""
     seconds = int(span.total_seconds())
     return datetime.fromtimestamp(int(moment.timestamp()) // seconds * seconds, UTC)

@@ -1,4 +1,4 @@
-"""Show a job as what it is: the actor, its arguments, the queue, and the id and options of the message.
+"""Show a job as a Dramatiq message: the actor, its arguments, the queue, and the id and options of the message.
 
 A job is stored in the columns of an event (`dramatiq/job.py`). Commands and pages show it with the words of Dramatiq.
 """

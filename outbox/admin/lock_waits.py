@@ -1,8 +1,8 @@
 """Find the sessions of PostgreSQL behind which others wait for locks, directly or one behind another.
 
-A transaction that is idle and a change of a table that waits for it are enough to stop everything that reads the table.
-Those who wait are no problem themselves: they go on when the first session of the queue, its root, has ended. Nothing
-here reads a table of the outbox, since that could wait itself.
+If a transaction is idle, and a change of a table waits for it, every other reader of the table waits, too. The waiting
+sessions are not the problem: they continue when the first session of the queue, its *root*, has ended. Nothing here
+reads a table of the outbox, because such a statement could wait itself.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from outbox.admin.durations import format_seconds
 from outbox.storage.connect import POSTGRES_DEFAULTS
 from outbox.storage.dialect import Dialect
 
-# pg_locks shows to every role who waits, pg_stat_activity only to some.
+# Every role can see in pg_locks which sessions wait. pg_stat_activity shows that only to some roles.
 _WAITING = """
 SELECT waiting.pid, pg_blocking_pids(waiting.pid), session.application_name,
     COALESCE(extract(epoch FROM clock_timestamp() - session.query_start), 0)::float8
@@ -27,8 +27,8 @@ SELECT pid, application_name, COALESCE(state, ''), COALESCE(host(client_addr) ||
     COALESCE(extract(epoch FROM clock_timestamp() - COALESCE(state_change, xact_start)), 0)::float8
 FROM pg_stat_activity WHERE pid = ANY (%s)
 """
-# Those beside which no other session can read the table. Once our own statement is cancelled, no session may be waiting
-# for them.
+# The sessions that keep all others from reading the table. After our own statement was cancelled, perhaps no session
+# waits for them, so they would not be found as roots.
 _EXCLUSIVE = """
 SELECT pid FROM pg_locks
 WHERE granted AND mode = 'AccessExclusiveLock' AND relation = to_regclass(%s)
@@ -96,7 +96,7 @@ def read_roots(dialect: Dialect, *, locked: str | None = None) -> tuple[Root, ..
 
 
 def _behind_roots(waiting: Mapping[int, _Waiting]) -> dict[int, list[_Waiting]]:
-    """Return who waits behind each root. In a deadlock, which PostgreSQL ends by itself, there is no root."""
+    """Return the sessions that wait behind each root. A deadlock has no root; PostgreSQL ends it by itself."""
     behind: dict[int, list[_Waiting]] = {}
     for session in waiting.values():
         for root in _roots_of(session, waiting):

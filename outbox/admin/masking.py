@@ -96,7 +96,7 @@ class Masking:
             if self.hides(without_json_escapes(name[1])):
                 value = _VALUE_IN_TEXT.match(text, at)
                 parts.append(MASKED)
-                # Where an object or a list ends can't be told in a text that may be cut off: nothing more is shown.
+                # In a text that may be cut off, the end of an object or a list can't be found: the rest is not shown.
                 at = len(text) if value is None else value.end()
         return "".join((*parts, text[at:]))
 

@@ -274,7 +274,7 @@ def _gauges(view: Overview | None) -> Iterator[Metric]:
 def _order(view: Overview | None) -> Iterator[Metric]:
     yield _gauge(
         "outbox_blocked_keys",
-        f"Ordering keys of which events wait behind an earlier one, counted once for each destination; {CAPPED_KEYS}.",
+        f"Ordering keys whose events wait behind an earlier one, counted once for each destination; {CAPPED_KEYS}.",
         0 if view is None else view.blocked.count.number,
     )
     yield _gauge(

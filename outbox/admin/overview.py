@@ -114,7 +114,7 @@ class Overview:
     processes: list[Process]
     # How many unfinished events wait for each destination whose circuit breaker is open.
     waiting_at: dict[str, Count]
-    # The ordering keys of which events wait behind an earlier one.
+    # The ordering keys whose events wait behind an earlier one.
     blocked: BlockedKeys
     # The destinations that workers have recorded, by name; and what operators have paused and throttled.
     recorded: Mapping[str, RecordedDestination]
@@ -122,7 +122,7 @@ class Overview:
     periodic: list[PeriodicView]
     # The sessions of PostgreSQL behind which others wait for locks.
     roots: tuple[Root, ...] = ()
-    # If the events could not be read within so many seconds, what is known of them is nothing: counts are `0+`.
+    # Set if the events could not be read within this many seconds. Then nothing is known about them: counts are `0+`.
     events_unread: float = 0.0
 
     def describe(self, status: str) -> str:
@@ -376,7 +376,7 @@ def breakers(reported: Iterable[Process], now: datetime) -> dict[str, dict[str, 
 
 
 def _aged(state: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """Return the state of a circuit breaker so many seconds after its report."""
+    """Return the state of a circuit breaker this many seconds after its report."""
     since, left = state.get("open_seconds"), state.get("seconds")
     aged = state if left is None else state | {"seconds": max(0.0, left - seconds)}
     return aged if since is None else aged | {"open_seconds": since + seconds}

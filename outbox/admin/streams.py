@@ -12,7 +12,7 @@ from outbox.storage.operator_models import Process
 
 @dataclass(frozen=True, slots=True)
 class StreamGroup:
-    """A consumer group of a stream, or the consumers of a queue, as the one says that has reported last.
+    """A consumer group of a stream, or the consumers of a queue, as the consumer that reported last describes it.
 
     `behind`: how many entries no consumer was given yet. `pending`: how many were given to one and are not
     acknowledged; in a queue, to one of the running consumers that report here. `processed` and `parked`: what the

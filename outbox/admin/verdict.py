@@ -1,11 +1,11 @@
-"""Judge the state of an outbox: what is wrong now, and that in one sentence.
+"""Summarize what is wrong with an outbox now, in one sentence: the verdict.
 
 The findings are those of the doctor's checks that read nothing but the overview. `outbox status`, the dashboard and
-`outbox doctor` judge by them, so none of them says that all is well while another reports a problem.
+`outbox doctor` all use them, so none of them says that all is well while another reports a problem.
 
     view = overview(box.dialect)
     findings = find(box, view)
-    judge(findings).sentence   # 2 problems: no worker is running, 4 events wait; crm has been unavailable for 14 min
+    verdict_on(findings).sentence  # 2 problems: no worker is running, 4 events wait; crm has been unavailable
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def find(box: Outbox, view: Overview) -> list[Finding]:
     )
 
 
-def judge(findings: Iterable[Finding]) -> Verdict:
+def verdict_on(findings: Iterable[Finding]) -> Verdict:
     """Return the verdict on the findings: `2 problems: no worker is running; crm has been unavailable for 14 min.`"""
     findings = list(findings)
     parts = [part for level in (PROBLEM, WARNING) if (part := _part(level, findings))]

@@ -75,7 +75,7 @@ class Bus(ABC, Generic[Connection]):
 
     @abstractmethod
     def connect(self, seconds: float) -> Connection:
-        """Open a connection within so many seconds, or raise an error.
+        """Open a connection within this many seconds, or raise an error.
 
         All threads of the process use it, also at the same time. A forked child opens its own.
         """

@@ -22,7 +22,8 @@ PREFIX = "ce_"
 CONTENT_TYPE = "content-type"
 # The reports of messages that have timed out must come before the destination's own deadline.
 PART_OF_TIMEOUT = 0.9
-# What the promises of the outbox rest on, so that an application can't choose it; and what the destination sets.
+# Settings of librdkafka that an application can't pass: the guarantees of the outbox need them, or the destination sets
+# them itself.
 OWN_CONFIG = frozenset(
     (
         "acks", "request.required.acks", "enable.idempotence", "transactional.id", "bootstrap.servers",
@@ -101,7 +102,7 @@ class Kafka(Bus["KafkaConnection"]):
             ProducerLog,
         )  # confluent-kafka is an optional dependency
 
-        if self._log is None:  # it remembers what it has logged, also after the connection was opened anew
+        if self._log is None:  # it remembers what it has logged, so it is kept when the connection is opened again
             self._log = ProducerLog(self._redact)
         message_timeout = max(1, int(self.timeout * PART_OF_TIMEOUT * 1000))
         defaults = {
@@ -148,7 +149,7 @@ class Kafka(Bus["KafkaConnection"]):
 
 
 def _publish(connection: KafkaConnection, batch: Sequence[Publication], ends_at: float) -> dict[int, Exception | None]:
-    """Publish the batch; return what became of each message.
+    """Publish the batch; return the result of each message.
 
     librdkafka sends several messages as one, and a broker refuses them as one: because one of them is invalid, or
     because they are too large together. So each that was refused is published again alone.
@@ -166,7 +167,7 @@ def _publish(connection: KafkaConnection, batch: Sequence[Publication], ends_at:
 
 
 def _outcome(connection: KafkaConnection, error: Exception | None, topic: str) -> Outcome:
-    """Return the outcome of an event, given the error that its message has met."""
+    """Return the outcome of an event, given the error of its message."""
     if error is None:
         return DELIVERED_OUTCOME
     from outbox.buses.kafka_connection import kind_of, text_of

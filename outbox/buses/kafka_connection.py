@@ -117,7 +117,7 @@ class KafkaConnection:
         return not self._is_fatal and not self._stopped.is_set()
 
     def publish(self, batch: Sequence[Publication], seconds: float) -> dict[int, Exception | None]:
-        """Publish the batch; return what became of each message within so many seconds."""
+        """Publish the batch; return the result of each message that has one within this many seconds."""
         ends_at = time.monotonic() + seconds
         reports = Reports()
         refused: dict[int, Exception | None] = {}

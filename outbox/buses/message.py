@@ -26,7 +26,7 @@ FORMATS = (HEADERS, JSON, CLOUDEVENTS, CLOUDEVENTS_BINARY)
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What is published for an event, besides where to."""
+    """The content that is published for an event, without its address at the broker."""
 
     headers: dict[str, str]
     body: bytes

@@ -136,7 +136,7 @@ class Nats(Bus["NatsConnection"]):
 
 
 def _outcome(error: Exception | None, subject: str) -> Outcome:
-    """Return the outcome of an event, given the error that its message has met."""
+    """Return the outcome of an event, given the error of its message."""
     if error is None:
         return DELIVERED_OUTCOME
     from outbox.buses.nats_connection import NoStream, NotPermitted, TooLarge

@@ -24,7 +24,7 @@ from nats.aio.client import Client
 
 from outbox.buses.event_loop import EventLoop
 
-# How long a polite close may take, and what the calling thread allows the event loop beyond a deadline.
+# How long an orderly close may take, and how much longer than a deadline the calling thread waits for the event loop.
 CLOSE_SECONDS = 1.0
 SPARE_SECONDS = 1.0
 # JetStream's error code for a message that is larger than the stream allows.
@@ -70,13 +70,13 @@ class NotStored(Exception):
 
 
 class _InFlight(NamedTuple):
-    """A message without a reply. The future's result is the error that the message has met, or None."""
+    """A message without a reply yet. The future's result is the error of the message, or None."""
 
     subject: str
     future: asyncio.Future[Exception | None]
 
 
-# What became of a message: None if it is stored, or the error; no entry if it is not known.
+# The result of each message: None if it is stored, or the error; no entry if the result is not known.
 Results = dict[int, Exception | None]
 
 
@@ -151,7 +151,7 @@ class NatsConnection:
         return self._client is not None and bool(self._client.is_connected)
 
     def publish(self, batch: Sequence[Publication], seconds: float) -> Results:
-        """Publish the batch; return what became of each message within so many seconds."""
+        """Publish the batch; return the result of each message that has one within this many seconds."""
         return self._loop.run(self._publish(batch, time.monotonic() + seconds), seconds + SPARE_SECONDS)
 
     async def _publish(self, batch: Sequence[Publication], ends_at: float) -> Results:

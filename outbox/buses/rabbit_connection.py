@@ -28,9 +28,9 @@ from outbox.events.event import Event
 
 T = TypeVar("T")
 
-# How long a polite close may take.
+# How long an orderly close may take.
 CLOSE_SECONDS = 1.0
-# What the calling thread allows the event loop beyond a deadline, which the loop itself keeps.
+# How much longer than a deadline the calling thread waits for the event loop, which keeps the deadline itself.
 SPARE_SECONDS = 1.0
 
 PERSISTENT = 2
@@ -79,7 +79,7 @@ class Refusal(NamedTuple):
 
 @dataclass(slots=True)
 class Result:
-    """What became of a batch: a confirmation for each message, by its place in the batch."""
+    """The result of a batch: a confirmation for each message, by its place in the batch."""
 
     confirmations: dict[int, Confirmation] = field(default_factory=dict)
     # Why the channel, or the connection, was closed before all were confirmed.
@@ -226,7 +226,7 @@ class RabbitConnection:
         return self._connection is not None and bool(self._connection.is_open)
 
     def publish(self, batch: Sequence[Publication], seconds: float) -> Result:
-        """Publish the batch; return what became of each message within so many seconds."""
+        """Publish the batch; return the result of each message that has one within this many seconds."""
         return self._loop.run(self._publish(batch, time.monotonic() + seconds), seconds + SPARE_SECONDS)
 
     async def _publish(self, batch: Sequence[Publication], ends_at: float) -> Result:

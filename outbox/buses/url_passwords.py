@@ -7,7 +7,7 @@ from urllib.parse import unquote, urlsplit
 
 
 def passwords_in(urls: Iterable[str], *, user_is_token: bool = False) -> Iterator[str]:
-    """Yield the password of each URL, as it is written and as it is meant.
+    """Yield the password of each URL, as it is written (percent-encoded) and decoded.
 
     `user_is_token`: also a user without a password, as in `nats://token@host`.
     """

@@ -13,7 +13,7 @@ import click
 from outbox.cli.actions import delete, fail, replay, retry, skip
 from outbox.cli.archive import archive
 from outbox.cli.audit import audit
-from outbox.cli.bulk_jobs import bulk
+from outbox.cli.bulk_actions import bulk
 from outbox.cli.cleanup import cleanup
 from outbox.cli.command_groups import EXAMPLES, CommandGroups
 from outbox.cli.compat import compat

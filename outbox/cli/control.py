@@ -33,14 +33,14 @@ all_option = click.option("--all", "everything", is_flag=True, help="Everything:
 @click.argument("name", required=False, shell_complete=complete_names.destinations)
 @all_option
 @for_option
-@click.option("--reason", default="", help="Why, for those who look at it.")
+@click.option("--reason", default="", help="Store this reason; outbox status and the dashboard show it.")
 @force_option
 @modules_option
 def pause(name: str | None, everything: bool, lasting: timedelta | None, reason: str, force: bool) -> None:
     """Stop deliveries to the destination NAME, or with --all to everything, until outbox resume or for a TIME.
 
-    Workers obey within seconds; what they are sending right now is finished. Events that wait lose no attempt, and the
-    time does not count towards OUTBOX_MAX_AGE_HOURS. Events can still be emitted.
+    Workers stop sending within seconds, and finish the deliveries that have begun. Waiting events lose no attempt, and
+    the time of the pause does not count towards OUTBOX_MAX_AGE_HOURS. Events can still be emitted.
     """
     target, box = _target(name, everything=everything), _box()
     made = controls.pause(box.dialect, target, operator=operator(), lasting=lasting, reason=reason or None, force=force)
@@ -52,7 +52,7 @@ def pause(name: str | None, everything: bool, lasting: timedelta | None, reason:
 @all_option
 @modules_option
 def resume(name: str | None, everything: bool) -> None:
-    """End the pause of the destination NAME, or with --all that of everything. What waits is due at once.
+    """End the pause of the destination NAME, or with --all that of everything. The waiting events are due at once.
 
     A destination that is paused by itself stays paused after outbox resume --all.
     """
@@ -92,7 +92,7 @@ def throttle(name: str, per_second: float | None, off: bool, lasting: timedelta 
 @click.option(
     "--per-second",
     type=click.FloatRange(min=0, min_open=True),
-    help="Try at most so many waiting events a second.  [default: slowly at first]",
+    help="Try at most this many waiting events per second.  [default: slowly at first]",
 )
 @force_option
 @modules_option
@@ -123,15 +123,15 @@ def recover(name: str, per_second: float | None, force: bool) -> None:
 def drain(first_pause: bool, timeout: timedelta) -> None:
     """Wait until what workers are delivering right now has ended: before a deployment, or after outbox pause.
 
-    What workers claim later is not waited for: with --pause, they claim nothing until outbox resume --all. The exit
-    code is 1 if something is still being delivered after the timeout.
+    It does not wait for events that workers claim later. With --pause, they claim nothing until outbox resume --all.
+    The exit code is 1 if something is still being delivered after the timeout.
     """
     box = _box()
     if first_pause:
         controls.pause(box.dialect, EVERYTHING, operator=operator(), reason="outbox drain")
         click.echo("Everything is paused until it is resumed: outbox resume --all")
     elif not _is_everything_paused(box):
-        click.echo("Workers go on to claim events: only what they have now is waited for.", err=True)
+        click.echo("Workers continue to claim events. This command waits only for those that they have now.", err=True)
     started_at = time.monotonic()
     leases = before = controls.in_flight(box.dialect)
     while leases and time.monotonic() - started_at < timeout.total_seconds():
@@ -142,7 +142,7 @@ def drain(first_pause: bool, timeout: timedelta) -> None:
         click.echo(f"Still being delivered after {format_duration(timeout)}: {left}.", err=True)
         sys.exit(NOT_DRAINED)
     ended = Count(sum(before.values())).of("event")
-    click.echo(f"Nothing of that is being delivered any more ({ended})." if before else "Nothing is being delivered.")
+    click.echo(f"The deliveries that were under way have ended ({ended})." if before else "Nothing is being delivered.")
 
 
 def _box() -> Outbox:
@@ -167,7 +167,7 @@ def _until(made: Pause | Throttle) -> str:
 
 
 def _due(count: int) -> str:
-    return f"{Count(count).of('event')} made due" if count else "no event has waited"
+    return f"{Count(count).of('event')} made due" if count else "no event was waiting"
 
 
 def _is_everything_paused(box: Outbox) -> bool:

@@ -12,7 +12,7 @@ import click
 
 from outbox.admin.doctor.check import LEVELS, NOTE, OK, PROBLEM, WARNING, Context, Finding
 from outbox.admin.doctor.run_checks import CHECKS, each_finding, worst
-from outbox.admin.verdict import judge
+from outbox.admin.verdict import verdict_on
 from outbox.cli.options import json_option, modules_option
 from outbox.cli.output import echo_json, one_line
 from outbox.current_outbox import current
@@ -31,7 +31,7 @@ MARGIN = 11
 def doctor(thorough: bool, as_json: bool) -> None:
     """Check settings, database, Redis and processes for problems, and print what to do about them. It changes nothing.
 
-    What is in order is printed as soon as it was checked, warnings and problems at the end.
+    A check without a problem is printed as soon as it has ended; warnings and problems are printed at the end.
 
     If workers are running, it sends them a sweep, as the scheduler does, and checks that one of them receives it.
 
@@ -53,18 +53,18 @@ def doctor(thorough: bool, as_json: bool) -> None:
         echo_json(
             {
                 "level": worst(findings),
-                "verdict": judge(findings).sentence,
+                "verdict": verdict_on(findings).sentence,
                 "findings": [each.as_data() for each in findings],
             }
         )
     else:
-        click.echo(as_text(filter(_is_bad, findings), width, margin=margin, verdict=judge(findings).sentence))
+        click.echo(as_text(filter(_is_bad, findings), width, margin=margin, verdict=verdict_on(findings).sentence))
     sys.exit(EXIT_CODES[worst(findings)])
 
 
 @contextmanager
 def _ending_early() -> Iterator[None]:
-    """Stop the checks at Ctrl-C: what they have found until then is still printed."""
+    """Stop the checks at Ctrl-C. The findings until then are still printed."""
     try:
         yield
     except KeyboardInterrupt:

@@ -42,7 +42,9 @@ LOOK_SECONDS = 0.5
 @click.option("--keep-keys", is_flag=True, help="Keep the idempotency keys that the application has chosen.")
 @click.option("-y", "--yes", is_flag=True, help="Don't ask for confirmation.")
 @click.option("--dry-run", is_flag=True, help="Only print which events would be erased.")
-@click.option("--per-second", type=click.FloatRange(min=0, min_open=True), help="Erase at most so many a second.")
+@click.option(
+    "--per-second", type=click.FloatRange(min=0, min_open=True), help="Erase at most this many events per second."
+)
 @modules_option
 def erase(
     *,

@@ -40,7 +40,7 @@ EXPORT_UNMASKED = "export unmasked"
     help="Write to this file instead; compressed if its name ends in .gz.",
 )
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Export at most N events.")
-@click.option("--unmasked", is_flag=True, help="Export masked values, too; the audit log records who has.")
+@click.option("--unmasked", is_flag=True, help="Export masked values, too; the audit log records who has done that.")
 @modules_option
 def export(filter: Filter, output: Path | None, limit: int | None, unmasked: bool) -> None:
     """Print all events, or those that match all filters, newest first: one JSON object on each line. Nothing changes.

@@ -1,4 +1,4 @@
-"""`outbox keys`: list the ordering keys of which events wait, and the events that they wait behind."""
+"""`outbox keys`: list the ordering keys whose events wait, and the events that they wait behind."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HEAD_FIELDS = ("id", "seq", "event_type", "status", "attempts", "next_attempt_at
 @watch_option
 @modules_option
 def keys(key: str | None, limit: int, as_json: bool) -> None:
-    """List the ordering keys of which events wait behind an earlier one, the longest wait first; or only KEY.
+    """List the ordering keys whose events wait behind an earlier one, the longest wait first; or only KEY.
 
     A key is listed for each destination at which it is blocked, with the event that holds it back there. If that event
     has failed, the key stays blocked until you retry it (outbox retry), or skip it (outbox skip).

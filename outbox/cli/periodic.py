@@ -117,7 +117,7 @@ def resume(name: str) -> None:
 @click.argument("name")
 @modules_option
 def forget(name: str) -> None:
-    """Remove a periodic job from the list that was removed from the code. It is refused while a scheduler has the job.
+    """Remove from the list a periodic job that was removed from the code. Refuse it while a scheduler has the job.
 
     A job that no scheduler has had for 90 days is removed by the clean-up.
     """

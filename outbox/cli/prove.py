@@ -1,4 +1,4 @@
-"""`outbox prove`: call handlers twice, at the same time, and killed, on copies of the database."""
+"""`outbox prove`: call handlers again, twice at the same time, and killed, on copies of the database."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # they import dramatiq, which other commands do without
 NOT_SAFE = 1
 
 
-@click.command(short_help="Prove what handlers bear: repeated, at once, killed.")
+@click.command(short_help="Prove that handlers are safe to repeat and to kill.")
 @click.argument("modules", metavar="MODULE...", nargs=-1, required=True)
 @click.option("--handler", "names", metavar="NAME", multiple=True, help="Only this handler; may be repeated.")
 @click.option(
@@ -71,7 +71,7 @@ def prove(
     as_json: bool,
     **limits: Any,
 ) -> None:
-    """Prove what the handlers of MODULE bear, on throw-away copies of the database. The original is only read.
+    """Prove that the handlers of MODULE are safe, on throw-away copies of the database. The original is only read.
 
     Each handler is called twice in a row, twice at the same time, and killed after each of its statements and called
     again; the tables are compared with those after one call. The events are those of --event and of functions with
@@ -131,12 +131,12 @@ def _summarise(proofs: list[Proof], others: list[str]) -> None:
     safe = len({each.handler for each in proofs}) - len({each.handler for each in proofs if not each.is_safe})
     click.echo(f"{safe} of {len({each.handler for each in proofs})} handlers are safe.")
     if others:
-        click.echo(f"Not proved, as what they do is outside the database: {', '.join(others)}.")
+        click.echo(f"Not proved, because they act outside the database: {', '.join(others)}.")
 
 
 @contextmanager
 def _ended_by_sigterm() -> Iterator[None]:
-    """Inside the block, end by SIGTERM as by Ctrl-C: the copies are dropped."""
+    """Inside the block, treat SIGTERM like Ctrl-C, so that the copies are dropped."""
 
     def interrupt(signum: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt

@@ -13,7 +13,7 @@ from outbox.admin.blocked_keys import describe_head
 from outbox.admin.doctor.check import PROBLEM, WARNING, Finding
 from outbox.admin.durations import format_bound, format_duration, format_seconds
 from outbox.admin.overview import Overview, overview
-from outbox.admin.verdict import find, judge
+from outbox.admin.verdict import find, verdict_on
 from outbox.cli.doctor import COLOURS
 from outbox.cli.options import json_option, modules_option
 from outbox.cli.output import echo_json, echo_table, one_line
@@ -53,7 +53,7 @@ def status(as_json: bool) -> None:
 
 def as_data(view: Overview, findings: list[Finding]) -> dict[str, Any]:
     """Return the summary for --json. A count with `at_least` true is a minimum: counting stopped there."""
-    verdict = judge(findings)
+    verdict = verdict_on(findings)
     return {
         "level": verdict.level,
         "verdict": verdict.sentence,
@@ -103,7 +103,7 @@ def as_data(view: Overview, findings: list[Finding]) -> dict[str, Any]:
 
 
 def _echo_verdict(findings: list[Finding]) -> None:
-    verdict = judge(findings)
+    verdict = verdict_on(findings)
     click.secho(one_line(verdict.sentence), fg=COLOURS[verdict.level], bold=True)
     if verdict.level in (WARNING, PROBLEM):
         click.echo("`outbox doctor` says what to do.")

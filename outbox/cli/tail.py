@@ -18,14 +18,14 @@ from outbox.current_outbox import current
 from outbox.operations.filters import Filter
 from outbox.storage.models import OutboxEvent
 
-# How many of the newest events are looked at again for what has become of them.
+# How many of the newest events are read again, to find changes.
 LOOKED_AT = 1_000
 
-# What is known of an event: its status, its attempts and its error.
+# The printed state of an event: its status, its attempts and its error.
 State = tuple[str, int, str | None]
 
 
-@click.command(short_help="Print events as they come.")
+@click.command(short_help="Print events as they are emitted and delivered.")
 @filter_options
 @click.option("-f", "--follow", is_flag=True, help="Go on until Ctrl-C.")
 @click.option("-n", "--lines", type=click.IntRange(0, LOOKED_AT), default=10, show_default=True, help="So many first.")
@@ -35,13 +35,13 @@ State = tuple[str, int, str | None]
     default=1.0,
     show_default=True,
     metavar="SECONDS",
-    help="With --follow, look every so many seconds.",
+    help="With --follow, look every SECONDS seconds.",
 )
 @modules_option
 def tail(filter: Filter, follow: bool, lines: int, interval: float) -> None:
-    """Print the newest events, and with --follow also those that come, and what becomes of them.
+    """Print the newest events; with --follow, also print new events, and every change of their state.
 
-    It looks at the newest 1,000 events that match, so of a larger burst only the last are printed.
+    Each time it reads the newest 1,000 events that match. If more are emitted at once, the others are not printed.
     """
     box = current()
     box.check_schema()

@@ -45,6 +45,6 @@ def watch_option(command: F) -> F:
         flag_value=EVERY_SECONDS,
         type=click.FloatRange(min=0, min_open=True),
         metavar="[SECONDS]",
-        help=f"Print it again every {EVERY_SECONDS:g} seconds, or so many, until Ctrl-C.",
+        help=f"Print it again every {EVERY_SECONDS:g} seconds, or every SECONDS, until Ctrl-C.",
     )
     return option(call)  # type: ignore[return-value]

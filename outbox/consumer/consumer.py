@@ -50,7 +50,7 @@ class Consumer:
     `registry`: the handlers; by default those registered with `outbox.handler`.
     `timeout`: how many seconds the server may take to respond.
 
-    The attribute `tally` counts what the consumer has done.
+    The attribute `counts` counts what the consumer has done.
     """
 
     # A subclass may have others.
@@ -87,14 +87,14 @@ class Consumer:
             timeout=timeout,
         )
         self._source = make_source(address, options, self.intervals, box.settings.max_payload_bytes)
-        self.tally = Counts()
+        self.counts = Counts()
         self._processor = EntryProcessor(
             box.inbox,
             box.dialect,
             self._registry,
             max_deliveries=options.max_deliveries,
             max_payload_bytes=box.settings.max_payload_bytes,
-            counts=self.tally,
+            counts=self.counts,
         )
         self._source_is_unavailable = False
         self._report_at = time.monotonic()
@@ -176,7 +176,7 @@ class Consumer:
             if isinstance(outcome, Redeliver) and outcome.database_lost:
                 self._wait_for_database(outcomes, list(remaining), stopped)
                 return
-        settle(self._source, outcomes, self.tally)
+        settle(self._source, outcomes, self.counts)
 
     def _one_by_one(self, entries: Iterable[Entry]) -> Iterator[Entry]:
         """Yield the entries, and keep those that have not been yielded yet from being given to another consumer."""
@@ -202,16 +202,16 @@ class Consumer:
         it has not begun with them: otherwise their delivery to this consumer would count towards `max_deliveries`.
         """
         not_begun = [(entry, Redeliver("not begun", begun=False)) for entry in waiting]
-        settle(self._source, [*outcomes, *not_begun], self.tally)
+        settle(self._source, [*outcomes, *not_begun], self.counts)
         settled_at = time.monotonic()
         retry_seconds = self.intervals.database_retry_seconds
         if database_outage.wait_until_over(self._dialects, stopped, retry_seconds):
             self._process_each(self._source.resume(waiting, time.monotonic() - settled_at), stopped)
 
     def _process_each(self, entries: Iterator[Entry], stopped: threading.Event) -> None:
-        """Process and settle the entries one at a time, each before the next one is asked for; stop early if told to.
+        """Process and settle the entries one at a time, each before the next one is requested; stop early if `stopped`.
 
-        One that crashes its consumer then leaves the others as they were.
+        So an entry that crashes its consumer does not affect the others.
         """
         while not stopped.is_set() and (entry := next(entries, None)) is not None:
             self._process([entry], stopped)
@@ -232,10 +232,10 @@ class Consumer:
             "behind": state.behind,
             "pending": state.pending,
             "pending_is_own": state.pending_is_own,
-            "processed": self.tally.processed,
-            "parked": self.tally.parked,
+            "processed": self.counts.processed,
+            "parked": self.counts.parked,
         }
-        report = f"{state}, {self.tally}"
+        report = f"{state}, {self.counts}"
         if report != self._last_report:
             self._last_report = report
             logger.info("%s: %s", self._options.stream, report)

@@ -1,4 +1,4 @@
-"""Count what a consumer has done. Users read the counts as `consumer.tally`, and the consumer logs them."""
+"""Count what a consumer has done. Applications read them as `consumer.counts`, and the consumer logs them."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Count how often a message was delivered, for brokers that don't say, in rows of the inbox.
+"""Count in rows of the inbox how often a message was delivered, for brokers that don't count deliveries.
 
-RabbitMQ says of a message only whether it was delivered before. (A quorum queue counts, but it also counts messages
-that a consumer had fetched and not begun with.) So each delivery that a consumer begins with has a row, but for the
-first one: most messages need none. The row is committed before the handlers are called, so a message that crashes its
-consumer is counted. Rows are deleted with the inbox's other old rows.
+RabbitMQ only says whether a message was delivered before. (A quorum queue counts, but it also counts messages that a
+consumer had fetched and not begun.) So each delivery that a consumer begins has a row, except for the first one: most
+messages need no row. The row is committed before the handlers are called, so a delivery that crashes its consumer is
+counted. Rows are deleted with the inbox's other old rows.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class DeliveryCount:
     def __init__(self, inbox: Inbox, max_deliveries: int) -> None:
         self._inbox, self._max_deliveries = inbox, max_deliveries
         # If a message may be delivered only once, the first delivery has a row, too. Otherwise a message that its
-        # consumer had fetched and not begun with would be parked.
+        # consumer had fetched and not begun would be parked.
         self._first_with_row = 1 if max_deliveries == 1 else 2
 
     def begin(self, entry: Entry, event: Event) -> Entry:

@@ -64,7 +64,7 @@ def event_of(entry: Entry, max_deliveries: int, max_payload_bytes: int) -> Event
 
 
 def _text(entry: Entry, name: str, most: int | None = None) -> str:
-    """Return the text of a field. With `most`, check that it can be stored, and has at most so many characters."""
+    """Return the text of a field. With `most`, check that it can be stored, and has at most this many characters."""
     value = entry.fields.get(name.encode())
     if not value:
         raise ValueError(f"it has no {name!r}")

@@ -1,7 +1,7 @@
 """Write parked messages to the dead-letter queue of RabbitMQ.
 
-The connection is its own: RabbitMQ stops reading from one that has published while memory or disk is short, and would
-then see no acknowledgement either. It is opened for the first message.
+It uses a connection of its own. While memory or disk is short, RabbitMQ stops reading from every connection that has
+published; acknowledgements on the same connection would then wait, too. It is opened for the first message.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Call the handlers for one entry, each in a transaction with the inbox, and determine the outcome of the entry."""
+"""Call the handlers for one entry, each in a transaction with the inbox, and determine the outcome of the entry.
+
+`Consumer` calls `EntryProcessor.process` for each entry that it has read, and writes the outcome to the source
+(`settle.py`).
+"""
 
 from __future__ import annotations
 
@@ -78,12 +82,13 @@ class EntryProcessor:
             return entry, Redeliver(one_line(describe(error)), database_lost=is_outage(error), begun=False)
         event.attempt = entry.deliveries
         outcome = self._process(event, entry)
-        if isinstance(outcome, Redeliver) and not outcome.counts and not outcome.database_lost:
+        if isinstance(outcome, Redeliver) and not outcome.is_counted and not outcome.database_lost:
             with contextlib.suppress(peewee.PeeweeException):  # then this delivery counts
                 self._deliveries.undo(entry, event)
         return entry, outcome
 
     def _process(self, event: Event, entry: Entry) -> EntryOutcome:
+        """Call every handler that wants the event; return the outcome of the entry."""
         handlers = [each for each in self._registry.wanting(event.event_type) if isinstance(each, Handler)]
         if not handlers:
             logger.debug("no handler here wants %r, so its entry is acknowledged", event)
@@ -98,7 +103,7 @@ class EntryProcessor:
         tracer = tracing.tracer()
         if tracer is None:
             return self._call_once(handler, event, entry)
-        outcome: Outcome = Retry("interrupted")
+        outcome: Outcome = Retry("interrupted")  # the span's, if an exception leaves the call
         delivery_span.start_span(tracer, event, handler)
         try:
             outcome = self._call_once(handler, event, entry)
@@ -164,5 +169,5 @@ def _outcome_of_entry(event: Event, outcomes: dict[str, Outcome]) -> EntryOutcom
     if any(isinstance(outcome, Unavailable) for outcome in outcomes.values()):
         return Redeliver(error)
     if any(isinstance(outcome, Retry) for outcome in outcomes.values()) and event.attempt < event.max_attempts:
-        return Redeliver(error, counts=True)
+        return Redeliver(error, is_counted=True)
     return Parked(error, event)

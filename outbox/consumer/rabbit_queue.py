@@ -1,8 +1,8 @@
 """Take messages from a queue of RabbitMQ and acknowledge them. pika is an optional dependency.
 
 The connection's event loop receives messages into a buffer, and sends heartbeats while handlers run. RabbitMQ gives a
-consumer only so many messages that it has not acknowledged (`prefetch`). A message that waits to be tried again is one
-of them: so `renew` begins a new subscription when many of them wait, and the old messages no longer count.
+consumer only a limited number of messages (`prefetch`) before it has acknowledged one. A message that waits to be tried
+again is one of them: so `renew` begins a new subscription when many of them wait, and the old messages no longer count.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from outbox.buses.rabbit_connection import RabbitConnection
 from outbox.consumer.options import ConsumerOptions
 from outbox.errors import SettingsError, Unavailable, describe
 
-# How RabbitMQ closes a channel: what does not exist, is locked by another connection, or may not be used. Others are
-# passing, such as a queue whose node is down.
+# The codes with which RabbitMQ closes a channel if the queue does not exist, is locked by another connection, or may
+# not be used. Other codes are temporary, such as that of a queue whose node is down.
 MISTAKES = (403, 405, 406)
 NOT_FOUND = 404
 # AMQP has two bytes for it.
@@ -158,7 +158,7 @@ class RabbitQueue:
                 channel.close()
 
     def _run(self, coroutine: Any) -> Any:
-        """Run it in the event loop. Raise Unavailable for what may pass, and SettingsError for what won't."""
+        """Run a coroutine in the event loop. Raise Unavailable for a temporary error, SettingsError for any other."""
         try:
             return self._connection.run(coroutine, self._timeout)
         except pika.exceptions.ChannelClosedByBroker as error:

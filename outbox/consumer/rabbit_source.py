@@ -117,7 +117,7 @@ class RabbitSource:
         return entry
 
     def _hold_what_was_not_settled(self) -> None:
-        """Let entries be tried again whose outcome could not be written, because a method has raised Unavailable."""
+        """Schedule another try for entries whose outcome could not be written, because a method raised Unavailable."""
         for each in self._messages.values():
             if each.due_at is None:
                 self._hold(each, each.entry)

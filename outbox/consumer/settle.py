@@ -46,7 +46,7 @@ def _log_redelivery(source: Source, entry: Entry, outcome: Redeliver) -> None:
 
 def _counted_deliveries(entry: Entry, outcome: Redeliver) -> int:
     """Return the number of deliveries to store with an entry that will be delivered again."""
-    return entry.deliveries if outcome.counts or entry.is_exhausted else entry.deliveries - 1
+    return entry.deliveries if outcome.is_counted or entry.is_exhausted else entry.deliveries - 1
 
 
 def _park(source: Source, entry: Entry, outcome: Parked) -> None:

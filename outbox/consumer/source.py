@@ -34,10 +34,10 @@ class Source(Protocol):
     again; entries whose outcome could not be written are delivered again, and the inbox skips what was processed.
     """
 
-    # What the log calls the server, and what it calls that which is read.
+    # Words for log lines: the name of the server, and "stream" or "queue".
     server: ClassVar[str]
     kind: ClassVar[str]
-    # The names of the stream or queue, and of that for parked entries.
+    # The name of the stream or queue, and of the one for parked entries.
     name: str
     dead_letter: str
 
@@ -54,9 +54,9 @@ class Source(Protocol):
         """Return after how long `due_again` must be called."""
 
     def due_again(self) -> Iterator[Entry]:
-        """Yield entries that are due once more, because they failed or their consumer died: each just before its call.
+        """Yield entries that are due again, because they failed or their consumer died: each just before its call.
 
-        It yields only so many that new entries don't wait long.
+        Yield only a limited number, so that new entries don't wait long.
         """
 
     def keep(self, entries: Sequence[Entry]) -> Sequence[Entry]:
@@ -69,7 +69,7 @@ class Source(Protocol):
         """Yield those entries that no consumer was given since they were settled with `Redeliver`, `seconds` ago."""
 
     def acknowledge(self, processed: Sequence[Entry], redelivered: Sequence[tuple[Entry, int]]) -> None:
-        """End processed entries. Let the others be delivered again; the number is how many deliveries of each count."""
+        """Acknowledge processed entries, and let the others be delivered again, each with its counted deliveries."""
 
     def park(self, entry: Entry, error: str) -> None:
         """Move an entry to `dead_letter`, with the error, and end it."""

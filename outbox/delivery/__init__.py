@@ -2,7 +2,7 @@
 
 The words that the modules here use:
 
-- *due*: the event's `next_attempt_at` is over, by the database's clock.
+- *due*: the event's `next_attempt_at` has passed, by the database's clock.
 - *claim*: lease due events to this worker, in one statement. What one claim returns is a *batch*.
 - *lease*: the right to settle an event, until a time. The *lease keeper* renews the leases of batches in flight.
 - *plan*: find the destinations that an event goes to (its *audience*), and those of them that are due.

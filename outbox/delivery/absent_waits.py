@@ -1,9 +1,9 @@
-"""Find out at which destinations that this worker lacks an event waits already.
+"""Find the destinations that this worker does not have, and at which an event already waits.
 
-An event may be held back at destinations that no worker has together. Without this, each of these workers would put it
-off for some seconds, for the others to claim it: again and again, for as long as the event in front is not delivered.
-So a worker leaves an event that waits at a destination which it lacks, as another worker has recorded, as it is. A
-worker that has the destination makes it due.
+An event may be held back at several destinations, and perhaps no single worker has all of them. Without this module
+each worker would put the event off for some seconds, so that another worker claims it: again and again, until the event
+in front of it is delivered. So if another worker has recorded that the event waits at a destination, a worker without
+that destination lets it wait there. A worker that has the destination makes the event due.
 """
 
 from __future__ import annotations

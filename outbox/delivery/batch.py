@@ -89,8 +89,8 @@ class Batch:
         self.full = full
         # Whether an event has an ordering key that matters (`ordering.py`).
         self.has_keys = any(event.order_state is not None for event in events)
-        # The ordering keys of which events waited when the batch looked at what may hold its events back, or for which
-        # it did not look.
+        # The ordering keys whose events waited when the batch looked up what may hold its events back, and those that
+        # it did not look up.
         self.keys_with_waiting: set[str] = set()
         # When it was claimed, by the database's clock.
         self.claimed_at = events[0].claimed_at
@@ -224,7 +224,7 @@ class Batch:
             return self._done, self._done_at - self.started_at
 
     def count(self, **counts: int) -> None:
-        """Add to the counts of what became of the events: delivered, retried, failed, put_off and so on."""
+        """Add to the counts of the events by their outcome: delivered, retried, failed, put_off and so on."""
         with self._lock:
             self._counts.update(counts)
 
@@ -277,7 +277,7 @@ class Completion:
         self._callback: Callable[[], object] | None = None
 
     def expect(self, shares: int) -> None:
-        """Count so many shares more."""
+        """Add this many shares to those that are running."""
         with self._lock:
             self._running += shares
 

@@ -13,6 +13,6 @@ class AdaptiveBatchSize:
         self.current = most
 
     def batch_took(self, events: int, seconds: float) -> None:
-        """Adapt the size to a batch of so many events that took so long."""
+        """Adapt the size to the speed of a batch of `events` events that took `seconds`."""
         affordable = self._most if seconds <= 0 else int(events / seconds * TARGET_SECONDS)
         self.current = max(1, min(affordable, self.current * 2, self._most))

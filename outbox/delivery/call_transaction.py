@@ -1,7 +1,7 @@
-"""What becomes of a transaction that the call of a destination leaves open.
+"""Roll back a transaction that the call of a destination has left open.
 
-Workers deliver outside any transaction, so a transaction that is open after a call is the call's own. What is settled
-next would become part of it, and be lost with it. So it is rolled back, together with its connection.
+Workers deliver outside any transaction, so a transaction that is open after a call was begun by the call. Outcomes that
+are settled next would become part of it, and be lost with it. So it is rolled back, and its connection is closed.
 
 Tests may deliver inside a transaction of their own (`outbox/testing/test_transaction.py`): they replace this object.
 """
@@ -18,7 +18,7 @@ class CallTransaction:
         self._dialect = dialect
 
     def begins(self) -> None:
-        """A destination takes an event. Nothing has to be done for it outside a transaction."""
+        """Prepare for a destination that takes an event. A worker has no transaction open, so this does nothing."""
 
     def ended(self) -> bool:
         """Return whether the call has left a transaction open; if it has, the transaction is rolled back."""

@@ -93,7 +93,7 @@ class FailureHooks:
                         self._database.close()
             except BaseException:
                 # Otherwise the thread would end, and the failures after this one would wait for the next start.
-                logger.exception("A hook of outbox.on_failure ended its call in an unusual way")
+                logger.exception("A hook of outbox.on_failure was interrupted; the other hooks are called")
             finally:
                 del hooks, failure  # the exception's frames hold what they refer to
                 with self._thread.changed:

@@ -5,9 +5,9 @@ event that they wait behind may have ended while they were being parked, and its
 that crashed in between, an event that was deleted, or a destination that was retired leave events that nothing
 releases. `release_overlooked` finds them: a drain calls it every few seconds.
 
-Of each key and destination twice as many events are released as have just ended there, at most as many as a batch
-holds; when they have ended, the next ones follow. So where a destination refuses an event now and then, few are
-released in vain: a batch of them stops at the first that is refused, and the others are parked once more.
+For each key and destination, twice as many events are released as have just ended there, but at most one batch. When
+these have ended, the next ones are released. So if a destination refuses an event now and then, few events are released
+too early: their batch stops at the first refused event, and the others are parked again.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _has_ended(context: DeliveryContext, name: str, entry: ProgressEntry) -> boo
 
 
 def _release_free(context: DeliveryContext, first: Mapping[Pair, int], ended: Mapping[Pair, int] | None = None) -> int:
-    """Release the next events of those pairs whose first event that waits is held back by nothing any more.
+    """Release the next events of each pair whose first waiting event is no longer held back.
 
     `ended` says how many events of each pair have just ended there; None, if that is not known.
     """

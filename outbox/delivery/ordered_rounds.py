@@ -1,8 +1,8 @@
-"""Deliver a batch that has events with ordering keys in rounds: what may go now, then what had to wait for a moment.
+"""Deliver a batch with ordered events in rounds: first the events that are free, then those that waited for others.
 
-Several batches are in flight at a time, and one may have the next events of keys of which another one is delivering
-the first. So a drain waits a little for the other one, which takes milliseconds if the destination is quick, instead of
-parking events that would be due again at once.
+Several batches are in flight at a time. One may be delivering the first event of a key while another has the next one.
+So a drain waits a little for the other batch, which takes milliseconds if the destination is quick. Otherwise it would
+park events that are due again at once.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Keep the order of an ordering key: an event waits until the earlier events of its key have ended at a destination.
 
-Order is per destination and key. `dispatch` asks for a batch that has events with ordering keys which of them their
-destinations may get now (`KeyedPlans`). An event is held back by an earlier event of its key that another worker has,
-that waits for a retry, or that waits itself. `share` feeds a destination the events of one key one after another.
+Order is per destination and key. If a batch has events with ordering keys, `dispatch` asks `KeyedPlans` which of them
+their destinations may get now. An event is held back by an earlier event of its key that another worker has, that waits
+for a retry, or that is held back itself. `share` passes a destination the events of one key one after another.
 
-What an event is to its key is in the column `order_state` (`storage/models.py`):
+The column `order_state` (`storage/models.py`) says whether an event holds others back, or waits:
 
 - It *holds* the later events back, until it has ended: delivered, retired, or failed at a destination that skips
   failures.
@@ -187,12 +187,12 @@ class EarlierOfKeys:
         self._all_names = {name for each in self._names.values() for name in each}
         with self._dialect.connection():
             self._read = read_earlier(self._dialect, below, self._all_names, self._lease)
-        # The keys of which more events may hold back others than were read.
+        # The keys for which more events may hold back others than were read.
         self._have_more = {key for key, found in self._read.items() if len(found.holders) == HOLDERS_READ}
 
     @property
     def keys_with_waiting(self) -> set[str]:
-        """Return the keys of which events wait at a destination of this process."""
+        """Return the keys whose events wait at a destination of this process."""
         return {key for key, (_, first_waiting) in self._read.items() if first_waiting}
 
     def has_any(self, key: str) -> bool:
@@ -220,8 +220,8 @@ class EarlierOfKeys:
     def _read_more(self, key: str) -> None:
         """Read the next events that hold back later ones.
 
-        An event may be parked or released between two reads. So what has waited in any of them counts: it may hold
-        back others in none of them.
+        An event may be parked or released between two reads, and then hold back others in neither. So an event that
+        waited in any of the reads counts.
         """
         holders, first_waiting = self._read[key]
         below, after = {key: self._below[key]}, holders[-1].seq

@@ -1,4 +1,4 @@
-"""Write how far an event with an ordering key is, while one of its destinations takes long.
+"""Write the progress of an event with an ordering key before its end, while one of its destinations takes long.
 
 An event is settled when all of its destinations have ended. Until then its row would say that no destination has it,
 and the later events of its key would wait for the slowest destination everywhere. So if a batch takes long, the

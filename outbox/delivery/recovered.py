@@ -59,7 +59,7 @@ class Recovery:
         yield from due.items()
 
     def go_on(self, name: str, step: Step, position: datetime, seconds: float) -> None:
-        """Schedule the next step, so many seconds from now, unless the destination was reached once more meanwhile."""
+        """Schedule the next step in `seconds`, unless the destination was reached again meanwhile."""
         following = replace(step, number=step.number + 1, position=position, due_at=self._clock() + seconds)
         with self._lock:
             self._steps.setdefault(name, following)

@@ -30,8 +30,8 @@ def _take_step(context: DeliveryContext, name: str, step: Step) -> int:
         )
     except CONNECTION_ERRORS as error:
         logger.warning(
-            "%s was reached again, but the events that wait for it could not be made due: %s They are tried at the "
-            "times that they have.",
+            "%s was reached again, but the events that wait for it could not be made due: %s They are tried when their "
+            "waits end.",
             name,
             as_sentence(error),
         )

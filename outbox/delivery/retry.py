@@ -1,8 +1,9 @@
 """The retry decision: what the outcome of an attempt means for a destination, and for the event.
 
-`after` returns a destination's next entry in `progress`, `verdict` the event's own status. An event ends when all of
-its entries have ended: failed if any of them failed, else delivered. Until then it is due again at the earliest of
-their times. The functions here read and write nothing: they are called while a batch is planned, delivered and settled.
+`after` returns a destination's next entry in `progress`, `row_update` the values for the event's row. An event ends
+when all of its entries have ended: failed if any of them failed, else delivered. Until then it is due again at the
+earliest of their times. The functions here read and write nothing: they are called while a batch is planned, delivered
+and settled.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ ABSENT_CAP_SECONDS, ABSENT_CAP_SECONDS_IF_NOT_RUNNING = 5.0, 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class RowUpdate:
     """The values that are written into the event's row."""
 
     status: str
@@ -75,7 +76,7 @@ def after(
             # A time that the handler asked for does not count towards OUTBOX_MAX_AGE_HOURS. (A time that comes with
             # Unavailable does: a receiver that always says "later" must not keep an event for ever.)
             asked = 0.0 if not_before is None else max(0.0, (due - now).total_seconds())
-            return entry.tried_in_vain(
+            return entry.tried_without_success(
                 attempts=attempts,
                 waits=0,
                 since=since,
@@ -91,7 +92,7 @@ def after(
                 error = f"{outcome.error} (given up after {settings.max_age_hours:g} hours, OUTBOX_MAX_AGE_HOURS)"
                 return ProgressEntry(state=FAILED, attempts=entry.attempts, error=clean_error(error))
             due = _due(outcome.not_before, backoff(waits, settings), now)
-            return entry.tried_in_vain(
+            return entry.tried_without_success(
                 attempts=entry.attempts,
                 waits=waits,
                 since=since,
@@ -150,7 +151,7 @@ def while_paused(entry: ProgressEntry, until: datetime | None, now: datetime) ->
 
 
 def absence_wait(waits: int, *, is_running: bool = False) -> timedelta:
-    """Return how long to wait for another worker that has the destination, after so many waits for it."""
+    """Return how long to wait for another worker that has the destination, after this many waits for it."""
     cap = ABSENT_CAP_SECONDS if is_running else ABSENT_CAP_SECONDS_IF_NOT_RUNNING
     seconds = min(ABSENT_SECONDS * 2.0 ** min(waits, 10), cap)
     return timedelta(seconds=seconds * (1 + random.uniform(0, JITTER)))  # noqa: S311  (spreads load, guards nothing)
@@ -163,7 +164,7 @@ def _overdue(entry: ProgressEntry, now: datetime) -> float:
     return max(0.0, (now - entry.not_before).total_seconds())
 
 
-def verdict(progress: Mapping[str, ProgressEntry], waits: Collection[str] = ()) -> Verdict:
+def row_update(progress: Mapping[str, ProgressEntry], waits: Collection[str] = ()) -> RowUpdate:
     """Return the values for the event's row, from the entries of its destinations.
 
     At the destinations in `waits` it waits behind an earlier event of its ordering key. If it waits at all that are
@@ -174,9 +175,9 @@ def verdict(progress: Mapping[str, ProgressEntry], waits: Collection[str] = ()) 
         if only.state == DELIVERED:
             return _delivered(only.attempts)
         if only.state == FAILED:
-            return Verdict(FAILED, only.attempts, None, _errors(progress))
+            return RowUpdate(FAILED, only.attempts, None, _errors(progress))
         if only.is_open and not waits and only.not_before is not None:
-            return Verdict(PENDING, only.attempts, only.not_before, _errors(progress))
+            return RowUpdate(PENDING, only.attempts, only.not_before, _errors(progress))
     if all(entry.state in (DELIVERED, RETIRED) for entry in progress.values()):
         return _delivered(max((entry.attempts for entry in progress.values()), default=0))
     waiting = {name: entry for name, entry in progress.items() if entry.is_open}
@@ -186,14 +187,14 @@ def verdict(progress: Mapping[str, ProgressEntry], waits: Collection[str] = ()) 
             entry.not_before for name, entry in waiting.items() if entry.not_before is not None and name not in waits
         ]
         attempts = max(entry.attempts for entry in waiting.values())
-        return Verdict(PENDING, attempts, min(due, default=timestamp.LATEST), _errors(waiting | failed))
+        return RowUpdate(PENDING, attempts, min(due, default=timestamp.LATEST), _errors(waiting | failed))
     attempts = max(entry.attempts for entry in progress.values())
-    return Verdict(FAILED, attempts, None, _errors(failed))
+    return RowUpdate(FAILED, attempts, None, _errors(failed))
 
 
 @cache
-def _delivered(attempts: int) -> Verdict:
-    return Verdict(DELIVERED, attempts, None, None)
+def _delivered(attempts: int) -> RowUpdate:
+    return RowUpdate(DELIVERED, attempts, None, None)
 
 
 def backoff(n: int, settings: Settings) -> timedelta:

@@ -123,13 +123,13 @@ def _by_statement(finished: list[Delivery]) -> tuple[dict[str, list[Delivery]], 
         if delivery.waits and _only_waits(delivery):
             parked.append(delivery)
             continue
-        verdict = retry.verdict(delivery.progress, delivery.waits)
+        update = retry.row_update(delivery.progress, delivery.waits)
         # The claim has already counted the attempt, so only the status of a plain success has to be written.
-        counted = verdict.status == DELIVERED and verdict.attempts == delivery.event.claims
+        counted = update.status == DELIVERED and update.attempts == delivery.event.claims
         if counted and delivery.audience is not None:
             plain.setdefault(delivery.event.kind, []).append(delivery)
         else:
-            others.append((delivery, verdict))
+            others.append((delivery, update))
     return plain, parked, others
 
 
@@ -138,11 +138,11 @@ def _settle_others(context: DeliveryContext, batch: Batch, others: list[Settled]
     updated = persist(context, batch, lambda: _write_others(context, batch, others))
     # If fewer rows were updated, it is not known which: the counts take the first ones.
     statuses = Counter(_outcome(*each) for each in others[:updated])
-    delivered = [delivery.event for delivery, verdict in others[:updated] if verdict.status == DELIVERED]
+    delivered = [delivery.event for delivery, update in others[:updated] if update.status == DELIVERED]
     counts = {name: statuses[name] for name in (RETRIED, PUT_OFF, FAILED)}
     count_outcomes(context, batch, len(others), delivered, **counts)
     count_delivered_by_name(context, delivered)
-    failed = [delivery.event for delivery, verdict in others[:updated] if verdict.status == FAILED]
+    failed = [delivery.event for delivery, update in others[:updated] if update.status == FAILED]
     count_failed_by_name(context, failed)
     log_outcomes(others)
     _report_failures(context, others)
@@ -151,10 +151,10 @@ def _settle_others(context: DeliveryContext, batch: Batch, others: list[Settled]
         persist(context, batch, lambda: _make_resumed_due(context, batch, others))
 
 
-def _outcome(delivery: Delivery, verdict: retry.Verdict) -> str:
+def _outcome(delivery: Delivery, update: retry.RowUpdate) -> str:
     """Return the name of the count of an event that was settled: one that was not tried was put off, not retried."""
-    if verdict.status != PENDING:
-        return verdict.status
+    if update.status != PENDING:
+        return update.status
     return RETRIED if was_called_in_vain(delivery) else PUT_OFF
 
 
@@ -220,20 +220,20 @@ def _write_delivered(context: DeliveryContext, batch: Batch, plain: list[Deliver
     return int(dialect.run(dialect.statements.delivered, (of_all, of_types, ids, lease_id)).rowcount)
 
 
-def _row(context: DeliveryContext, batch: Batch, delivery: Delivery, verdict: retry.Verdict) -> Row:
+def _row(context: DeliveryContext, batch: Batch, delivery: Delivery, update: retry.RowUpdate) -> Row:
     """Return the parameters of SETTLED_SQLITE, in its order."""
-    due = None if verdict.next_attempt_at is None else timestamp.to_text(verdict.next_attempt_at)
-    is_delivered = verdict.status == DELIVERED
+    due = None if update.next_attempt_at is None else timestamp.to_text(update.next_attempt_at)
+    is_delivered = update.status == DELIVERED
     has_retired = any(entry.state == RETIRED for entry in delivery.progress.values())
     return (
-        verdict.status,
-        verdict.attempts,
+        update.status,
+        update.attempts,
         due,
         None if is_delivered and not has_retired else encode(delivery.progress, delivery.event.scheduled_at),
-        verdict.error,
+        update.error,
         is_delivered,
         _audience(context, delivery) if is_delivered else None,
-        _order_state(context, delivery, verdict) if delivery.event.is_ordered else None,
+        _order_state(context, delivery, update) if delivery.event.is_ordered else None,
         delivery.event.row_id,
         context.dialect.id(batch.lease_id),
     )
@@ -246,9 +246,9 @@ def _audience(context: DeliveryContext, delivery: Delivery) -> int:
     )
 
 
-def _order_state(context: DeliveryContext, delivery: Delivery, verdict: retry.Verdict) -> str | None:
+def _order_state(context: DeliveryContext, delivery: Delivery, update: retry.RowUpdate) -> str | None:
     """Return whether the event waits, holds back the later events of its ordering key, or does neither."""
-    only_waits = verdict.status == PENDING and verdict.next_attempt_at == timestamp.LATEST
+    only_waits = update.status == PENDING and update.next_attempt_at == timestamp.LATEST
     for name, entry in delivery.progress.items():
         destination = context.registry.destinations.get(name)
         if destination is not None and not is_ordered(destination):
@@ -296,8 +296,8 @@ def _make_resumed_due(context: DeliveryContext, batch: Batch, settled: list[Sett
     """
     paused = {
         delivery.event.row_id: name
-        for delivery, verdict in settled
-        if verdict.status == PENDING
+        for delivery, update in settled
+        if update.status == PENDING
         for name, entry in delivery.progress.items()
         if entry.reason == PAUSED and entry.is_open
     }
@@ -314,8 +314,8 @@ def _make_resumed_due(context: DeliveryContext, batch: Batch, settled: list[Sett
 def _set_timers(context: DeliveryContext, batch: Batch, settled: list[Settled]) -> None:
     """Notify a worker when events are due again, if that is soon: the next sweep may be too early, or much later."""
     now = batch.clock.now()
-    for _, verdict in settled:
-        if verdict.next_attempt_at is not None:
-            seconds = (verdict.next_attempt_at - now).total_seconds()
+    for _, update in settled:
+        if update.next_attempt_at is not None:
+            seconds = (update.next_attempt_at - now).total_seconds()
             if seconds < TIMER_SECONDS:
                 context.notifier.notify_in(seconds)

@@ -25,7 +25,7 @@ MOST_LINES = 10
 # A job may have the name of an event type.
 KIND_AND_NAME = attrgetter("kind", "event_type")
 
-Settled = tuple[Delivery, retry.Verdict]
+Settled = tuple[Delivery, retry.RowUpdate]
 
 
 def count_outcomes(
@@ -38,7 +38,7 @@ def count_outcomes(
     context.counters.observe("latency", [event.waited(since_claim) for event in delivered])
     if fenced:
         logger.warning(
-            "fenced: %d of %d outcomes came after lease %s was lost",
+            "fenced: %d of %d outcomes were not written, since the lease %s was lost: another worker has these events",
             fenced,
             outcomes,
             batch.lease_id,
@@ -72,10 +72,10 @@ def log_outcomes(settled: list[Settled]) -> None:
     Of the events that were put off for the same reason, only the first ones have lines of their own. Writing a line
     takes as long as everything else that is done for the event, and during an outage there are thousands in a second.
     """
-    for delivery, verdict in settled:
-        if verdict.status == FAILED:
-            error = None if verdict.error is None else visible(verdict.error)
-            logger.error("failed: %s: %s", delivery.event, error, extra=_fields(delivery, verdict))
+    for delivery, update in settled:
+        if update.status == FAILED:
+            error = None if update.error is None else visible(update.error)
+            logger.error("failed: %s: %s", delivery.event, error, extra=_fields(delivery, update))
     put_off = [each for each in settled if each[1].status == PENDING and each[1].error is not None]
     for level in (logging.WARNING, logging.DEBUG):
         if logger.isEnabledFor(level):
@@ -84,18 +84,18 @@ def log_outcomes(settled: list[Settled]) -> None:
 
 def _log_put_off(put_off: list[Settled], level: int) -> None:
     counts: Counter[str | None] = Counter()
-    for delivery, verdict in put_off:
-        counts[verdict.error] += 1
-        if counts[verdict.error] <= MOST_LINES:
+    for delivery, update in put_off:
+        counts[update.error] += 1
+        if counts[update.error] <= MOST_LINES:
             logger.log(
                 level,
                 "put off until %s after %d of %d attempts: %s: %s",
-                verdict.next_attempt_at,
-                verdict.attempts,
+                update.next_attempt_at,
+                update.attempts,
                 delivery.event.max_attempts,
                 delivery.event,
-                visible(str(verdict.error)),
-                extra=_fields(delivery, verdict),
+                visible(str(update.error)),
+                extra=_fields(delivery, update),
             )
     for error, count in counts.items():
         if count > MOST_LINES:
@@ -132,7 +132,7 @@ def _about(event: Event) -> dict[str, object]:
     }
 
 
-def _fields(delivery: Delivery, verdict: retry.Verdict) -> dict[str, object]:
+def _fields(delivery: Delivery, update: retry.RowUpdate) -> dict[str, object]:
     event = delivery.event
     unfinished = {name: entry for name, entry in delivery.progress.items() if entry.state != DELIVERED}
     return logs.fields(
@@ -141,8 +141,8 @@ def _fields(delivery: Delivery, verdict: retry.Verdict) -> dict[str, object]:
         tenant_id=event.tenant_id,
         correlation_id=event.correlation_id,
         destinations=sorted(unfinished),
-        attempts=verdict.attempts,
+        attempts=update.attempts,
         max_attempts=event.max_attempts,
-        next_attempt_at=verdict.next_attempt_at,
-        error=verdict.error,
+        next_attempt_at=update.next_attempt_at,
+        error=update.error,
     )

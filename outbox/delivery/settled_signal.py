@@ -6,7 +6,7 @@ import threading
 
 
 class SettledSignal:
-    """A signal that events with ordering keys were settled."""
+    """A signal that events with ordering keys were settled. Threads can wait for it."""
 
     def __init__(self) -> None:
         self._condition = threading.Condition()
@@ -24,6 +24,6 @@ class SettledSignal:
             self._condition.notify_all()
 
     def wait(self, seen: int, seconds: float) -> None:
-        """Wait until it was sent more often than `seen`, but no longer than so many seconds."""
+        """Wait until it was sent more often than `seen`, but no longer than this many seconds."""
         with self._condition:
             self._condition.wait_for(lambda: self._count != seen, seconds)

@@ -283,8 +283,8 @@ class Share:
         if self._context.on_outcome is not None:
             self._context.on_outcome(delivery.event, self.name, outcome)
         if self._key_order is not None:
-            # One that has failed where failures are skipped lets the others go on when that is written: a worker that
-            # takes it over after a crash would try it again, after these.
+            # An event that has failed where failures are skipped releases the later ones only after that is written.
+            # Otherwise, after a crash, another worker would try it again, after the later ones.
             self._key_order.ended(delivery, goes_on=next_entry.state == DELIVERED)
         if was_not_called(outcome):
             admission = None  # the payload could not be read: that says nothing about the handler

@@ -1,1 +1,1 @@
-"""What events are delivered to: the protocol, the registry, Python handlers and Redis Streams."""
+"""Destinations, to which events are delivered: the protocol, the registry, Python handlers and Redis Streams."""

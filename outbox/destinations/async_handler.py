@@ -3,9 +3,9 @@
 The thread of a share gives the loop as many events as the destination's limits allow, and yields the outcomes in the
 order in which the calls end. Leases, attempts, order and the settling of outcomes are those of every destination.
 
-Calls that have not ended shortly before the limit of OUTBOX_MAX_RUN_SECONDS are cancelled. The share's thread waits for
-a call that ignores that, as a thread is occupied by a blocking call that never returns: so the destination's throttle
-notices it (`throttle/stuck_calls.py`).
+Calls that have not ended shortly before the limit of OUTBOX_MAX_RUN_SECONDS are cancelled. If a call ignores that, the
+share's thread waits for it, as it would for a blocking call that never returns. So the destination's throttle notices
+such a call, too (`throttle/stuck_calls.py`).
 """
 
 from __future__ import annotations
@@ -204,7 +204,8 @@ class Calls:
         """Cancel the calls that are under way, and wait for their end: until then they occupy their slots."""
         for call in self._under_way:
             call.cancel()
-        # Not by what the queue returns: the exception that leads here may have been raised just after it did.
+        # Count the tasks, not what the queue returned: this runs after an exception, which may have been raised just
+        # after the queue returned a call.
         while not all(call.has_ended for call in self._under_way):
             try:
                 self._ended.get(timeout=PIECE_SECONDS)

@@ -73,7 +73,7 @@ class Controls:
         return bool(self.pauses or self.throttles or self.reached or self.paused_seconds)
 
     def pause_of(self, name: str, now: datetime) -> Pause | None:
-        """Return the pause of this destination, or that of everything; the one that ends later; None if it has none."""
+        """Return the pause of this destination or of everything, whichever ends later; None if neither is paused."""
         found = [
             pause
             for each in (name, EVERYTHING)
@@ -151,10 +151,10 @@ NO_CONTROLS = Controls()
 
 
 def read_controls(dialect: Dialect) -> tuple[Controls, datetime]:
-    """Return what the table holds, and the time by the database's clock.
+    """Return the controls in the table, and the time by the database's clock.
 
-    Tables of an older version have no such row. One that was changed by hand so that it can't be read counts as empty:
-    deliveries go on.
+    If the row is missing (in tables of an older version), or can't be read because it was changed by hand, the controls
+    are empty: deliveries go on.
     """
     value, now = dialect.run(dialect.statements.controls).fetchone()
     return _parsed(value), timestamp.from_database(now)

@@ -1,4 +1,4 @@
-"""What a hook of `outbox.on_failure` gets, and the check of such a hook when it is registered."""
+"""`Failure`, the argument of the hooks of `outbox.on_failure`, and the check of a hook when it is registered."""
 
 from __future__ import annotations
 

@@ -64,11 +64,11 @@ class Handler:
     ) -> None:
         if inspect.iscoroutinefunction(function) != self.is_async:
             raise RegistrationError(
-                f"{_path(function)} is {'a plain' if self.is_async else 'a coroutine'} function: register it with "
+                f"{path_of(function)} is {'a plain' if self.is_async else 'a coroutine'} function: register it with "
                 "@outbox.handler, which chooses whether it is called or awaited."
             )
         _check_signature(function)
-        self.name = _path(function) if name is None else name
+        self.name = path_of(function) if name is None else name
         self.function = function
         self.limits = Limits(concurrency, per_second)
         self._logged_types: set[type[BaseException]] = set()
@@ -183,12 +183,8 @@ def _check_signature(function: Function) -> None:
         inspect.signature(function).bind(None)
     except TypeError:
         raise RegistrationError(
-            f"{_path(function)} can't be called with one argument, and a handler gets the event alone: "
+            f"{path_of(function)} can't be called with one argument, and a handler gets the event alone: "
             "def handle(event). A method must be registered on its instance."
         ) from None
     except ValueError:
         return  # some built-in functions have no signature that could be checked
-
-
-def _path(function: Function) -> str:
-    return f"{getattr(function, '__module__', '?')}.{getattr(function, '__qualname__', repr(function))}"

@@ -1,4 +1,4 @@
-"""What a destination does about order: whether it keeps the order of a key, and whether a failed event blocks its key.
+"""A destination's rules for order: whether it keeps the order of a key, and whether a failed event blocks its key.
 
 Both are optional attributes of a destination, `ordered` and `on_failed`. The delivery code asks for them here
 (`delivery/ordering.py`).
@@ -17,7 +17,7 @@ OnFailed = Literal["block", "skip"]
 
 
 class OrderedDestination(Protocol):
-    """What decides about order at a destination, besides `on_failed`: a part of Destination."""
+    """The part of Destination that the rules for order need, besides `on_failed`."""
 
     @property
     def name(self) -> str: ...
@@ -26,7 +26,7 @@ class OrderedDestination(Protocol):
 
 
 def is_ordered(destination: Destination) -> bool:
-    """Return whether the destination gets the events of an ordering key in order: unless it declines."""
+    """Return whether the destination gets the events of an ordering key in order. That is the default."""
     return getattr(destination, "ordered", True) is not False
 
 

@@ -64,7 +64,7 @@ def exception_of(outcome: Outcome) -> BaseException | None:
 
 
 def was_not_called(outcome: Outcome) -> bool:
-    """Return whether a handler's event could not be read, by the outcome."""
+    """Return whether the outcome says that the handler was not called, because its event could not be read."""
     return isinstance(outcome, NewerEvent) or (
         isinstance(outcome, Retry) and isinstance(outcome.exception, UnreadableEvent)
     )

@@ -30,7 +30,7 @@ class Lease:
 
     @classmethod
     def lasting(cls, seconds: float, *, at_once: int = 1) -> Self:
-        """Return a lease that begins now and lasts so many seconds; for a test that calls a destination."""
+        """Return a lease that begins now and lasts this many seconds; for a test that calls a destination."""
         return cls(time.monotonic() + seconds, at_once)
 
     @property

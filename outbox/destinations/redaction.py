@@ -1,4 +1,4 @@
-"""Let the application decide what of a payload is displayed: `@outbox.redact("user.*")`.
+"""Let the application decide which parts of a payload are displayed: `@outbox.redact("user.*")`.
 
 The dashboard and the commands apply it before they show a payload. Destinations get payloads unchanged.
 """
@@ -31,8 +31,9 @@ class Redactions:
     def register(self, *patterns: str) -> Callable[[F], F]:
         """Register a function for `"user.created"`, `"user.*"` or `"*"`.
 
-        It gets the event type and the payload, and returns what is displayed: of a job, the name of the actor and the
-        message. If several match, each gets what the one before has returned. If one raises, nothing is displayed.
+        It gets the event type and the payload (for a job, the name of the actor and the message), and returns what is
+        displayed. If several functions match, each gets the result of the one before. If one raises, nothing is
+        displayed.
         """
         if not patterns:
             raise RegistrationError('redact needs the event types: @outbox.redact("user.*"), or "*" for all of them.')
@@ -45,7 +46,7 @@ class Redactions:
         return register
 
     def displayed(self, event_type: str, payload: Any) -> Any:
-        """Return what is displayed of a payload, as JSON; a text that says why if a function raises."""
+        """Return the displayed form of a payload, as JSON; if a function raises, a text that says so."""
         matching = [
             function
             for patterns, function in tuple(self.functions)

@@ -51,14 +51,14 @@ class Registry:
         self._ignored: list[Pattern] = []
         self._retired: tuple[str, ...] = ()
         self._lookups: dict[str, tuple[Destination, ...]] = {}
-        # What finds the destination of rows that are not events, by kind (`storage/models.py`).
+        # The routers of rows that are not events, by kind (`storage/models.py`): they find a row's destination.
         self.routers: dict[str, Router] = {}
-        # What of a payload pages and commands display.
+        # Which parts of a payload pages and commands display.
         self.redactions = Redactions()
         self._periodic: dict[str, PeriodicJob] = {}
         # Called after failed deliveries. The tuple is replaced, not changed.
         self.failure_hooks: tuple[FailureHook, ...] = ()
-        # Returns what is registered instead of a destination: for tests (`separate`).
+        # Returns the destination to register instead of a given one: for tests (`separate`).
         self._substitute: Callable[[Destination], Destination] = lambda destination: destination
         self._lock = threading.Lock()
 
@@ -86,10 +86,10 @@ class Registry:
 
     @contextmanager
     def separate(self, substitute: Callable[[Destination], Destination]) -> Iterator[None]:
-        """Restore at the end of the block what is registered now; for tests.
+        """Run the block with substitutes for all destinations, and restore the registry at its end; for tests.
 
-        Inside the block, `substitute` returns what is registered instead of each destination, also of those that are
-        added there.
+        `substitute` returns what is registered instead of a destination. It is also called for those that are added
+        inside the block.
         """
         kept = (
             "_destinations",
@@ -151,9 +151,7 @@ class Registry:
         """
         for each in event_types:
             # Checked here, because `@outbox.handler` without parentheses never calls `register`.
-            declared_type(each) if isinstance(each, type) else Pattern(
-                each
-            )  # checked here, because `@outbox.handler` without parentheses never calls `register`
+            declared_type(each) if isinstance(each, type) else Pattern(each)
 
         def register(function: F) -> F:
             kind = AsyncHandler if inspect.iscoroutinefunction(function) else Handler

@@ -41,8 +41,8 @@ def retire(dialect: Dialect, name: str, *, retired_by: Operator, force: bool = F
         if found is None:
             if not force:
                 raise RegistrationError(
-                    f"No destination called {name!r} is recorded. {_known(by_name)} If events from before wait for it, "
-                    "retire it with --force."
+                    f"No destination called {name!r} is recorded. {describe_recorded(by_name)} If events from before "
+                    "wait for it, retire it with --force."
                 )
             dialect.run(statements.destination_retire_unrecorded, (name, retired_by.name, None))
         elif found.retired:
@@ -94,6 +94,7 @@ def mark_retired(
         logger.warning("The destination %s was replaced by %s, which takes over its open deliveries.", name, successor)
 
 
-def _known(by_name: Mapping[str, RecordedDestination]) -> str:
+def describe_recorded(by_name: Mapping[str, RecordedDestination]) -> str:
+    """Return a sentence that names the recorded destinations, for the error about a name that is not one of them."""
     names = sorted(name for name, each in by_name.items() if not each.retired)
     return f"Recorded are: {', '.join(names)}." if names else "No worker has recorded any destination yet."

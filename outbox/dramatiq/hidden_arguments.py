@@ -29,8 +29,8 @@ def hide_arguments_in_logs(broker: dramatiq.Broker | None = None) -> None:
 
     - `broker`: also hide what its actors log at DEBUG when they are called.
     """
-    # A filter of a logger does not apply to the loggers below it, and those of the consumers come with their queues. So
-    # it is done where all records are made.
+    # A filter of a logger does not apply to the loggers below it, and each new queue gets a logger for its consumer. So
+    # the arguments are removed in the factory that makes all log records.
     made_by = logging.getLogRecordFactory()
     if not isinstance(made_by, RecordFactory):
         logging.setLogRecordFactory(RecordFactory(made_by))
@@ -40,7 +40,7 @@ def hide_arguments_in_logs(broker: dramatiq.Broker | None = None) -> None:
 
 
 class RecordFactory:
-    """Makes log records as another factory does; in those of Dramatiq's workers, messages are actor and id."""
+    """Makes log records with another factory, and reduces messages in those of Dramatiq's workers to their ids."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
@@ -53,7 +53,7 @@ class RecordFactory:
 
 
 class _WithoutArguments(logging.Filter):
-    """Replaces the arguments of a call in what an actor logs by `…`."""
+    """Replaces the arguments of a call by `…` in the log lines of an actor."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         if record.msg == CALL:

@@ -37,7 +37,7 @@ class InProcessBroker(StubBroker):
         super().__init__()
         self.dead_letters_by_queue: Any = defaultdict(lambda: deque(maxlen=DEAD_LETTERS_KEPT))
         self.completion = JobCompletion()
-        # First in the list: so it is told last that a message was processed, when other middleware has stored a retry.
+        # First in the list: its `after_process_message` is then called last, when other middleware has stored a retry.
         self.add_middleware(self.completion)
         self.middleware.insert(0, self.middleware.pop())
         install_hooks(self)

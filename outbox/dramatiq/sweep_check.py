@@ -55,7 +55,7 @@ def look(context: Context) -> Iterator[Finding]:
 
 
 def worker_takes_sweep(broker: dramatiq.Broker, queue: str, seconds: float, outbox: str | None = None) -> bool:
-    """Send a sweep; return whether a worker takes a message for the outbox's actors within so many seconds."""
+    """Send a sweep; return whether a worker takes a message for the outbox's actors within this many seconds."""
     flag = wakeup.flag_for(broker, queue)
     wakeup.send(broker, queue, actor_of(DELIVER, outbox))
     before = max(flag.unanswered(), 1)  # the count is 0 if a worker has taken the sweep already

@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 BLOCK_SECONDS = 1.0
 # The same for the first call, and the first after an error.
 TRY_SECONDS = 0.01
-# Emitters are told that a worker is listening at most this often, and rely on it for so long.
+# How often the mark that a worker is listening is set at most, and how long emitters rely on it.
 MARK_SECONDS = 1.0
 MARK_MILLISECONDS = 5_000
 # How long to wait after an error of Redis or of the database.

@@ -12,13 +12,13 @@ KEY_BYTES = 32
 ID_LENGTH = 8
 # A random key has about 30 different bytes. A key with fewer than this is a mistake, such as 32 zeros.
 FEWEST_DIFFERENT_BYTES = 16
-# In the place of the first key: new rows are stored in plain text, and the keys only decrypt.
+# Written instead of the first key: new rows are then stored in plain text, and the keys only decrypt.
 PLAIN = "plain"
 _ID_DOMAIN = b"dramatiq-outbox encryption key id\0"
 
 
 class EncryptionKey:
-    """One key. Its id is made from it, so that one key can't be given two ids, nor two keys the same one."""
+    """One key. Its id is a digest of it, so one key can't have two ids, and two keys can't share one."""
 
     __slots__ = ("id", "secret")
 

@@ -18,14 +18,14 @@ VERSION = "v1"
 # How every encrypted text begins, and how those of this version begin.
 START = f'{{"{MARKER}": "'
 START_OF_VERSION = f"{START}{VERSION}:"
-# The empty object is stored as it is: many events have no headers, and their encrypted form would tell as much.
+# The empty object is not encrypted: many events have no headers, and the length of a ciphertext would show it anyway.
 EMPTY = "{}"
 
 _TEXT = re.compile(re.escape(START) + r'(?P<version>v\d+):(?P<key_id>[0-9a-f]{8}):(?P<data>[A-Za-z0-9+/]*={0,2})"\}')
 
 
 class Encrypted(NamedTuple):
-    """An encrypted text, taken apart."""
+    """The parts of an encrypted text."""
 
     version: str
     key_id: str

@@ -1,7 +1,7 @@
-"""What `emit` takes in place of an event type's name, for type checkers: objects of classes that can be declared.
+"""The types of the objects that `emit` accepts instead of an event type's name, for type checkers.
 
-No type can say that `@outbox.event` has declared a class, so these protocols say what kinds of classes it can declare.
-Objects of a TypedDict are dicts: `emit` takes the class, and the dict as the payload.
+A type can't say that `@outbox.event` has declared a class. So these protocols describe the kinds of classes that it can
+declare. (Objects of a TypedDict are dicts: `emit` gets the class, and the dict as the payload.)
 """
 
 from __future__ import annotations

@@ -275,7 +275,7 @@ def _key(draft: Draft) -> str:
 def _refuse_other_kind(draft: Draft, existing: OutboxEvent) -> None:
     """Raise InvalidEvent if an event and a job have the same name and the same key: neither is the other's duplicate.
 
-    It takes an event whose key looks like that of a job, so it hardly happens.
+    That is only possible if the event's key begins with the prefix of jobs' keys.
     """
     if existing.kind != draft.kind:
         raise InvalidEvent(

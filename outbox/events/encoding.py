@@ -189,7 +189,7 @@ def is_pydantic(cls: type) -> bool:
 
 
 def _refused(value: object, field: str) -> str:
-    """Return what a value is that is no object for JSON, and what to do about it if it is a Pydantic model."""
+    """Describe a value that is not a JSON object; for a Pydantic model, also say what to do about it."""
     if not is_pydantic(type(value)):
         return _kind(value)
     return (

@@ -102,7 +102,7 @@ class Event(Generic[D_co]):
         ordering_key: str | None = None,
         seq: int = 0,
     ) -> Self:
-        """Make an event from a stream entry, which another service's outbox has published.
+        """Make an event from an entry of a stream or queue, which another service's outbox has published.
 
         Without an ordering key it has no `seq`. Its id serves as its idempotency key. When it was due and claimed is
         not known: both are the time of its creation.
@@ -155,7 +155,7 @@ class Event(Generic[D_co]):
 
     @property
     def is_ordered(self) -> bool:
-        """Return whether the event waits for the earlier events of its ordering key."""
+        """Return whether the event's place among the events of its ordering key matters."""
         return self.order_state is not None
 
     @property
@@ -192,7 +192,7 @@ class Event(Generic[D_co]):
         """
         try:
             return self._data
-        except AttributeError:  # not read yet: an event that is delivered without a class pays nothing for this
+        except AttributeError:  # the slot is empty: the data was not read yet
             pass
         self._data: D_co = event_types.read(self.event_type, str(self._payload_text), self.headers)
         return self._data
@@ -207,7 +207,7 @@ class Event(Generic[D_co]):
 
     @property
     def progress(self) -> dict[str, Any]:
-        """Return how far each destination is, from earlier attempts (the column `progress`, decoded)."""
+        """Return the column `progress`, decoded: the event's state at each destination, from earlier attempts."""
         if self._progress is None:
             self._progress = {} if self._progress_text is None else dict(json.loads(self._progress_text))
         return self._progress
@@ -226,6 +226,8 @@ class Event(Generic[D_co]):
         """Return when the event was first due, or None if it was due as soon as it was emitted."""
         if self._progress_text is None and self.due_at == self._created_at:
             return None  # the usual case
+        # A retry changes the row's due time. So the entries in `progress` keep the first one; without entries that were
+        # put off, the row's due time is the first one.
         found = progress.first_due_at(self.progress)
         if found is None and not progress.was_put_off(self.progress):
             found = timestamp.from_database(self.due_at)

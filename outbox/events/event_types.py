@@ -1,11 +1,11 @@
-"""The event types that the application has declared as classes, their versions, and how old payloads become new ones.
+"""The event types that the application has declared as classes, their versions, and the upcasters of old payloads.
 
 `@outbox.event("order.placed", version=2)` declares a class, `@outbox.upcaster("order.placed", from_version=1)` a
 function that makes a payload of version 2 from one of version 1. The version of an event is in its headers. What is
 stored is never rewritten: when `event.data` is read, the upcasters run one after the other on a copy of the payload,
 and the result is read as an object of the latest version's class.
 
-Declarations are part of the classes, so there is one set of them in a process, whatever outboxes it has.
+Declarations belong to the classes, so all outboxes of a process share them.
 """
 
 from __future__ import annotations
@@ -229,9 +229,9 @@ class EventTypes:
         return decoder
 
     def typed(self, given: object, payload: object, headers: Any) -> tuple[str, object, Any]:
-        """Return the event type, the payload and the headers of an object that is emitted.
+        """Return the event type, the payload and the headers for `emit`, when it is given an object or a class.
 
-        `given` is such an object, or a declared class; then `payload` is the object, or a dict.
+        `given` is the object, or its declared class; with the class, `payload` is the object, or a dict.
         """
         is_class = isinstance(given, type)
         cls = given if isinstance(given, type) else type(given)

@@ -1,7 +1,7 @@
 """Make the OutboxEvent that `emit` returns, without Peewee's constructor: for speed.
 
-The model object is made in the way in which Peewee makes one from a query's row: `__new__`, then its dictionary of
-values. The constructor sets the fields one by one, which takes three times as long, and `emit` does it for each event.
+The object is made as Peewee makes one from a query's row: `__new__`, then its dictionary of values. The constructor
+sets the fields one by one, which takes three times as long, and `emit` does it for each event.
 """
 
 from __future__ import annotations

@@ -26,8 +26,10 @@ _QUOTED_VALUE = re.compile(r"(?s)Invalid enum value .*")
 
 
 class Undecodable(ValueError):
-    """The payload does not fit the class. `path` says where. The text contains no value of the payload, unless a
-    validator of the class has put it there."""
+    """The payload does not fit the class. `path` says where.
+
+    The text contains no value of the payload, unless a validator of the class has put it there.
+    """
 
     def __init__(self, path: str, problem: str) -> None:
         self.path = path

@@ -101,7 +101,7 @@ class Notifier:
                 self._start_thread()
 
     def notify_in(self, seconds: float) -> None:
-        """Notify a worker after so many seconds, if this process still runs then."""
+        """Notify a worker after this many seconds, if this process is still running then."""
         if self._wake is not None and not self._inline:
             self._timer.set(seconds)
 

@@ -35,7 +35,7 @@ class Timer:
         return self._thread.is_running
 
     def set(self, seconds: float) -> None:
-        """Call the function after so many seconds, from the timer's thread."""
+        """Call the function after this many seconds, from the timer's thread."""
         with self._thread.changed:
             self._times.add(_rounded_up(time.monotonic() + max(0.0, seconds)))
             self._thread.changed.notify()

@@ -132,7 +132,7 @@ RETRY_NOW = Action(
     applies_to="wait for their next attempt",
     done="made due",
     consequences=(
-        "Each event is tried at once instead of after its wait. Its attempts are counted on.",
+        "Each event is tried at once instead of after its wait. Its attempts are not reset.",
         "A destination whose circuit breaker is open is not called before its next probe: outbox recover closes it.",
         "An event that waits for the end of a pause, or behind an earlier event of its key, is not changed.",
     ),
@@ -165,12 +165,12 @@ REPLAY = Action(
     done="queued for replay",
     consequences=(
         "Each event is delivered again, with the same id and the same content.",
-        "A consumer that remembers ids (an inbox) skips it; any other consumer processes it once more.",
+        "A consumer that remembers ids (an inbox) skips it; any other consumer processes it again.",
         "The order of its ordering key is not kept: later events were delivered before it, and none waits for it.",
     ),
     job_consequences=(
         "Each job's message is enqueued again, with the same message id and the same arguments.",
-        "An actor that remembers ids (an inbox) skips it; any other actor runs once more.",
+        "An actor that remembers ids (an inbox) skips it; any other actor runs again.",
     ),
     statuses=(DELIVERED,),
     conditions=lambda: [*is_delivered(), NOT_ERASED],
@@ -383,7 +383,7 @@ def with_parameters(
 
 
 def _release_followers(dialect: Dialect, rows: Rows) -> None:
-    """Make the next event due that waits behind these. A worker that claims it looks again what holds it back."""
+    """Make the next event due that waits behind these. The worker that claims it checks again what holds it back."""
     release_keys(dialect, {row.ordering_key for row in rows if row.ordering_key is not None})
 
 

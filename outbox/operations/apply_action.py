@@ -30,7 +30,7 @@ BATCH = 500
 
 @dataclass(frozen=True, slots=True)
 class Continued:
-    """The action of an audit entry that was interrupted: where it has ended, and the last event to look at."""
+    """An interrupted action: its audit entry, the last event that it has read, and the last event to read."""
 
     id: UUID
     after: UUID
@@ -105,7 +105,7 @@ def apply(
 
 
 def _count_between(dialect: Dialect, action: Action, filter: Filter, after: UUID, last: UUID | None) -> int:
-    """Return how many events the action is going to look at."""
+    """Return how many events of this range the action applies to."""
     if last is None:
         return 0
     event = OutboxEvent

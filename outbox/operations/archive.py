@@ -1,4 +1,4 @@
-"""Write ended events to compressed files, and delete them: what is past its retention is kept elsewhere.
+"""Write the events whose retention is over to compressed files, and delete them from the table.
 
 Each batch is one transaction: its rows are locked, written to a file of its own, read back and compared, and only then
 deleted. Whatever happens in between, no event is deleted that is not in a file. After a crash the events of one batch
@@ -96,7 +96,7 @@ def _archive_batch(dialect: Dialect, directory: Path, parameters: tuple[object, 
     ids = [as_uuid(row["id"]) for row in rows]
     found = dialect.run(dialect.statements.delete_by_hand, (dialect.ids(ids),)).fetchall()
     if len(found) != len(ids):
-        raise ArchiveError("Some of the archived events changed meanwhile. Nothing was deleted; run it again.")
+        raise ArchiveError("Some of the archived events changed meanwhile. Nothing was deleted: run the command again.")
     return ids
 
 
@@ -110,8 +110,8 @@ def _name(rows: Sequence[Mapping[str, Any]]) -> str:
 def _line(row: Mapping[str, Any], names: Mapping[int, Sequence[str]]) -> bytes:
     """Return a row as one line of JSON."""
     values = ", ".join(f"{json.dumps(name)}: {_value(name, row[name])}" for name in ARCHIVED)
-    had_by = json.dumps(list(names.get(row["audience"], ())), ensure_ascii=False)
-    return f'{{{values}, "delivered_to": {had_by}}}\n'.encode()
+    delivered_to = json.dumps(list(names.get(row["audience"], ())), ensure_ascii=False)
+    return f'{{{values}, "delivered_to": {delivered_to}}}\n'.encode()
 
 
 def _value(name: str, value: Any) -> str:
@@ -134,7 +134,7 @@ def _time(value: Any) -> str:
 
 
 def write_file(directory: Path, lines: Iterable[bytes], *, name: str) -> Path:
-    """Write a compressed file, and read it back; it has its name only when it is on the disk as a whole."""
+    """Write a compressed file, and read it back. It gets its name only after its content is on the disk."""
     content = b"".join(lines)
     path, unfinished = directory / name, directory / f".{name}.{os.getpid()}"
     try:

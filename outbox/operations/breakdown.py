@@ -1,4 +1,4 @@
-"""Say which events an action would change: how many of each type and state, and from when they are."""
+"""Count the events that an action would change: for each type and status how many, and their oldest and newest time."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ class Breakdown:
 
 
 def breakdown(dialect: Dialect, action: Action, filter: Filter) -> Breakdown:
-    """Return which events the action would change. This counts all of them, which may take long."""
+    """Return the counts of the events that the action would change. It counts all of them, which may take long."""
     return breakdown_of(dialect, [*filter.conditions(dialect.database), *action.conditions()])
 
 
 def breakdown_of(dialect: Dialect, conditions: Sequence[Condition]) -> Breakdown:
-    """Return which events meet the conditions."""
+    """Return the counts of the events that meet the conditions."""
     event = OutboxEvent
     group, number = (event.kind, event.event_type, event.status), peewee.fn.COUNT(event.id)
     oldest, newest = peewee.fn.MIN(event.created_at), peewee.fn.MAX(event.created_at)
@@ -60,7 +60,7 @@ def breakdown_of(dialect: Dialect, conditions: Sequence[Condition]) -> Breakdown
     )
     with dialect.connection():
         parts = [Part(*row) for row in dialect.select(query.tuples())]
-        # Applications make up names of types, so there may be very many: those beyond the largest are not fetched.
+        # Applications may create type names without limit, so only the largest groups are fetched.
         total = dialect.count(event.select(event.id).where(*conditions)) if len(parts) > MOST_PARTS else None
     shown = parts[:MOST_PARTS]
     return Breakdown(shown, 0 if total is None else max(0, total - sum(part.count for part in shown)))

@@ -1,4 +1,4 @@
-"""What operators decide about deliveries at run time: pause, resume, throttle, and say that a destination is back.
+"""Change the controls of deliveries at run time: pause, resume, throttle, and report that a destination is back.
 
 Each changes the row `controls` of the control table and writes an entry to the audit log, in one transaction. Workers
 read the row again with their next claim. Events that were put off meanwhile are then made due.
@@ -13,12 +13,13 @@ from typing import Any
 
 from outbox.destinations.controls import EVERYTHING, Controls, Pause, Throttle, read_controls
 from outbox.destinations.recorded_destinations import RecordedDestination, change_recorded
+from outbox.destinations.retirement import describe_recorded
 from outbox.errors import RegistrationError, SchemaError, SettingsError
 from outbox.storage import timestamp
 from outbox.storage.dialect import Dialect
 from outbox.storage.sooner import make_due_sooner
 from outbox.telemetry import audit
-from outbox.telemetry.audit import Entry, Operator
+from outbox.telemetry.audit import AuditEntry, Operator
 from outbox.text import is_storable, shorten
 
 PAUSE, RESUME, THROTTLE, UNTHROTTLE, RECOVER = "pause", "resume", "throttle", "unthrottle", "recover"
@@ -27,8 +28,8 @@ REASON_LENGTH = 200
 LEAST_PER_SECOND, MOST_PER_SECOND = 0.01, 100_000.0
 LONGEST = timedelta(days=365)
 
-# How many events of a destination that is back are due a second, after so many events: at first few, as its circuit
-# breaker's ramp-up admits them.
+# How many waiting events of a recovered destination are made due per second, and from which event on: few at first, as
+# the ramp-up of its circuit breaker admits them.
 RAMP = ((0, 25.0), (500, 100.0), (1_500, 500.0), (2_500, 1_000.0))
 
 Change = Callable[[Controls, datetime], Controls]
@@ -62,9 +63,9 @@ def pause(
 
 
 def resume(dialect: Dialect, notify: Callable[[], None], name: str, *, operator: Operator) -> tuple[bool, int]:
-    """End a pause, and make due what was put off for it; return whether there was one, and how many events are due.
+    """End a pause, and make the events due that waited for its end; return whether there was one, and how many are due.
 
-    If it was interrupted before all events were due, run it again: it makes the others due.
+    If this is interrupted before all events are due, call it again: it makes the others due.
     """
     was_paused: list[bool] = []
 
@@ -86,7 +87,7 @@ def throttle(
     lasting: timedelta | None = None,
     force: bool = False,
 ) -> Throttle:
-    """Let a destination have at most so many events a second, until this is ended or for the time `lasting`."""
+    """Limit a destination to `per_second` events, until `unthrottle` or for the time `lasting`."""
     _check_time(lasting)
     if not LEAST_PER_SECOND <= per_second <= MOST_PER_SECOND:
         raise SettingsError(
@@ -108,7 +109,7 @@ def throttle(
 
 
 def unthrottle(dialect: Dialect, notify: Callable[[], None], name: str, *, operator: Operator) -> tuple[bool, int]:
-    """End a throttle, and make due what was put off for it; return whether there was one, and how many are due."""
+    """End a throttle, and make its waiting events due; return whether there was one, and how many events are due."""
     was_throttled: list[bool] = []
 
     def change(before: Controls, now: datetime) -> Controls:
@@ -130,10 +131,10 @@ def recover(
     per_second: float | None = None,
     force: bool = False,
 ) -> int:
-    """Say that a destination can be reached again: close its circuit breaker, and make due what waits for it.
+    """Report that a destination can be reached again: close its circuit breaker, and make its waiting events due.
 
     `close_breaker` closes the breaker that workers share. Each worker closes its own when it reads the controls. The
-    events are due a little after one another, at `per_second` or slowly at first; return how many.
+    events become due one after another, `per_second` of them or slowly at first. Return how many.
     """
     if name == EVERYTHING:
         raise SettingsError("Give the name of the destination that can be reached again.")
@@ -161,7 +162,7 @@ def _make_due(
     name: str | None,
     ramp: tuple[tuple[int, float], ...] = ((0, 0.0),),
 ) -> int:
-    """Make events due that wait at the destination, at the rates of the ramp (0: at once); return how many."""
+    """Make the events due that wait at the destination, at these rates (0: at once); return how many."""
     total, after_seconds, position = 0, 0.0, timestamp.EARLIEST
     while True:
         per_second = next(rate for least, rate in reversed(ramp) if total >= least)
@@ -185,13 +186,13 @@ def _change(
     *,
     check_name: bool = False,
     goes_on: bool = False,
-) -> Entry:
+) -> AuditEntry:
     """Change the controls, and with them the version that claims return, and write the audit entry.
 
     The entry has ended, unless the action `goes_on`: then the caller ends it.
     """
     given, name = {key: value for key, value in details.items() if value is not None}, details["destination"]
-    entry = Entry(dialect, operator, action)
+    entry = AuditEntry(dialect, operator, action)
     with change_recorded(dialect) as by_name:
         if check_name:
             _check_name(name, by_name)
@@ -211,15 +212,13 @@ def _change(
 
 
 def _check_name(name: str, by_name: dict[str, RecordedDestination]) -> None:
-    known = sorted(each.name for each in by_name.values() if not each.retired)
-    if name == EVERYTHING or name in known:
+    if name == EVERYTHING or (name in by_name and not by_name[name].retired):
         return
     if not is_storable(name):
-        raise RegistrationError("A destination's name has no such characters.")
-    names = f"Recorded are: {', '.join(known)}." if known else "No worker has recorded any destination yet."
+        raise RegistrationError(f"{name!r} can't be the name of a destination: it contains NUL or a lone surrogate.")
     raise RegistrationError(
-        f"No destination called {name!r} is recorded. {names} For the name of a broker of jobs or of a periodic "
-        "function, which are not recorded, use --force."
+        f"No destination called {name!r} is recorded. {describe_recorded(by_name)} For the name of a broker of jobs or "
+        "of a periodic function, which are not recorded, use --force."
     )
 
 

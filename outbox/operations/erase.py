@@ -1,9 +1,9 @@
-"""Erase what events hold about a subject, a tenant or an aggregate: payloads, headers, errors, and what was tried.
+"""Erase what events hold about a subject, a tenant or an aggregate: payloads, headers, errors, and attempts.
 
-The rows stay, with their ids, types, aggregates and times: receivers' inboxes, counts and the order of keys rest on
-these. `erase` is an action on many events like those of `actions.py`: it has an audit entry that knows how far it is,
-and can be stopped. The entry must not repeat whom it is about, so it has a digest of that, and can't be resumed by its
-id. Instead, the same call again erases what is left: what was erased no longer matches.
+The rows stay, with their ids, types, aggregates and times: receivers' inboxes, counts and the order of keys need them.
+`erase` is an action on many events, like those of `actions.py`: its audit entry records how far it is, and it can be
+stopped. The entry must not name the person, so it stores a digest of the filter. Therefore an erasure can't be resumed
+by its id. To erase the rest, call `erase` again: events that were erased no longer match.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from outbox.storage.status import has_ended, is_unfinished
 from outbox.storage.waiting_events import release_keys
 from outbox.telemetry.audit import Interrupted, Operator
 
-# What becomes of events that have not ended: nothing is erased at all; they are delivered, and not erased now; or they
-# end as failed, and are erased without being delivered.
+# What happens to events that have not ended: "refuse" erases nothing at all; "deliver" leaves them to the workers and
+# erases the others; "drop" ends them as failed, undelivered, and erases them.
 REFUSE, DELIVER, DROP = PENDING_CHOICES = ("refuse", "deliver", "drop")
 
 NAME = "erase"
@@ -45,12 +45,12 @@ _SALT_BYTES, _DIGEST_LENGTH = 8, 32
 CONSEQUENCES = (
     "Payloads, headers, errors, correlation ids, subjects and attempts are blanked. This can't be undone.",
     "The events can't be retried or replayed any more.",
-    "What was delivered is with its receivers, too; logs, archives and backups are not changed.",
+    "Receivers keep what was delivered to them; logs, archives and backups are not changed.",
 )
 
 
 class UnfinishedEvents(OutboxError):
-    """Some of the events to erase have not ended, and the operator has not said what becomes of them."""
+    """Some of the events to erase have not ended, and the operator has not said what to do with them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +98,13 @@ def erase(
     - `filter`: `Filter(subject="user:7")`, or a tenant_id, or an aggregate_type with an aggregate_id; or several of
       them, all of which must match. Anything else raises SettingsError.
     - `operator` is written to the audit log; None writes no entry.
-    - `pending` says what becomes of events that have not ended. "refuse" raises UnfinishedEvents if there are any, and
+    - `pending`: what to do with events that have not ended. "refuse" raises UnfinishedEvents if there are any, and
       nothing is erased. "deliver" leaves them to the workers: erase again when they have ended. "drop" ends them as
       failed and erases them; one that a worker is delivering right now is left, too.
     - `keep_keys`: don't replace idempotency keys that the application has chosen.
 
     As with `apply_action.apply`: throw `audit.Interrupted` into it to stop it after a batch; it raises that by itself
-    when an operator asks it to stop (`bulk_jobs.stop`). Rows that another transaction has locked are skipped: call
+    when an operator asks it to stop (`bulk_actions.stop`). Rows that another transaction has locked are skipped: call
     `preview` afterwards to see what is left.
     """
     if pending not in PENDING_CHOICES:
@@ -212,8 +212,8 @@ class _Eraser:
 def hidden(filter: Filter) -> dict[str, Any]:
     """Return the filter as the audit log has it: with digests of what could name a person.
 
-    Each digest has a salt of its own, so that entries can't be compared with one another. Who knows the value can see
-    whether an entry is about it (`is_about`); a short value can be found by trying all.
+    Each digest has a salt of its own, so that entries can't be compared with one another. A person who knows the value
+    can check whether an entry is about it (`is_about`). A short value can be found by trying all values.
     """
     values = filter.to_json()
     return {name: _digest(value) if name in HIDDEN else value for name, value in values.items()}

@@ -1,4 +1,4 @@
-"""What operators do to periodic jobs: run one now, pause it, resume it, forget it. The audit log records each.
+"""The actions of operators on periodic jobs: run one now, pause it, resume it, forget it. The audit log records each.
 
 They need only the database, not the application's modules: a scheduler that has the job does the rest within a second
 or two.
@@ -70,7 +70,7 @@ PERIODIC_ACTIONS = {action.name: action for action in (RUN_NOW, PAUSE, RESUME, F
 
 
 def apply(dialect: Dialect, action: PeriodicAction, name: str, *, operator: Operator) -> str:
-    """Do it, and write it to the audit log; return what was done, as a sentence.
+    """Apply the action to a job, and write it to the audit log; return what was done, as a sentence.
 
     Raise RegistrationError if there is no such job, or if a job is to be forgotten that a scheduler still has.
     """

@@ -1,4 +1,4 @@
-"""Encrypt the rows of the table with the first key: those in plain text, and those that have another. Or decrypt them.
+"""Encrypt the rows in plain text, and those that have another key, with the first key; or decrypt all rows.
 
 The command walks along the primary key in small batches, each a transaction of its own. So it can be interrupted and
 run again: a row that has the key already is only read. It runs beside emitters and workers: a row that a worker is
@@ -35,7 +35,7 @@ Texts = tuple[str, str]
 
 @dataclass(slots=True)
 class Progress:
-    """How far the walk is, and what became of the rows. In a dry run, `changed` are those that would be changed."""
+    """How many rows were read, changed, and left as they are. In a dry run, `changed` counts those that would be."""
 
     looked_at: int = 0
     changed: int = 0
@@ -44,7 +44,7 @@ class Progress:
     # Rows that this process can't decrypt, by the id of the key that it lacks, and rows that are damaged.
     missing_keys: Counter[str] = field(default_factory=Counter)
     damaged: int = 0
-    # The last row that was looked at: the walk can be resumed after it.
+    # The last row that was read: another run can begin after it.
     last_id: UUID | None = None
 
     @property

@@ -29,6 +29,7 @@ from outbox.destinations.periodic_job import (
 )
 from outbox.dramatiq.periodic_actor import actor_of, check_takes_no_arguments
 from outbox.errors import InvalidEvent, OutboxError, RegistrationError
+from outbox.events.event_types import path_of
 from outbox.events.validate import check_text
 from outbox.scheduler.schedule import DEFAULT_TIMEZONE, Schedule, make_schedule
 from outbox.storage.models import NAME_LENGTH
@@ -133,7 +134,7 @@ def _actor_job(actor: Any, options: _Options) -> PeriodicJob:
 def _function_job(function: Any, options: _Options) -> PeriodicJob:
     if not callable(function):
         raise RegistrationError(f"@outbox.periodic takes a function or an actor, not {function!r}.")
-    path = f"{getattr(function, '__module__', '?')}.{getattr(function, '__qualname__', repr(function))}"
+    path = path_of(function)
     if inspect.iscoroutinefunction(function):
         raise RegistrationError(
             f"{path} is a coroutine function, and periodic functions are called, not awaited: write a plain function; "

@@ -1,7 +1,7 @@
 """Read every timestamp that PostgreSQL can store, also those that Python can't represent.
 
-Such are 'infinity', '-infinity' and years before 1 or after 9999. This library writes none of them, but a row that was
-changed by hand may have one, and psycopg raises an error for it. It must not keep operators from seeing all other rows.
+These are 'infinity', '-infinity' and years before 1 or after 9999. This library writes none of them, but a row that was
+changed by hand may have one, and psycopg raises an error for it. Without this module, operators could then see no row.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def any_timestamp(connection: psycopg.Connection[Any]) -> Iterator[None]:
     """Let the cursors that are made inside the block return EARLIEST or LATEST instead of raising an error.
 
-    Only those: on the same connection the application may read timestamps in a way of its own.
+    Other cursors are not changed: on the same connection the application may read timestamps in its own way.
     """
     usual: Any = connection.cursor_factory
     connection.cursor_factory = _tolerant(usual)

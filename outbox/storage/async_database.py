@@ -22,7 +22,7 @@ R = TypeVar("R")
 
 
 def is_async(database: peewee.Database) -> bool:
-    """Return whether this is one of Peewee's asynchronous databases. Who made it has imported their module."""
+    """Return whether this is one of Peewee's asynchronous databases. If so, their module was imported before."""
     module = sys.modules.get("playhouse.pwasyncio")
     return module is not None and isinstance(database, module.AsyncDatabaseMixin)
 

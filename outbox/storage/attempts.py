@@ -1,7 +1,7 @@
 """The history of attempts: when a destination was tried with an event, for how long, and how that ended.
 
-The events' rows hold only the last error. What is kept here is decided by OUTBOX_ATTEMPTS; an event keeps its newest
-attempts, and all are deleted after the retention.
+The events' rows hold only the last error. OUTBOX_ATTEMPTS decides which attempts are kept here. An event keeps its
+newest ones, and all are deleted after the retention.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ class Tried:
 def add_attempts(
     dialect: Dialect, attempts: Collection[tuple[str, Tried]], worker: str, *, are_first: bool = False
 ) -> None:
-    """Add attempts, each with the id of its event as a claim returned it, and delete what is too much for an event.
+    """Add attempts, each with the id of its event as a claim returned it; delete the oldest if an event has too many.
 
-    `are_first`: the events have none yet, and get no more than MOST_PER_EVENT, so that there is nothing to delete.
+    `are_first`: the events have no attempts yet, and get at most MOST_PER_EVENT, so nothing has to be deleted.
     """
     items = json.dumps(
         [
@@ -84,7 +84,7 @@ def read_attempts(dialect: Dialect, event_id: UUID) -> list[Attempt]:
 
 
 def failed_attempts_at(dialect: Dialect, destination: str, limit: int) -> list[Attempt]:
-    """Return the latest attempts that failed at a destination, the newest first, of the newest attempts of all."""
+    """Return the latest failed attempts at a destination, the newest first, among the newest attempts of all events."""
     wanted = [Attempt.destination == destination, Attempt.outcome != "delivered"]
     beyond = Attempt.select(Attempt.at).order_by(Attempt.at.desc()).offset(NEWEST_READ).limit(1)
     with dialect.connection():

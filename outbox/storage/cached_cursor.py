@@ -22,7 +22,7 @@ PLAIN_DATABASES = ("peewee", "playhouse.postgres_ext")
 def can_bypass_peewee(database: peewee.Database) -> bool:
     """Return whether Peewee would only run the query: no query hooks, no log of queries, no overridden `execute_sql`.
 
-    If the database is closed, Peewee has to open it first.
+    Return False if the database is closed, because Peewee has to open it first.
     """
     return not (
         database.is_closed()

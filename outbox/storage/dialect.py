@@ -1,7 +1,7 @@
-"""Run statements on the application's database; what differs between PostgreSQL and SQLite is in the subclasses.
+"""Run statements on the application's database. The subclasses hold what differs between PostgreSQL and SQLite.
 
-A `Dialect` runs the statements of `statements.py` through a Peewee database, on the calling thread's own connection:
-so `emit` writes through the very connection of the caller's transaction. `dialects.py` chooses the subclass.
+A `Dialect` runs the statements of `statements.py` through a Peewee database, on the calling thread's own connection. So
+`emit` uses the connection of the caller's transaction. `dialects.py` chooses the subclass.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ logger = logging.getLogger(__name__)
 
 Row = tuple[Any, ...]
 
-# How long a statement may take with which a tool for operators reads.
+# How long a statement may take that reads for operators: for a command, a page or a metric.
 READ_SECONDS = 10.0
 # The last two parameters of INSERT_LATER for an event that is due at once: no time is given, and zero seconds from now.
 AT_ONCE = (None, 0.0)
-# Where the ordering key, the order state, the kind and the subject are in the row that `insert` is given.
+# The positions of the ordering key, the order state, the kind and the subject in the row that `insert` gets.
 ORDERING_KEY, ORDER_STATE, KIND, SUBJECT = -6, -5, -4, -3
 
 
@@ -97,7 +97,7 @@ class Dialect(ABC):
             raise
 
     def now(self) -> datetime:
-        """Return the time of the database's clock."""
+        """Return the time, by the database's clock."""
         return timestamp.from_database(self.run(self.statements.now).fetchone()[0])
 
     def is_missing_table(self, error: peewee.PeeweeException) -> bool:
@@ -160,8 +160,8 @@ class Dialect(ABC):
     def connection(self, *, create: bool = False) -> Iterator[None]:
         """Give this thread a connection inside the block: the one that it has, or one that is closed at the end.
 
-        If the connection fails, it is closed instead of returned to the pool, unless the caller's transaction was open
-        on it before the block: the caller ends that. A database file that does not exist is created only with `create`.
+        If the connection fails, it is closed and not returned to the pool, unless the caller's transaction was open on
+        it before the block: then the caller ends it. A missing database file is created only with `create`.
         """
         if not create:
             self.check_file_exists()
@@ -193,11 +193,11 @@ class Dialect(ABC):
 
     @contextmanager
     def bounded(self, seconds: float = READ_SECONDS, *, may_fail: bool = False) -> Iterator[None]:
-        """Give this thread a connection inside the block, on which a statement fails after so many seconds.
+        """Give this thread a connection inside the block, on which a statement fails after this many seconds.
 
-        It is for reading: on PostgreSQL a statement waits for as long as another session locks the table. On SQLite
-        a reader waits for no writer. Inside another such block the shorter limit holds. `may_fail`: the caller goes on
-        after an error, so the block has a savepoint of its own.
+        It is for reading. On PostgreSQL a statement would otherwise wait for as long as another session locks the
+        table. On SQLite a reader does not wait for writers. Inside another such block the shorter limit applies.
+        `may_fail`: the caller continues after an error, so the block gets a savepoint of its own.
         """
         with self.connection():
             yield
@@ -273,7 +273,7 @@ class Dialect(ABC):
         """Return a duration as the parameter of `{after}` or `{before}`."""
 
     def parameters(self, row: Row) -> Row:
-        """Return what `insert` is given as the database takes it."""
+        """Return the row for `insert` with its values in the form that the database takes."""
         return row
 
     # Storing, claiming and settling events

@@ -29,9 +29,9 @@ PENDING, SENDING, DELIVERED, FAILED = STATUSES = ("pending", "sending", "deliver
 # which their router finds (`destinations/router.py`).
 EVENT, JOB, RUN = KINDS = ("event", "job", "run")
 
-# The states of an event with an ordering key (`delivery/ordering.py`). It holds back the later events of its key; it
-# will do so as soon as it is due; or it waits behind an earlier event. The column is null if the event holds none back,
-# and for events without a key.
+# The states of an event with an ordering key (`delivery/ordering.py`). HOLDS: it holds back the later events of its
+# key. SCHEDULED: it will hold them back as soon as it is due. WAITS: it waits behind an earlier event. The column is
+# null if the event holds none back, and for events without a key.
 HOLDS, SCHEDULED, WAITS = ORDER_STATES = ("holds", "scheduled", "waits")
 
 NAME_LENGTH = 100
@@ -131,7 +131,7 @@ def use_tables(model: type[peewee.Model], tables: Tables) -> None:
 
 
 class OutboxEvent(peewee.Model):
-    """One event: what happened, and how far its delivery is."""
+    """One event (or job, or run): what happened, and the state of its delivery."""
 
     id = peewee.UUIDField(primary_key=True)
     seq = peewee.BigIntegerField()

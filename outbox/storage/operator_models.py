@@ -72,8 +72,8 @@ class Audit(peewee.Model):
     # "done" or "interrupted"; null while the action is running. `cause` says what interrupted it.
     outcome = peewee.CharField(20, null=True)
     cause = peewee.CharField(null=True)
-    # How far an action on many events is: how many events matched at its start, the last one that it has looked at, the
-    # last one that it will look at, and when its process has last reported. `stop_by`: who asked it to stop.
+    # The progress of an action on many events: how many matched at its start, the last one that it has read, the last
+    # one that it will read, and when its process has last reported. `stop_by`: the operator who asked it to stop.
     total = peewee.BigIntegerField(null=True)
     position = peewee.UUIDField(null=True)
     last_id = peewee.UUIDField(null=True)

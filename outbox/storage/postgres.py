@@ -35,7 +35,7 @@ class Postgres(Dialect):
     # The key of the advisory lock, which all programs on the database share: "outbox" in ASCII.
     SCHEMA_LOCK_KEY = 0x6F7574626F78
     SCHEMA_LOCK_SECONDS = 10.0
-    # It returns the limit from before.
+    # It returns the limit that applied before.
     SET_TIMEOUT = "SELECT current_setting('statement_timeout'), set_config('statement_timeout', %s, true)"
     UTF8 = "UTF8"
     ENCODINGS = (b"server_encoding", b"client_encoding")

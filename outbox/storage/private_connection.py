@@ -1,8 +1,8 @@
-"""Give the library's own work a database connection apart from the application's.
+"""Give the library's own work a database connection that the application does not share.
 
 The lease keeper and the process reporter may run in the application's own processes. If they used the application's
-pool, they could take its last connection, and a forked child could use a connection that they have returned to it. So
-they get a `private_connection`.
+pool, they could take its last connection, and a forked child could get a connection that they have returned to the
+pool. So they use a `private_connection`.
 
 In a worker, the application's middleware may have opened a transaction on the thread's connection before the outbox's
 actor is called. Deliveries must not run inside it: `outside_transaction` sets it aside.
@@ -45,8 +45,9 @@ def private_connection(database: Any) -> Iterator[None]:
 def outside_transaction(database: Any) -> Iterator[None]:
     """Run the block with another connection than the one on which this thread's transaction is open.
 
-    SQLite has one writer at a time: with `lock_type="IMMEDIATE"` the transaction holds that lock, and the block would
-    wait for it in vain. So there the transaction is committed before the block, and another one is begun after it.
+    SQLite has one writer at a time. With `lock_type="IMMEDIATE"` the transaction holds the write lock, and the block
+    would wait for it until a timeout. So on SQLite the transaction is committed before the block, and another one is
+    begun after it.
     """
     connection = database.connection()
     is_split = isinstance(database, peewee.SqliteDatabase) and connection.in_transaction

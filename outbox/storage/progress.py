@@ -1,4 +1,4 @@
-"""The format of the column `progress`: how far each destination is with an event.
+"""The format of the column `progress`: the state of an event at each destination.
 
 The column holds a JSON object with one entry per destination. It is written only if something remains to be done after
 an attempt; otherwise it is null. This module is the only one that reads and writes the entries. The delivery code
@@ -54,7 +54,7 @@ _TIMES = ("since", "not_before", "held_since", "first_due")
 
 @dataclass(frozen=True, slots=True)
 class ProgressEntry:
-    """How far one destination is with one event."""
+    """The state of one event at one destination."""
 
     state: str = WAITING
     attempts: int = 0
@@ -103,7 +103,7 @@ class ProgressEntry:
         """Return the entry as due now if it may be tried sooner."""
         return replace(self, not_before=None, reason=None) if self.may_be_tried_sooner else self
 
-    def tried_in_vain(
+    def tried_without_success(
         self,
         *,
         attempts: int,
@@ -134,8 +134,8 @@ class ProgressEntry:
     def held_back(self, now: datetime) -> Self:
         """Return the entry of a destination at which the event waits behind an earlier one of its ordering key.
 
-        This counts as no attempt. An entry that is new stays as it is: nothing has to be remembered. One that waits
-        already, and was only looked at meanwhile, keeps the earlier time. It no longer waits for the end of a pause.
+        This counts as no attempt. A new entry does not change, because there is nothing to remember. An entry that
+        waits already keeps the time since when it waits. It no longer waits for the end of a pause.
         """
         entry = replace(self, reason=None) if self.reason in (PAUSED, THROTTLED) else self
         return entry if self.since is None or self.held_since is not None else replace(entry, held_since=now)
@@ -148,7 +148,7 @@ class ProgressEntry:
         return replace(self, asked_seconds=self.asked_seconds + waited, held_since=None)
 
     def retired(self) -> Self:
-        """Return the entry as it ends when its destination is retired: neither delivered nor failed."""
+        """Return the entry after its destination was retired: it has ended, neither delivered nor failed."""
         return replace(self, state=RETIRED, not_before=None, error=None, reason=None)
 
     def reopened(self) -> Self:
@@ -258,7 +258,8 @@ def restarted(progress: Mapping[str, Json] | None) -> str | None:
 def tried_now(progress: Mapping[str, Json] | None) -> str | None:
     """Return the text of the column for an event that waits and that an operator wants to be tried now.
 
-    What a destination has counted stays as it is. Return None if nothing waits, but for the end of a pause.
+    The counts of the entries don't change. Return None if no entry waits for a retry; waiting for the end of a pause is
+    no such wait.
     """
     entries = parse(progress)
     due = {
@@ -269,13 +270,13 @@ def tried_now(progress: Mapping[str, Json] | None) -> str | None:
     return encode(entries | due, first_due_at(progress or {})) if due else None
 
 
-def replayed_to(destination: str, had_by: Collection[str]) -> str:
+def replayed_to(destination: str, delivered_to: Collection[str]) -> str:
     """Return the text of the column for a delivered event that an operator replays to one destination only.
 
-    `had_by` are the destinations that had it. Destinations that are registered later don't get it either.
+    `delivered_to` are the destinations that have it. Destinations that are registered later don't get it either.
     """
     done = ProgressEntry(state=DELIVERED)
-    return encode(dict.fromkeys((*had_by, OTHER_DESTINATIONS), done) | {destination: NEW})
+    return encode(dict.fromkeys((*delivered_to, OTHER_DESTINATIONS), done) | {destination: NEW})
 
 
 def skipped(progress: Mapping[str, Json] | None) -> str | None:
@@ -286,7 +287,7 @@ def skipped(progress: Mapping[str, Json] | None) -> str | None:
 
 
 def has_failed_entry() -> peewee.Expression:
-    """Return the condition that the event has failed at a destination, whatever it does at the others.
+    """Return the condition that the event has failed at a destination; its state at the others does not matter.
 
     `encode` writes the state first, and quotes in an error are escaped: so the text is found in such an entry only.
     """

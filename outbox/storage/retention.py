@@ -146,5 +146,5 @@ def count_remaining(dialect: Dialect, age: object, below: object, cap: int) -> i
 
 
 def id_limit(dialect: Dialect, hours: float) -> object:
-    """Return the id below which all events are that were emitted more than `hours` ago, as a parameter."""
+    """Return an id as a parameter: all events that were emitted more than `hours` ago have lower ids."""
     return dialect.id(first_uuid7_of(dialect.now() - timedelta(hours=hours) + CLOCK_LEEWAY))

@@ -1,4 +1,4 @@
-"""Version 7 of the tables: what the audit log needs to be evidence (see `telemetry/audit.py`).
+"""Version 7 of the tables: columns that make the audit log usable as evidence (see `telemetry/audit.py`).
 
 The columns may be null, so adding them rewrites no row, and workers of an older version go on writing entries without
 them. `outbox_audit_batch` has a row for each batch of an action, with the ids of the events that the batch has changed.
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from outbox.storage.schema_version import Version
 
-# `claimed`: who the person says they are, if that differs from `who`. `via`: the command line, or the dashboard and the
-# address of the browser. `parameters`: what was given besides the filter. `outcome` and `cause`: how the action ended.
+# `claimed`: the person's name by their environment, if it differs from `who`. `via`: the command line, or the dashboard
+# and the address of the browser. `parameters`: the arguments besides the filter. `outcome`, `cause`: how it ended.
 _POSTGRES_COLUMNS = """
 ALTER TABLE {audit_table}
     ADD COLUMN claimed varchar(255),

@@ -1,4 +1,4 @@
-"""Version 8 of the tables: what operators need to control deliveries, and to see what was tried.
+"""Version 8 of the tables: the controls of deliveries, the history of attempts, and erasure.
 
 `outbox_attempt` has a row for each attempt that failed (see OUTBOX_ATTEMPTS). An audit entry also says how far its
 action is, so that another process can stop or resume it. The row `controls` of `outbox_control` holds which

@@ -1,4 +1,4 @@
-"""Version 6 of the tables: what order per key needs.
+"""Version 6 of the tables: the column, the index and the table for order per key.
 
 `order_state` says whether an event holds back the later events of its ordering key. Only such events are in the index,
 so looking for them takes the same time however many events wait or have ended. `outbox_waiting` has a row for each

@@ -1,7 +1,7 @@
-"""Make events due sooner that wait at a destination: it is no longer paused or throttled, or can be reached again.
+"""Make events due sooner that wait at a destination, because it is no longer paused or throttled, or can be reached.
 
-Each call reads and changes a limited number of events; the next one goes on where it has ended. The events are only due
-sooner: if the caller stops in between, the others are tried at the times that they have.
+Each call reads and changes a limited number of events, and the next call continues behind them. If the caller stops in
+between, the other events are tried at the times that they have.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MOST_CHANGED = 1_000
 
 @dataclass(frozen=True, slots=True)
 class MadeDue:
-    """What one call has done. `position` is where the next one goes on; None if there is nothing left to read."""
+    """The result of one call. `position` is where the next call continues; None if there is nothing left to read."""
 
     changed: int
     position: datetime | None

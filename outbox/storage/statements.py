@@ -322,9 +322,9 @@ def _write_out(database: str, syntax: Mapping[str, str], tables: Tables, paramet
         "is_failed": status.IS_FAILED,
         "is_untried": status.IS_UNTRIED,
         "can_hold": CAN_HOLD,
-        "is_made_due": ordering.IS_MADE_DUE.strip(),
     }
     # Parts that contain others.
+    parts["is_made_due"] = ordering.IS_MADE_DUE.strip().format(**parts)
     parts["parcel"] = parts["parcel"].format(**parts)
     parts["any_waits"] = parts["any_waits"].format(**parts)
     parts["destinations_version"] = delivery.DESTINATIONS_VERSION.format(**parts)

@@ -22,8 +22,8 @@ HAS_ENDED = "next_attempt_at IS NULL"
 IS_DELIVERED = "delivered_at IS NOT NULL"
 IS_FAILED = "next_attempt_at IS NULL AND delivered_at IS NULL"
 
-# No destination may have seen it: it was never claimed, or given back before a destination began with it. An event that
-# an operator has retried has an error, and one that was replayed has an audience.
+# An event that no destination may have received: it was never claimed, or was given back before a destination took it.
+# (An event that an operator has retried has an error, and one that was replayed has an audience.)
 IS_UNTRIED = """next_attempt_at IS NOT NULL AND attempts = 0 AND lease_id IS NULL AND progress IS NULL
     AND error_message IS NULL AND audience IS NULL"""
 

@@ -1,4 +1,4 @@
-"""Read and write which events hold back later events of their ordering key, and which events wait (`sql/ordering.py`).
+"""Read which events hold back later events of their ordering key; read and write which events wait (`sql/ordering.py`).
 
 A *pair* is an ordering key and the name of a destination: order holds within a pair.
 """
@@ -21,7 +21,8 @@ from outbox.storage.timestamp import from_database
 Pair = tuple[str, str]
 
 NO_LEASE = UUID(int=0)
-# How many events of a key are read at first, since one of them most often holds back the others, and then at a time.
+# How many events of a key are read at first, and how many with each further query. Mostly one of the first ones holds
+# back the others.
 HOLDERS_READ = 10
 MORE_HOLDERS_READ = 200
 
@@ -39,7 +40,7 @@ class Holder(NamedTuple):
 
 
 class EarlierEvents(NamedTuple):
-    """What may hold back the events of one key."""
+    """The events that may hold back the later events of one key."""
 
     # The earliest first. There may be more if as many were returned as were asked for.
     holders: list[Holder]
@@ -65,10 +66,10 @@ def read_earlier(
     after: int = -1,
     most: int = HOLDERS_READ,
 ) -> dict[str, EarlierEvents]:
-    """Return what may hold back the events of each key, of those with numbers below the key's and above `after`.
+    """Return, for each key, the events with numbers above `after` and below the key's that may hold back others.
 
-    Events under the lease `lease_id` are left out. Events that wait are looked up at `destinations` only. Of each key
-    at most `most` events are returned that hold back others.
+    Events under the lease `lease_id` are left out. Waiting events are looked up at `destinations` only. At most `most`
+    events that hold back others are returned for each key.
     """
     found = {key: EarlierEvents([], {}) for key in below}
     rows = _earlier_rows(dialect, below, destinations, (after, dialect.id(lease_id), most))
@@ -117,7 +118,7 @@ def add_waiting(dialect: Dialect, waits: Iterable[tuple[str, str]]) -> None:
 
 
 def recorded_waits(dialect: Dialect, items: Sequence[tuple[str, str, int, str]]) -> set[tuple[UUID, str]]:
-    """Return the events of these that wait at the destination, as pairs of the event's id and the destination.
+    """Return which of these events wait at which destination, as pairs of the event's id and the destination's name.
 
     An item is an ordering key, a destination's name, and the number and the row's id of an event.
     """
@@ -176,7 +177,7 @@ def count_parked(dialect: Dialect, limit: int) -> int:
 def release(dialect: Dialect, most: Mapping[Pair, int]) -> int:
     """Make the first events that wait in each of these pairs due now, up to its number; return how many are due.
 
-    A row may be out of date: its event has ended meanwhile. If all rows were, the next ones are released.
+    The event of a row may have ended meanwhile. If that is so for all rows that were read, the next rows are released.
     """
     while most:
         deleted, made_due = _release_once(dialect, most)
@@ -213,9 +214,10 @@ def release_keys(dialect: Dialect, keys: Collection[str]) -> int:
 
 
 def unpark_all(dialect: Dialect, destination: str | None = None) -> None:
-    """Make all parked events due, or those that wait at one destination, since there are other destinations now.
+    """Make all parked events due, or those that wait at one destination, because the destinations have changed.
 
-    An event is parked for the destinations that it had when it was claimed. Another one might get a later event first.
+    An event is parked for the destinations that it had when it was claimed. A new destination might otherwise get a
+    later event first.
     """
     dialect.run(dialect.statements.unpark_all, (destination,))
 

@@ -1,1 +1,1 @@
-"""What a process counts, logs, traces and reports about itself."""
+"""Counters, logs, traces, process reports, heartbeats and the audit log."""

@@ -1,7 +1,7 @@
 """Write and read the audit log: which operator did what, to which events, and how it ended.
 
-An entry is a row of `outbox_audit`, with the ids of the changed events in `outbox_audit_batch`; and it is logged by the
-logger `outbox.audit`, when the action begins and when it ends: a user who can change the table can't change the log.
+An entry is a row of `outbox_audit`; the ids of the changed events are in `outbox_audit_batch`. The logger
+`outbox.audit` also logs when an action begins and ends: a user who can change the table can't change the log.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from outbox.telemetry import logs
 from outbox.text import clean_json, is_storable, printable, shorten
 
 LISTED = 50
-# So many batches of ids are read at a time.
+# How many batches of ids are read at a time.
 BATCHES = 10
 NAME_LENGTH = 255
 DONE, INTERRUPTED = "done", "interrupted"
@@ -34,7 +34,7 @@ logger = logging.getLogger("outbox.audit")
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """Who runs an action. `name` is known for certain: from the dashboard's authentication, or the operating system.
+    """The person or program that runs an action. `name` is from the dashboard's authentication or the operating system.
 
     `claimed` is the name that the person's environment gives, if it differs. `via` says where the action was started.
     """
@@ -49,15 +49,15 @@ class Operator:
 
 
 class Interrupted(Exception):
-    """Is thrown into an action that has to stop after its current batch. The text says what interrupts it."""
+    """Thrown into an action that has to stop after its current batch. The text says what interrupts it."""
 
 
-class Entry:
+class AuditEntry:
     """The audit entry of one action that is running."""
 
     def __init__(self, dialect: Dialect, operator: Operator, action: str) -> None:
         self.affected = 0
-        # Who wants the action to stop.
+        # The operator who has asked the action to stop.
         self.stop_by: str | None = None
         self._dialect = dialect
         self._operator = operator
@@ -79,7 +79,7 @@ class Entry:
     ) -> None:
         """Write the entry, before the first change.
 
-        An action on many events also says how many match, and the last one that it will look at.
+        For an action on many events, also pass how many match, and the last one that it will read.
         """
         filters, parameters = clean_json(filters), clean_json(parameters) if parameters else None
         given = None if parameters is None else json.dumps(parameters)
@@ -99,7 +99,7 @@ class Entry:
         self._log("begins", filters=filters, parameters=parameters)
 
     def add(self, ids: Sequence[UUID], position: UUID | None = None) -> None:
-        """Add the events that one batch has changed, and the last event that it has looked at.
+        """Add the events that one batch has changed, and the last event that it has read.
 
         Call it in the transaction that changed them, so that the entry is right even if the action is interrupted.
         """
@@ -128,7 +128,11 @@ class Entry:
             with dialect.connection():
                 self.end(INTERRUPTED, cause)
         except (peewee.PeeweeException, OutboxError) as error:
-            logger.warning("The audit entry %s keeps no end: %s.", self._id, type(error).__name__)
+            logger.warning(
+                "Could not write the end of the audit entry %s (%s): it looks as if the action were still running.",
+                self._id,
+                type(error).__name__,
+            )
             self._log("ends", outcome=INTERRUPTED, cause=cause, affected=self.affected)
 
     def _log(self, what: str, **values: Any) -> None:
@@ -140,7 +144,7 @@ class Entry:
         logger.info("%s %s: %s, id=%s", self._action, what, text, self._id, extra=extra)
 
 
-class NoEntry(Entry):
+class NoEntry(AuditEntry):
     """Writes nothing: the application makes the change, not an operator."""
 
     def __init__(self) -> None:
@@ -161,7 +165,7 @@ def record(
     *,
     total: int | None = None,
     last_id: UUID | None = None,
-) -> Iterator[Entry]:
+) -> Iterator[AuditEntry]:
     """Write an entry before the first change, and how the action ended after the last one.
 
     An action that raises, or that is stopped, ends as interrupted. An entry without an end belongs to an action that is
@@ -171,7 +175,7 @@ def record(
     if operator is None:
         yield NoEntry()
         return
-    entry = Entry(dialect, operator, action)
+    entry = AuditEntry(dialect, operator, action)
     in_callers_transaction = dialect.in_transaction
     entry.begin(filters, parameters, total=total, last_id=last_id)
     with ending(entry, in_callers_transaction=in_callers_transaction):
@@ -179,8 +183,8 @@ def record(
 
 
 @contextmanager
-def ending(entry: Entry, *, in_callers_transaction: bool = False) -> Iterator[None]:
-    """Write how the action of an entry, which has begun, ended: with the block, or interrupted by an error in it."""
+def ending(entry: AuditEntry, *, in_callers_transaction: bool = False) -> Iterator[None]:
+    """Write the end of an entry: the action has ended with the block, or an error in the block has interrupted it."""
     try:
         yield
     except BaseException as error:
@@ -190,8 +194,8 @@ def ending(entry: Entry, *, in_callers_transaction: bool = False) -> Iterator[No
 
 
 def note(dialect: Dialect, operator: Operator, action: str, details: Mapping[str, Any]) -> None:
-    """Write an entry for a change that is made at once, in the transaction that makes it."""
-    entry = Entry(dialect, operator, action)
+    """Write an entry for a change that is made at once; call this in the transaction of the change."""
+    entry = AuditEntry(dialect, operator, action)
     entry.begin(details)
     entry.end()
 

@@ -60,7 +60,7 @@ class Heartbeat:
         self._thread = BackgroundThread("outbox-heartbeat", self._run, after_fork=self._forget)
 
     def start(self) -> None:
-        """Write the first heartbeat, and the others from a thread. A file that can't be written is no obstacle."""
+        """Write the first heartbeat, and start the thread for the others. Log a warning if that is not possible."""
         try:
             self._file = self._create()
             self._thread.start()
@@ -73,7 +73,7 @@ class Heartbeat:
             )
 
     def stop(self) -> None:
-        """Remove the file: this process ends."""
+        """Remove the file, because this process ends."""
         thread = self._thread.tell_to_stop()
         if thread is not None:
             thread.join(self._every_seconds)
@@ -110,7 +110,7 @@ class Heartbeat:
                     self._write(self._file)
 
     def _forget(self) -> None:
-        """In a forked child: the file is the parent's."""
+        """Forget the file in a forked child: it belongs to the parent."""
         self._file = None
 
 

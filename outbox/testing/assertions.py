@@ -1,4 +1,4 @@
-"""Assert what was emitted and sent; a failure shows the events that come nearest, and how they differ."""
+"""Assert what was emitted and sent. A failure shows the most similar events, and how they differ."""
 
 from __future__ import annotations
 
@@ -108,9 +108,9 @@ def _assert_found(expected: Expected, rows: list[OutboxEvent], count: int | None
 
 
 def _nearest(compared: list[tuple[OutboxEvent, list[Difference]]], verb: str) -> str:
-    """Return the events that come nearest to what is expected, and how they differ."""
+    """Return the events that are most similar to the expected one, and how they differ."""
     if not compared:
-        return f"Nothing was {verb} at all. What a transaction or a savepoint rolled back does not count."
+        return f"Nothing was {verb} at all. What was rolled back with a transaction or a savepoint does not count."
     nearest = sorted(compared, key=lambda each: sum(difference.weight for difference in each[1]))
     lines = [f"{len(compared)} {'was' if len(compared) == 1 else 'were'} {verb}; nearest:"]
     for row, differences in nearest[:NEAREST_SHOWN]:

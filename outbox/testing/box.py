@@ -1,4 +1,4 @@
-"""The outbox of one test: the application's own database and settings, and nothing that goes on in the background."""
+"""Make the outbox of one test: with the application's database and settings, and without background threads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from outbox.storage.peewee_database import is_private_to_a_thread
 from outbox.testing.rolled_back import rolled_back
 from outbox.testing.separate_registry import sandbox
 
-# What the settings of the application, and those of the marker, are put on top of.
+# The settings of every test. Those of the application and of the marker are applied on top.
 DEFAULTS = {"dispatch": OFF, "publish_seconds": 0, "backoff_jitter": False}
 
 

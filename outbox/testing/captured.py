@@ -1,7 +1,7 @@
-"""Hold what an application emits and sends: the rows of the outbox's table, as the test's transaction sees them.
+"""Capture what an application emits and sends: the rows of the outbox's table, as the test's transaction sees them.
 
-Reading the table, and not noting the calls of `emit`, is what makes it true: an event of a savepoint that was rolled
-back is not there, and neither is one that was cancelled.
+The table is read, and calls of `emit` are not recorded. So an event of a savepoint that was rolled back is not
+captured, and neither is an event that was cancelled.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _open: ContextVar[tuple[Captured, ...]] = ContextVar("outbox_captured", default=
 
 
 class Captured(Sequence[OutboxEvent]):
-    """The events and jobs that were stored since a moment, in the order of their numbers.
+    """The events and jobs that were stored since it was made, in the order of their numbers.
 
-    Inside the block of `capture` it reads the table at each use; after the block it stays as it was at the end of it.
+    Inside the block of `capture` it reads the table at each use. After the block it keeps what it last read.
     """
 
     def __init__(self, read: Callable[[], list[OutboxEvent]]) -> None:
@@ -72,7 +72,7 @@ class Captured(Sequence[OutboxEvent]):
 
 @contextmanager
 def capture() -> Iterator[Captured]:
-    """Hold what is emitted and sent inside the block, and nothing from before it."""
+    """Capture what is emitted and sent inside the block."""
     with capturing() as captured:
         yield captured
         captured.keep()
@@ -80,7 +80,7 @@ def capture() -> Iterator[Captured]:
 
 @contextmanager
 def capturing() -> Iterator[Captured]:
-    """Do the same without a last look at the end: a test may have left its transaction unusable."""
+    """Do the same, but don't read the table at the end: a test may have left its transaction unusable."""
     box = current()
     first = _newest(box)
     captured = Captured(lambda: _read(box, first))
@@ -93,7 +93,7 @@ def capturing() -> Iterator[Captured]:
 
 
 def captured_now() -> Captured:
-    """Return what the innermost open `capture` holds; without one, everything that is in the table."""
+    """Return what the innermost open `capture` has captured; without one, everything in the table."""
     found = _open.get()
     if found:
         return found[-1]

@@ -1,4 +1,4 @@
-"""Deliver what is due here and now: through the real claim, dispatch and settle, in the test's thread.
+"""Deliver the events that are due in the test's thread, through the real claim, dispatch and settle.
 
 Inside the test's transaction the statements are the same as in a worker; only the commits between them are missing.
 """
@@ -21,7 +21,7 @@ from outbox.testing.delivery_context import context_of_test
 from outbox.testing.errors import NotAccepted, NotFinished
 from outbox.testing.rolled_back import kept_open
 
-# After so many batches a call gives up: handlers that emit what they handle themselves would go on for ever.
+# A call gives up after this many batches: handlers that emit events that they handle themselves would never end.
 MOST_BATCHES = 1_000
 
 # A destination's name, or the function of a handler.
@@ -30,7 +30,7 @@ Named = str | Callable[..., object]
 
 @dataclass
 class Delivering:
-    """What has happened in one call of `deliver`."""
+    """The results of one call of `deliver`."""
 
     delivered: int = 0
     # What each destination did not accept, by the event's id and the destination's name: the latest outcome.
@@ -44,7 +44,7 @@ class Delivering:
             self.refusals[event.row_id, name] = event, outcome
 
     def raise_first(self) -> None:
-        """Raise what the first destination that did not accept an event has raised; notes tell of it and of others."""
+        """Raise the error of the first destination that did not accept an event; notes on it name the others."""
         refused = [(event, name, outcome) for (_, name), (event, outcome) in self.refusals.items()]
         if not refused:
             return
@@ -60,7 +60,7 @@ class Delivering:
 
 
 def deliver(*, only: Named | Iterable[Named] | None = None, raise_errors: bool = True) -> int:
-    """Deliver what is due, and what handlers emit meanwhile; return how many events and jobs were delivered.
+    """Deliver all due events, and those that handlers emit; return how many events and jobs were delivered.
 
     It works inside the test's own transaction. Each event is tried once; its retry is due later: see `advance`.
 

@@ -1,7 +1,7 @@
-"""What claim, dispatch and settle work with in a test: the parts of the outbox, without what lives longer than a call.
+"""Make the delivery context of a test: the parts of the outbox, without threads and without state between calls.
 
-No thread is started: nothing renews leases, nothing is notified, and destinations are called in the test's own thread.
-What a worker remembers between batches is new for each call, since a test that is rolled back would contradict it.
+No lease is renewed, no worker is notified, and destinations are called in the test's own thread. The state that a
+worker keeps between batches is new for each call: after a rollback of the test it would be wrong.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The errors of the test kit."""
+"""The errors that `deliver` and `run_all` of the test kit raise."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from outbox.errors import OutboxError
 
 
 class NotAccepted(OutboxError, AssertionError):
-    """A destination did not accept an event, and raised nothing that could be raised instead of this."""
+    """A destination did not accept an event, and raised no exception of its own. The text is the outcome's error."""
 
 
 class NotFinished(OutboxError, AssertionError):
-    """Events are still waiting after everything that the test kit may do. The text says which, and for what."""
+    """The test kit can't deliver all events. The text says which of them wait, and for what."""
 
 
 class TransactionEnded(OutboxError, RuntimeError):

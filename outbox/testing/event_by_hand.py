@@ -1,4 +1,4 @@
-"""Make an event without a table: to call a handler as the plain function that it is."""
+"""Make an event without a table, to call a handler directly, as a plain function."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def make_event(
     id: UUID | None = None,
     created_at: datetime | None = None,
 ) -> Event:
-    """Return an event as a handler gets it. What emit would refuse is refused here, too.
+    """Return an event as a handler gets it. Arguments that emit would refuse are refused here, too.
 
     - `event_type`, `payload`: as for emit; also an object of a class that `outbox.event` has declared.
     - `aggregate`: the type and the id of its aggregate.

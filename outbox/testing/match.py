@@ -1,4 +1,4 @@
-"""Compare an event with what a test expects of it, part by part."""
+"""Compare an event with the one that a test expects, part by part."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from outbox.errors import InvalidEvent
 from outbox.events.encoding import encode_object
 from outbox.storage.models import OutboxEvent
 
-# A payload that is expected may be longer than what emit accepts: then it is simply not found.
+# An expected payload may be longer than emit accepts: then no event matches it.
 NO_LIMIT = 1 << 40
-# How much more a wrong part counts in the search for the nearest event than a wrong value in the payload.
+# In the search for the most similar event, a difference outside the payload counts as this many inside it.
 WRONG_TYPE, WRONG_AGGREGATE = 100, 10
 
 

@@ -1,6 +1,6 @@
-"""Let time pass for the rows of the outbox: their times move into the past, and no clock is touched.
+"""Let time pass for the rows of the outbox: move their times into the past. No clock is changed.
 
-The database's clock decides what is due, so a test that has only changed Python's would wait in vain.
+The database's clock decides what is due. So changing Python's clock in a test has no effect.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ def outbox_box(request: pytest.FixtureRequest, outbox_database: peewee.Database 
 
 @pytest.fixture
 def outbox_events(outbox_box: Outbox) -> Iterator[Captured]:
-    """Give the test what it emits and sends, from here on."""
+    """Give the test a Captured: what it emits and sends from here on."""
     from outbox.testing.captured import capturing
 
     with capturing() as captured:

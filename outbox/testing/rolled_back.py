@@ -1,7 +1,7 @@
-"""The transaction that a test runs in, and that is rolled back at its end.
+"""Run a test in a transaction that is rolled back at its end.
 
-What is delivered inside it must neither commit it nor end it. A call of a handler gets a savepoint of its own, so that
-a statement that PostgreSQL refuses does not abort the rest of the test.
+Deliveries inside the test must not end this transaction. Each call of a handler gets a savepoint of its own, so that a
+statement that fails on PostgreSQL does not abort the rest of the test.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class InsideTestTransaction(CallTransaction):
         self._depth = 0
 
     def begins(self) -> None:
-        if self._savepoint is None:  # otherwise the destination has taken another event before: one is enough
+        if self._savepoint is None:  # otherwise the destination has taken another event before: one savepoint is enough
             self._depth = self._dialect.database.transaction_depth()
             self._savepoint = self._dialect.database.savepoint()
             self._savepoint.__enter__()

@@ -1,4 +1,4 @@
-"""Deliver until nothing is left, and let time pass wherever everything that is left waits for a time."""
+"""Deliver until nothing is left. If all events that are left wait for a time, let time pass until then."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ ROWS_SHOWN = 10
 def run_all(*, raise_errors: bool = True, rounds: int = 200) -> int:
     """Deliver until nothing is left, retries and delays included; return how many events and jobs were delivered.
 
-    Time passes as in `advance`. If events are left that no time makes due, or after so many rounds, raise NotFinished,
-    which says what waits for what.
+    Time passes as in `advance`. Raise NotFinished, which names the events that wait and what they wait for, if events
+    are left that no time makes due, or after this many rounds.
 
     - `raise_errors`: if an event has failed for good, raise what its handler has raised at the last attempt.
     - `rounds`: how often time may pass until the next event is due.
@@ -48,7 +48,7 @@ def _raise_failed(done: Delivering, failed: list[OutboxEvent]) -> None:
     """Raise the last error of an event that has failed for good."""
     ids = {row.id for row in failed}
     Delivering(refusals={key: each for key, each in done.refusals.items() if each[0].id in ids}).raise_first()
-    for row in failed:  # without a destination there is no refusal
+    for row in failed:  # it failed without being sent, so no destination has raised an error
         raise NotAccepted(f"{row.event_type} {row.aggregate_type}:{row.aggregate_id} has failed: {row.error_message}")
 
 

@@ -1,7 +1,7 @@
-"""Give a test a registry of its own, in which nothing leaves the process: recorders stand in for what would.
+"""Give a test a registry of its own, with which no event leaves the process: recorders replace destinations.
 
-Handlers stay what they are. Webhooks, streams, Dramatiq actors and destinations of the application's own become
-recorders with the same names and patterns, and so do those that are registered inside the block.
+Handlers are not replaced. Webhooks, streams, Dramatiq actors and destinations of the application's own are replaced by
+recorders with the same names and patterns. That also holds for destinations that are registered inside the block.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from outbox.storage.models import JOB
 from outbox.testing.deliver_here import Named, destination_names
 
 
-class Recorder:
-    """Takes every event of the destination that it stands in for, and keeps it."""
+class RecordingDestination:
+    """Takes and keeps every event of the destination that it replaces."""
 
     def __init__(self, name: str, destination: Destination | None = None) -> None:
         self.name = name
@@ -41,7 +41,7 @@ class Recorder:
         self.replaces = getattr(destination, "replaces", ())
         self.ordered = destination is not None and is_ordered(destination)
         self.on_failed = getattr(destination, "on_failed", "block")
-        # The function of the handler that it stands in for, so that a test can name it by that.
+        # The function of the handler that it replaces, so that a test can name the recorder by it.
         self.function = getattr(destination, "function", None)
         self.taken: list[Event] = []
 
@@ -52,10 +52,10 @@ class Recorder:
             yield event, DELIVERED_OUTCOME
 
 
-class RecorderOfJobs:
+class RecordingRouter:
     """Finds the broker of a job if it is a StubBroker, which a test can look into; otherwise a recorder."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: RecordingDestination) -> None:
         self._recorder = recorder
         self._router = JobRouter()
 
@@ -68,21 +68,21 @@ class RecorderOfJobs:
 
 
 # The recorders of the `sandbox` blocks that are open, the innermost last.
-_open: ContextVar[tuple[dict[str, Recorder], ...]] = ContextVar("outbox_sandboxes", default=())
+_open: ContextVar[tuple[dict[str, RecordingDestination], ...]] = ContextVar("outbox_sandboxes", default=())
 
 
 @contextmanager
 def sandbox(*, record: Iterable[Named] = (), keep: Iterable[str] = ()) -> Iterator[None]:
-    """Inside the block, deliver nothing out of this process; at its end, forget what was registered in it.
+    """Inside the block, deliver nothing out of this process; at its end, restore the registry.
 
-    - `record`: names of destinations, or functions of handlers, that are replaced by recorders although they are
-      handlers: those that post somewhere themselves.
+    - `record`: handlers that are also replaced by recorders, because they send something themselves: their names, or
+      their functions.
     - `keep`: names of destinations of your own that stay as they are.
     """
     box = current()
-    recorders: dict[str, Recorder] = {NAME: Recorder(NAME)}
+    recorders: dict[str, RecordingDestination] = {NAME: RecordingDestination(NAME)}
     substitute = _substitute(recorders, set(_names(box, record)), set(keep))
-    routers: dict[str, Router] = {JOB: RecorderOfJobs(recorders[NAME])}
+    routers: dict[str, Router] = {JOB: RecordingRouter(recorders[NAME])}
     token = _open.set((*_open.get(), recorders))
     try:
         with box.registry.separate(substitute), event_types.separate():
@@ -95,8 +95,8 @@ def sandbox(*, record: Iterable[Named] = (), keep: Iterable[str] = ()) -> Iterat
 def recorded(destination: Named) -> list[Event]:
     """Return the events that a recorder of the innermost `sandbox` was given, in their order.
 
-    - `destination`: the name of the destination, or the function of the handler, that it stands in for. Jobs are under
-      "dramatiq", unless their broker is a StubBroker.
+    - `destination`: the name of the replaced destination, or the function of the replaced handler. Jobs are recorded
+      under "dramatiq", unless their broker is a StubBroker.
     """
     if not _open.get():
         raise RegistrationError("Nothing is recorded outside of outbox.testing.sandbox(), or the fixture outbox_box.")
@@ -112,15 +112,15 @@ def recorded(destination: Named) -> list[Event]:
 
 
 def _substitute(
-    recorders: dict[str, Recorder], record: Collection[object], keep: Collection[str]
+    recorders: dict[str, RecordingDestination], record: Collection[object], keep: Collection[str]
 ) -> Callable[[Destination], Destination]:
     def substitute(destination: Destination) -> Destination:
         name = destination.name
-        if isinstance(destination, Recorder):  # of a sandbox around this one, or put there before
+        if isinstance(destination, RecordingDestination):  # of a sandbox around this one, or put there before
             return recorders.setdefault(name, destination)
         if name in keep or (isinstance(destination, Handler) and name not in record):
             return destination
-        return recorders.setdefault(name, Recorder(name, destination))
+        return recorders.setdefault(name, RecordingDestination(name, destination))
 
     return substitute
 

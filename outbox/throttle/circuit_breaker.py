@@ -32,7 +32,7 @@ class OpenTimes:
     cap_seconds: float = 60.0
 
     def after(self, trips: int) -> float:
-        """Return how many seconds the breaker is open after it opened so many times in a row."""
+        """Return how many seconds the breaker is open after it opened this many times in a row."""
         return min(self.first_seconds * 2.0 ** min(trips - 1, 60), self.cap_seconds)
 
 

@@ -41,8 +41,8 @@ logger = logging.getLogger(__name__)
 
 # The measured speed is a moving average, in which the latest batch has this weight.
 SPEED_WEIGHT = 1 / 3
-# The measured speed puts events off for at most so many times as long as it was measured, or for the least of these
-# times. Otherwise one slow call, such as the first one after a start, would put off the events after it for minutes.
+# The measured speed puts events off for at most this factor times as long as it was measured, or at least for the time
+# after it. Otherwise one slow call, such as the first one after a start, would put off the next events for minutes.
 HORIZON_PER_MEASURED_SECOND = 2.0
 LEAST_HORIZON_SECONDS = 5.0
 NO_LIMITS = Limits()
@@ -110,13 +110,14 @@ class DestinationThrottle:
         self.trips = 0
         # How often this process has seen it close: a probe succeeded, or an operator said so.
         self.closings = 0
-        # When an operator last said that the destination can be reached again; False: this process has not asked yet.
+        # When an operator last said that the destination can be reached again; False: `control` was not called yet.
         self._reached_at: datetime | bool | None = False
 
     def control(self, per_second: float | None, reached_at: datetime | None) -> None:
-        """Apply what an operator has decided: a rate, and when the destination was last said to be reachable again.
+        """Apply an operator's decisions: a rate, and when the operator last said that the destination can be reached.
 
-        What was said before this process first asked is past: its circuit breaker has opened since, or is closed.
+        A statement from before the first call in this process is ignored: the circuit breaker is closed, or has opened
+        after the statement.
         """
         self._shared_limiter.limit_rate(per_second)
         if reached_at == self._reached_at:

@@ -54,7 +54,7 @@ class SharedLimiter:
     def limit_rate(self, per_second: float | None) -> None:
         """Apply the rate that an operator has set, if it is lower than the declared one; None ends that.
 
-        Events that are put off from now on are scheduled anew: the schedule of another rate may reach minutes ahead.
+        Events that are put off from now on get a new schedule: that of the other rate may reach minutes ahead.
         """
         if per_second == self._rate:
             return

@@ -64,7 +64,7 @@ class Throttles:
     def close_breaker(self, name: str) -> bool:
         """Close the circuit breaker that the workers share, because an operator says so; return whether it was open.
 
-        Without Redis, the breaker of this process.
+        Without Redis, close the breaker of this process.
         """
         store = self._shared_store()
         return store.update(name, lambda state, now: (circuit_breaker.recover(state, now), state.is_open))

@@ -1,8 +1,8 @@
-"""Bring texts into one form, in which a value is found however a receiver has written it.
+"""Normalize texts, so that a value is found in whatever form a receiver has written it.
 
 A receiver that repeats a value may write it in JSON, HTML, a URL or a Python literal, one inside another, in capitals
-or on several lines. In the normalized form the escapes of all of these are read, the case is folded, and white space,
-plus signs, backslashes and invisible characters are left out.
+or on several lines. In the normalized form all these escapes are decoded, the case is folded, and white space, plus
+signs, backslashes and invisible characters are left out.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import re
 from itertools import pairwise
 from typing import NamedTuple
 
-# More layers of escapes than this, one inside another, are not read.
+# How many layers of escapes, one inside another, are decoded.
 MOST_LAYERS = 5
 
-# Of texts whose case is folded already: so that `\N` in a path is read as the `\n` that it becomes in small letters.
+# The escapes of a text whose case is folded already: so `\N` in a path is decoded as `\n`.
 _ESCAPES = re.compile(
     r"(?:\\u[0-9a-f]{4})+"  # JSON; two of them may stand for one character
     r"|(?:\\x[0-9a-f]{2})+"  # Python
@@ -28,7 +28,7 @@ _KEPT = re.compile(r"[^\s\\+\x00-\x1f\x7f-\x9f\xad\u200b-\u200f\u2028-\u202e\u20
 
 
 class NormalizedText(NamedTuple):
-    """A normalized text, and for each of its characters where it begins and ends in the text that it comes from."""
+    """A normalized text, and for each of its characters the begin and the end of its origin in the original text."""
 
     text: str
     spans: list[tuple[int, int]]
@@ -65,7 +65,7 @@ def normalized_with_spans(text: str) -> NormalizedText:
 
 
 def _read_escapes(text: str, spans: list[tuple[int, int]]) -> tuple[str, list[tuple[int, int]]]:
-    """Return the text with one layer of escapes read. What an escape stands for has the span of the whole escape."""
+    """Return the text with one layer of escapes decoded. A decoded character gets the span of its whole escape."""
     parts: list[str] = []
     found_spans: list[tuple[int, int]] = []
     at = 0

@@ -17,13 +17,13 @@ from outbox.webhooks.normalized_text import normalized, normalized_with_spans
 HIDDEN = "***"
 # A shorter text is often an ordinary word. Redacting it everywhere would make errors unreadable.
 SHORTEST = 5
-# Of a value that is at least this long, any part that is at least this long is redacted: a receiver may repeat only a
-# part of it. Of a shorter value, only the whole is redacted.
+# A receiver may repeat only a part of a value. So any part of a value that is at least this long is redacted. A shorter
+# value is redacted only as a whole.
 SHORTEST_PART = 12
-# What is left of a text that consists mostly of punctuation is compared only if it is at least this long.
+# A text that consists mostly of punctuation has a short normalized form. It is compared only if it is this long.
 SHORTEST_NORMALIZED = 4
 
-# The escapes of JSON for characters that need none, such as `\/` for a slash. Others than these stay as they are.
+# JSON's escapes for characters that need no escape, such as `\/` for a slash. Other escapes are not decoded.
 _JSON_ESCAPE = re.compile(r'\\(?:u([0-9a-fA-F]{4})|([/"]))')
 
 
@@ -40,7 +40,7 @@ class Redaction:
     def redact(self, text: str, most: int | None = None) -> str:
         """Return the text with every secret in it replaced by `***`, however its characters are escaped.
 
-        With `most`, only the beginning of the text, so many characters long, is returned. A secret that begins in it is
+        With `most`, return only the first `most` characters of the text. A secret that begins in it is
         replaced whole, since half of it would not be recognised.
         """
         parts: list[str] = []
@@ -91,7 +91,7 @@ def without_json_escapes(text: str) -> str:
 
 
 def hide_values(text: str, values: Iterable[str], *, is_cut: bool = False) -> str:
-    """Return the text with each of the values, and each longer part of one, replaced by `***`, however it is written.
+    """Return the text with each value, and each longer part of a value, replaced by `***`, in whatever form it is.
 
     The values are those of an event, so there may be many of them, and they differ with every call. If the text was
     cut, its end is left out: a value that begins there would not be recognised.
@@ -104,7 +104,7 @@ def hide_values(text: str, values: Iterable[str], *, is_cut: bool = False) -> st
             continue
         plain = normalized(value)
         if len(plain) >= SHORTEST_PART:
-            # Along the value and not along the text: then a large payload takes time in proportion to its size.
+            # The loop runs over the value, not over the text: so the time is proportional to the size of the payload.
             shared |= parts.intersection(_parts(plain))
         elif len(plain) >= SHORTEST_NORMALIZED:
             for position in _positions(found.text, plain):

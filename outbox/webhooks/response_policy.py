@@ -37,9 +37,9 @@ from outbox.webhooks.transport.protocol import NoResponse, NotSent, Response, Se
 
 EXCERPT_LENGTH = 200
 REASON_LENGTH = 60
-# So much of a text is searched for what the event contains: more than is shown, since replacing shortens it.
+# How much of a text is searched for the event's values: more than is shown, because replacing shortens the text.
 SEARCHED_LENGTH = 1_000
-# A signature that the receiver repeats: for some minutes, the request could be sent to it again with it.
+# A signature that the receiver repeats. For some minutes, an attacker could send the request again with it.
 _SIGNATURE = re.compile(r"v1,[A-Za-z0-9+/=]{20,}")
 # Plain numbers: comparing an HTTPStatus takes longer, and this is done for every event.
 _OK, _REDIRECTS = HTTPStatus.OK.value, HTTPStatus.MULTIPLE_CHOICES.value

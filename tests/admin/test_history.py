@@ -1,4 +1,4 @@
-"""What happened over time: each count is in its bar, in every range, and of the subject that was asked for."""
+"""What happened over time: each count is in its bar, in every range, and of the scope that was asked for."""
 
 from datetime import UTC, datetime, timedelta
 from math import inf
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import outbox
-from outbox.admin.history import ACTOR, DAY, DESTINATION, EVERYTHING, HOUR, RANGES, TYPE, WEEK, Range, Subject
+from outbox.admin.history import ACTOR, DAY, DESTINATION, EVERYTHING, HOUR, RANGES, TYPE, WEEK, Range, Scope
 from outbox.admin.history import read_history as read
 from outbox.core import Outbox
 from outbox.storage.operator_models import Minute
@@ -55,11 +55,11 @@ def test_the_counts_of_one_range_are_not_in_another(box: Outbox) -> None:
 
 
 @pytest.mark.parametrize(
-    ("subject", "series", "expected"),
+    ("scope", "series", "expected"),
     [
-        (Subject(TYPE, "a"), [("types_delivered", {"type": "a"}), ("types_failed", {"type": "a"})], (0, 1, 0, 1)),
+        (Scope(TYPE, "a"), [("types_delivered", {"type": "a"}), ("types_failed", {"type": "a"})], (0, 1, 0, 1)),
         (
-            Subject(DESTINATION, "a"),
+            Scope(DESTINATION, "a"),
             [
                 ("outcomes", {"destination": "a", "outcome": each})
                 for each in ("delivered", "retry", "unavailable", "failed")
@@ -67,7 +67,7 @@ def test_the_counts_of_one_range_are_not_in_another(box: Outbox) -> None:
             (0, 1, 2, 1),
         ),
         (
-            Subject(ACTOR, "a"),
+            Scope(ACTOR, "a"),
             [(name, {"actor": "a"}) for name in ("jobs_stored", "jobs_enqueued", "jobs_failed")],
             (1, 1, 0, 1),
         ),
@@ -75,13 +75,13 @@ def test_the_counts_of_one_range_are_not_in_another(box: Outbox) -> None:
     ids=lambda each: getattr(each, "kind", ""),
 )
 def test_a_subject_has_its_own_counts(
-    box: Outbox, subject: Subject, series: list[tuple[str, dict[str, str]]], expected: tuple[int, ...]
+    box: Outbox, scope: Scope, series: list[tuple[str, dict[str, str]]], expected: tuple[int, ...]
 ) -> None:
     for name, labels in series:
         store(box, HOUR, NOW, name, 1, **labels)
         store(box, HOUR, NOW, name, 10, **{key: value.replace("a", "another", 1) for key, value in labels.items()})
     store(box, HOUR, NOW, "delivered", 100)
-    history = read(box.dialect, NOW, HOUR, subject)
+    history = read(box.dialect, NOW, HOUR, scope)
     assert (history.emitted, history.delivered, history.retried, history.failed) == expected
 
 
@@ -94,7 +94,7 @@ def test_quantiles_are_the_bounds_of_buckets_by_bar_and_together(box: Outbox) ->
     assert history.quantiles[0.5] == 0.05
     assert history.points[0].quantiles == {}
     store(box, HOUR, NOW, "send_bucket", 1, destination="crm", le="5")
-    assert read(box.dialect, NOW, HOUR, Subject(DESTINATION, "crm")).quantiles[0.95] == 5.0
+    assert read(box.dialect, NOW, HOUR, Scope(DESTINATION, "crm")).quantiles[0.95] == 5.0
 
 
 def test_what_is_delivered_is_reported_for_the_minute_the_quarter_and_the_hour(box: Outbox, charge: Any) -> None:
@@ -113,7 +113,7 @@ def test_what_is_delivered_is_reported_for_the_minute_the_quarter_and_the_hour(b
         together = read(box.dialect, now, over)
         assert (together.emitted, together.delivered, together.failed) == (6, 4, 2)
         found = {
-            kind: [(each.delivered, each.failed) for each in (read(box.dialect, now, over, Subject(kind, name)),)]
+            kind: [(each.delivered, each.failed) for each in (read(box.dialect, now, over, Scope(kind, name)),)]
             for kind, name in ((TYPE, "good"), (DESTINATION, "bad"), (ACTOR, "charge"))
         }
         assert found == {TYPE: [(3, 0)], DESTINATION: [(0, 2)], ACTOR: [(1, 0)]}
@@ -151,7 +151,7 @@ def test_only_the_rows_that_are_shown_are_read_however_many_others_there_are(box
             execute("ANALYZE outbox_minute")
             execute("SET LOCAL enable_seqscan = off")
         patch.setattr(box.database, "execute_sql", remember)
-        history = read(box.dialect, NOW, WEEK, Subject(DESTINATION, "d7"))
+        history = read(box.dialect, NOW, WEEK, Scope(DESTINATION, "d7"))
     assert history.delivered == 1
     assert len(seen) == 2
     for plan in seen:

@@ -12,7 +12,7 @@ from outbox.admin.doctor.check import OK, PROBLEM, WARNING
 from outbox.admin.lock_waits import read_roots
 from outbox.admin.metrics import Collector, expose
 from outbox.admin.overview import overview
-from outbox.admin.verdict import find, judge
+from outbox.admin.verdict import find, verdict_on
 from outbox.core import Outbox
 from tests.admin.doctor.findings import advice_of, finding_of, findings_of
 from tests.support.table import becomes_true, emit, on_postgres, sessions_waiting
@@ -81,7 +81,7 @@ def test_what_is_known_is_said_while_the_events_are_locked(
         view = overview(box.dialect, seconds=0.2)
         assert (view.events_unread, [root.pid for root in view.roots]) == (0.2, [pid])
         assert {str(count) for count in view.counts.values()} == {"0+"}
-        said = judge(find(box, view)).sentence
+        said = verdict_on(find(box, view)).sentence
         assert f"process {pid} of PostgreSQL (psql, idle in transaction" in said
         assert "due" not in said
         body = expose(Collector(box)).decode()

@@ -10,7 +10,7 @@ import outbox
 from outbox.admin.doctor.check import NOTE, OK, PROBLEM, WARNING, Finding
 from outbox.admin.doctor.run_checks import CHECKS, run_checks
 from outbox.admin.overview import overview
-from outbox.admin.verdict import find, judge
+from outbox.admin.verdict import find, verdict_on
 from outbox.admin.web import make_app
 from outbox.cli import cli
 from outbox.core import Outbox
@@ -25,7 +25,7 @@ from tests.support.table import emit, let_pass, statements
 
 
 def sentence(box: Outbox) -> str:
-    return judge(find(box, overview(box.dialect))).sentence
+    return verdict_on(find(box, overview(box.dialect))).sentence
 
 
 def fail(count: int) -> None:
@@ -66,20 +66,20 @@ def test_a_pause_is_told_and_after_an_hour_it_is_a_warning(configure: Configure)
     publish_process(box, UP)
     controls.pause(box.dialect, EVERYTHING, operator=Operator("alice"), reason="deploy")
     view = overview(box.dialect)
-    assert judge(find(box, view)).sentence.startswith("All is well; everything is paused for ")
+    assert verdict_on(find(box, view)).sentence.startswith("All is well; everything is paused for ")
     long_ago = Pause(view.now - timedelta(hours=2), by="alice")
     view = replace(view, controls=view.controls.with_pause(EVERYTHING, long_ago, view.now))
-    assert judge(find(box, view)).sentence == "1 warning: everything is paused for 2 h by alice."
+    assert verdict_on(find(box, view)).sentence == "1 warning: everything is paused for 2 h by alice."
 
 
 def test_three_findings_are_named_and_the_others_counted() -> None:
     found = [Finding(PROBLEM, f"{n}.", brief=f"{n}") for n in range(5)]
-    assert judge(found).sentence == "5 problems: 0; 1; 2; and 2 more."
+    assert verdict_on(found).sentence == "5 problems: 0; 1; 2; and 2 more."
 
 
 def test_what_two_checks_say_counts_once_and_what_is_fine_not_at_all() -> None:
     twice = [Finding(WARNING, "It is late.", brief="it is late")] * 2
-    verdict = judge([*twice, Finding(OK, "fine", brief="fine"), Finding(NOTE, "noted", brief="noted")])
+    verdict = verdict_on([*twice, Finding(OK, "fine", brief="fine"), Finding(NOTE, "noted", brief="noted")])
     assert (verdict.level, verdict.sentence) == (WARNING, "1 warning: it is late.")
 
 

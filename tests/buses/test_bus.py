@@ -1,6 +1,7 @@
 """The base of message brokers: a batch is published at once, and each event has the outcome that the broker told."""
 
 import os
+import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -293,6 +294,27 @@ class TestTheConnection:
             os._exit(0 if ok else 1)
         assert os.waitpid(child, 0)[1] == 0
 
+    def test_of_the_parent_is_never_deleted_in_a_forked_child(self) -> None:
+        """Deleting it may close the parent's connection, or wait for threads that only the parent has (librdkafka)."""
+        said = run_python(
+            "import gc, os\n"
+            "import outbox\n"
+            "class Line:\n"
+            "    def __init__(self): self.pid = os.getpid()\n"
+            "    def __del__(self): print('deleted', self.pid == os.getpid(), flush=True)\n"
+            "class Bus(outbox.Bus):\n"
+            "    def connect(self, seconds): return Line()\n"
+            "    def publish(self, connection, events, seconds): return []\n"
+            "bus = Bus('bus')\n"
+            "bus.check()\n"
+            "if os.fork() == 0:\n"
+            "    bus.check()\n"
+            "    gc.collect()\n"
+            "else:\n"
+            "    os.wait()\n"
+        )
+        assert said == "deleted True\ndeleted True\n"
+
     def test_can_be_opened_in_a_child_that_was_forked_while_a_thread_was_connecting(self, three: list[Event]) -> None:
         connecting, go_on = threading.Event(), threading.Event()
 
@@ -309,9 +331,12 @@ class TestTheConnection:
             passes(connecting)
             child = os.fork()
             if child == 0:  # pragma: no cover
+                # An inherited lock would never be released here: only a thread of the parent would do that.
+                signal.alarm(PATIENCE_SECONDS)
                 os._exit(0 if deliver(bus, three) == [DELIVERED_OUTCOME] * 3 else 1)
-            assert os.waitpid(child, 0)[1] == 0
+            status = os.waitpid(child, 0)[1]
             go_on.set()
+            assert status == 0
             assert slow.result() == [DELIVERED_OUTCOME] * 3
 
     def test_is_closed_when_the_process_ends(self) -> None:

@@ -65,8 +65,8 @@ def test_a_resume_that_is_interrupted_before_all_events_are_due_ends_as_interrup
 def test_everything_can_be_paused(worker: Outbox, command: Command) -> None:
     assert command("pause", "--all").output == "Everything is paused until it is resumed.\n"
     assert "everything" in command("destinations").output
-    assert command("resume", "--all").output == "Everything is resumed: no event has waited.\n"
-    assert command("resume", "--all").output == "Everything was not paused: no event has waited.\n"
+    assert command("resume", "--all").output == "Everything is resumed: no event was waiting.\n"
+    assert command("resume", "--all").output == "Everything was not paused: no event was waiting.\n"
 
 
 def test_a_name_that_no_worker_has_recorded_is_refused(worker: Outbox, command: Command) -> None:
@@ -81,7 +81,7 @@ def test_a_name_that_no_worker_has_recorded_is_refused(worker: Outbox, command: 
 def test_a_throttle_is_shown_and_ended(worker: Outbox, command: Command) -> None:
     assert command("throttle", "crm", "5").output == "crm gets at most 5 events a second until it is ended.\n"
     assert "throttled to 5/s" in command("destinations").output
-    assert command("throttle", "crm", "--off").output == "crm is no longer throttled: no event has waited.\n"
+    assert command("throttle", "crm", "--off").output == "crm is no longer throttled: no event was waiting.\n"
     assert not controlled(worker).throttles
     assert command("throttle", "crm").exit_code == 2
     with pytest.raises(SettingsError, match=r"from 0\.01 to 100,000"):
@@ -89,7 +89,7 @@ def test_a_throttle_is_shown_and_ended(worker: Outbox, command: Command) -> None
 
 
 def test_a_destination_that_is_back_is_tried(worker: Outbox, command: Command) -> None:
-    assert command("recover", "crm").output == "crm is tried again: no event has waited.\n"
+    assert command("recover", "crm").output == "crm is tried again: no event was waiting.\n"
     assert set(controlled(worker).reached) == {"crm"}
 
 

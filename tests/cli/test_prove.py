@@ -84,7 +84,7 @@ def test_each_handler_is_proved_with_a_recorded_event(box: Outbox, command: Comm
     assert f"insert, with <Event order.placed Order:0 {event.id}> (recorded): not safe when repeated;" in done.stdout
     assert "  with the inbox: safe when repeated, when called twice at the same time, when killed" in done.stdout
     assert f"delete, with <Event order.placed Order:0 {event.id}> (recorded): safe when repeated, " in done.stdout
-    assert "1 of 2 handlers are safe.\nNot proved, as what they do is outside the database: crm.\n" in done.stdout
+    assert "1 of 2 handlers are safe.\nNot proved, because they act outside the database: crm.\n" in done.stdout
 
 
 def test_the_exit_code_is_0_if_every_handler_is_safe(box: Outbox, command: Command) -> None:

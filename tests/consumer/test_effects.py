@@ -36,7 +36,7 @@ def test_each_entry_has_its_effect_and_is_acknowledged(stream: Stream, make_cons
     consume(consumer, until=lambda: stream.left() == 0)
     assert sorted(map(int, notes())) == list(range(120))
     assert dealt_with() == sorted((str(id), "notes") for id in ids)
-    assert str(consumer.tally) == "120 processed, 0 skipped, 0 parked"
+    assert str(consumer.counts) == "120 processed, 0 skipped, 0 parked"
 
 
 def test_an_event_that_is_in_the_stream_twice_has_its_effect_once(
@@ -48,7 +48,7 @@ def test_an_event_that_is_in_the_stream_twice_has_its_effect_once(
     consumer = make_consumer()
     consume(consumer, until=lambda: stream.left() == 0)
     assert notes() == [str(id)]
-    assert str(consumer.tally) == "2 processed, 1 skipped, 0 parked"
+    assert str(consumer.counts) == "2 processed, 1 skipped, 0 parked"
     assert box.counters["skipped"] == 1
 
 
@@ -64,7 +64,7 @@ def test_a_crash_between_commit_and_acknowledgement_is_followed_by_a_skip(
     consumer = make_consumer()
     consume(consumer, until=lambda: stream.left() == 0)
     assert notes() == [str(id)]
-    assert str(consumer.tally) == "1 processed, 1 skipped, 0 parked"
+    assert str(consumer.counts) == "1 processed, 1 skipped, 0 parked"
 
 
 def test_a_crash_after_the_commit_of_the_last_delivery_parks_nothing(
@@ -148,7 +148,7 @@ class TestSeveralHandlers:
         consume(consumer, until=lambda: notes() and stream.pending() == [])
         assert notes() == ["fails 2", "works 1"]
         assert dealt_with() == [(str(id), "fails"), (str(id), "works")]
-        assert str(consumer.tally) == "1 processed, 1 skipped, 0 parked"
+        assert str(consumer.counts) == "1 processed, 1 skipped, 0 parked"
 
     def test_get_what_they_want(self, stream: Stream, make_consumer: MakeConsumer) -> None:
         for type in ("a.b", "a.c", "x.y"):
@@ -259,7 +259,7 @@ def test_a_handler_that_is_slower_than_the_take_over_still_has_its_effect_once(
         gate.set()
         becomes_true(lambda: stream.left() == 0)
     assert (calls, notes()) == ([1], ["effect"])
-    assert sum(consumer.tally.skipped for consumer in consumers) == 1
+    assert sum(consumer.counts.skipped for consumer in consumers) == 1
 
 
 def test_several_consumers_share_the_entries_and_each_has_its_effect_once(
@@ -271,8 +271,8 @@ def test_several_consumers_share_the_entries_and_each_has_its_effect_once(
     consumers = [make_consumer(batch=5, idle_seconds=60) for _ in range(3)]
     consume(*consumers, until=lambda: stream.left() == 0)
     assert sorted(map(int, notes())) == list(range(60))
-    assert sum(consumer.tally.processed for consumer in consumers) == 60
-    assert sum(consumer.tally.skipped for consumer in consumers) == 0
+    assert sum(consumer.counts.processed for consumer in consumers) == 60
+    assert sum(consumer.counts.skipped for consumer in consumers) == 0
 
 
 @on_postgres
@@ -283,7 +283,7 @@ def test_several_consumers_work_at_the_same_time(stream: Stream, make_consumer: 
     outbox.handler("note.*")(lambda event: note(both.wait()))
     consumers = [make_consumer(batch=1, idle_seconds=60) for _ in range(2)]
     consume(*consumers, until=lambda: stream.left() == 0)
-    assert [consumer.tally.processed for consumer in consumers] == [1, 1]
+    assert [consumer.counts.processed for consumer in consumers] == [1, 1]
     assert notes() == ["0", "1"]
 
 

@@ -38,7 +38,7 @@ def test_an_entry_is_parked_after_max_deliveries_with_all_its_fields_and_notes(
 
     consumer = make_consumer(max_deliveries=3)
     with caplog.at_level(logging.WARNING, "outbox"):
-        consume(consumer, until=lambda: consumer.tally.parked)
+        consume(consumer, until=lambda: consumer.counts.parked)
     assert attempts == [1, 2, 3]
     assert stream.parked() == [
         {name.encode(): value.encode() for name, value in sent.items()}
@@ -51,7 +51,7 @@ def test_an_entry_is_parked_after_max_deliveries_with_all_its_fields_and_notes(
         }
     ]
     assert (notes(), dealt_with(), stream.left()) == ([], [], 0)
-    assert str(consumer.tally) == "0 processed, 0 skipped, 1 parked"
+    assert str(consumer.counts) == "0 processed, 0 skipped, 1 parked"
     assert "will be delivered again, after 2 deliveries: notes: ValueError: attempt 2" in caplog.text
     event = f"<Event note.taken Note:1 {sent['id']}>"
     assert f"entry {id.decode()}, {event}, was moved to the dead-letter stream {stream.key}.dead" in caplog.text
@@ -134,7 +134,7 @@ class TestAnEntryThatCanNotBeRead:
         stream.add()
         outbox.handler("*")(lambda event: note("effect"))
         consumer = make_consumer()
-        consume(consumer, until=lambda: consumer.tally.parked and notes())
+        consume(consumer, until=lambda: consumer.counts.parked and notes())
         assert stream.parked() == [
             {
                 b"what": b"\xff\x00 no event",

@@ -104,7 +104,7 @@ def test_an_entry_that_was_committed_while_redis_died_is_skipped_later(
         own_redis.start()
         becomes_true(lambda: own_stream.left() == 0)
     assert notes() == ["effect"]
-    assert str(consumer.tally) == "1 processed, 1 skipped, 0 parked"
+    assert str(consumer.counts) == "1 processed, 1 skipped, 0 parked"
 
 
 def refuse_writes(server: RedisServer, *, refuse: bool) -> None:
@@ -162,7 +162,7 @@ class TestAGroupThatWasDeleted:
             own_stream.client.xgroup_destroy(own_stream.key, "outbox")
             own_stream.add({"n": 2})
             becomes_true(lambda: notes() == ["1", "2"] and own_stream.left() == 0)
-        assert str(consumer.tally) == "3 processed, 1 skipped, 0 parked"
+        assert str(consumer.counts) == "3 processed, 1 skipped, 0 parked"
         assert f"{own_stream.key}: the consumer group outbox does not exist any more; creating it again" in caplog.text
 
     def test_together_with_the_stream_is_created_again(

@@ -42,7 +42,7 @@ def test_entries_of_a_dead_consumer_have_their_effect(stream: Stream, make_consu
     consume(consumer, until=lambda: stream.left() == 0)
     assert (notes(), attempts) == (["0", "1", "2"], [2, 2, 2])
     assert dealt_with() == sorted((str(id), "notes") for id in ids)
-    assert str(consumer.tally) == "3 processed, 0 skipped, 0 parked"
+    assert str(consumer.counts) == "3 processed, 0 skipped, 0 parked"
 
 
 def test_after_a_crash_in_a_batch_its_entries_are_taken_over_and_processed_ones_are_skipped(
@@ -62,7 +62,7 @@ def test_after_a_crash_in_a_batch_its_entries_are_taken_over_and_processed_ones_
     consumer = make_consumer()
     consume(consumer, until=lambda: stream.left() == 0)
     assert notes() == ["0", "1", "2", "3", "4"]
-    assert str(consumer.tally) == "5 processed, 3 skipped, 0 parked"
+    assert str(consumer.counts) == "5 processed, 3 skipped, 0 parked"
 
 
 @on_any_database

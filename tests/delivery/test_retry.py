@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outbox.delivery.retry import JITTER, LONGEST_WAIT, Verdict, after, backoff, verdict
+from outbox.delivery.retry import JITTER, LONGEST_WAIT, RowUpdate, after, backoff, row_update
 from outbox.destinations.outcome import Delivered, Failed, Outcome, Retry
 from outbox.errors import Unavailable
 from outbox.settings import Settings
@@ -170,36 +170,36 @@ def test_an_outcome_clears_the_reason_of_the_entry_before(outcome: Outcome) -> N
     assert next_entry(outcome, ProgressEntry(error="gone", reason=NOT_REGISTERED)).reason is None
 
 
-class TestVerdict:
+class TestRowUpdate:
     GOT_IT = ProgressEntry(state=DELIVERED, attempts=2)
     GAVE_UP = ProgressEntry(state=FAILED, attempts=5, error="never")
     SOON = ProgressEntry(attempts=1, not_before=NOW + SECOND, error="no")
     LATER = ProgressEntry(attempts=3, not_before=NOW + 2 * SECOND, error="busy")
 
     def test_all_delivered_is_delivered(self) -> None:
-        assert verdict({"a": self.GOT_IT, "b": self.GOT_IT}) == Verdict(DELIVERED, 2, None, None)
+        assert row_update({"a": self.GOT_IT, "b": self.GOT_IT}) == RowUpdate(DELIVERED, 2, None, None)
 
     def test_an_event_without_destinations_is_delivered(self) -> None:
-        assert verdict({}) == Verdict(DELIVERED, 0, None, None)
+        assert row_update({}) == RowUpdate(DELIVERED, 0, None, None)
 
     def test_one_failure_fails_the_event_when_all_have_ended(self) -> None:
-        assert verdict({"a": self.GOT_IT, "b": self.GAVE_UP}) == Verdict(FAILED, 5, None, "b: never")
+        assert row_update({"a": self.GOT_IT, "b": self.GAVE_UP}) == RowUpdate(FAILED, 5, None, "b: never")
 
     def test_as_long_as_one_waits_the_event_is_pending(self) -> None:
-        assert verdict({"a": self.GAVE_UP, "b": self.SOON, "c": self.GOT_IT}).status == PENDING
+        assert row_update({"a": self.GAVE_UP, "b": self.SOON, "c": self.GOT_IT}).status == PENDING
 
     def test_it_is_due_at_the_earliest_time_with_all_errors(self) -> None:
-        assert verdict({"a": self.LATER, "b": self.SOON}) == Verdict(PENDING, 3, NOW + SECOND, "a: busy; b: no")
+        assert row_update({"a": self.LATER, "b": self.SOON}) == RowUpdate(PENDING, 3, NOW + SECOND, "a: busy; b: no")
 
     def test_attempts_of_one_that_has_ended_are_not_those_that_are_left(self) -> None:
-        assert verdict({"a": self.GAVE_UP, "b": self.SOON}).attempts == 1
+        assert row_update({"a": self.GAVE_UP, "b": self.SOON}).attempts == 1
 
     def test_times_of_different_zones_compare_as_points_in_time(self) -> None:
         east = (NOW + 3 * SECOND).astimezone(timezone(timedelta(hours=5, minutes=45)))
-        assert verdict({"a": self.LATER, "b": ProgressEntry(not_before=east)}).next_attempt_at == NOW + 2 * SECOND
+        assert row_update({"a": self.LATER, "b": ProgressEntry(not_before=east)}).next_attempt_at == NOW + 2 * SECOND
 
     def test_long_errors_of_many_are_cut_together(self) -> None:
         long = ProgressEntry(state=FAILED, attempts=1, error="x" * ERROR_LENGTH)
-        error = verdict({"a": long, "b": long}).error
+        error = row_update({"a": long, "b": long}).error
         assert error is not None
         assert len(error) == ERROR_LENGTH

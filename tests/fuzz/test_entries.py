@@ -89,4 +89,4 @@ def test_whatever_can_not_be_read_is_parked_and_what_comes_after_it_is_consumed(
     consumer = make_consumer()
     consume(consumer, until=lambda: stream.left() == 0)
     assert set(good) <= {id for id, _, _ in done}
-    assert len(stream.parked()) == consumer.tally.parked > 10
+    assert len(stream.parked()) == consumer.counts.parked > 10

@@ -59,7 +59,7 @@ BUSES = [
         "outbox/buses/shared_connection.py",
         "            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._connection))\n",
         "            pass\n",
-        (f"{KAFKA}::TestABatch::test_of_a_forked_child_is_published_and_the_child_ends",),
+        (f"{BUS}::TestTheConnection::test_of_the_parent_is_never_deleted_in_a_forked_child",),
     ),
     Mutant(
         "kafka-report-with-an-error-is-delivered",

@@ -6,7 +6,7 @@ CONTROLS = "tests/delivery/test_controls.py"
 PAUSED = f"{CONTROLS}::TestAPausedDestination"
 SHARE = "outbox/delivery/share.py"
 
-BULK = "tests/operations/test_bulk_jobs.py"
+BULK = "tests/operations/test_bulk_actions.py"
 CLI = "tests/cli/test_control.py"
 PAGE = "tests/admin/web/test_control.py"
 APPLY = "outbox/operations/apply_action.py"
@@ -17,14 +17,14 @@ CONTROL = [
         APPLY,
         "            if entry.stop_by is not None:\n",
         "            if False:\n",
-        (f"{BULK}::TestAJob::test_stops_after_its_batch_when_an_operator_says_so",),
+        (f"{BULK}::TestABulkAction::test_stops_after_its_batch_when_an_operator_says_so",),
     ),
     Mutant(
         "control-a-stop-is-in-no-entry",
-        "outbox/operations/bulk_jobs.py",
+        "outbox/operations/bulk_actions.py",
         '        audit.note(dialect, operator, STOP, {"stopped": str(id)})\n',
         "",
-        (f"{BULK}::TestAJob::test_has_an_entry_of_who_wanted_it_to_stop_even_if_it_ends_by_itself",),
+        (f"{BULK}::TestABulkAction::test_has_an_entry_of_who_wanted_it_to_stop_even_if_it_ends_by_itself",),
     ),
     Mutant(
         "control-a-resume-ends-before-its-end",
@@ -41,11 +41,11 @@ CONTROL = [
         ),
     ),
     Mutant(
-        "control-a-job-is-continued-from-its-beginning",
+        "control-a-bulk-action-is-continued-from-its-beginning",
         APPLY,
         "        after = UUID(int=0) if continuing is None else continuing.after\n",
         "        after = UUID(int=0)\n",
-        (f"{BULK}::TestAJob::test_is_continued_where_it_has_ended_with_all_its_parameters",),
+        (f"{BULK}::TestABulkAction::test_is_continued_where_it_has_ended_with_all_its_parameters",),
     ),
     Mutant(
         "control-everything-is-deleted-by-a-click",
@@ -66,7 +66,7 @@ CONTROL = [
         "outbox/storage/sql/operations.py",
         "WHERE id = ? AND next_attempt_at > {now} AND next_attempt_at < {latest} AND lease_id IS NULL AND progress",
         "WHERE id = ? AND next_attempt_at > {now} AND next_attempt_at < {latest} AND progress",
-        ("tests/operations/test_bulk_jobs.py::TestRetryingNow::test_what_a_worker_has_is_not_tried_now",),
+        ("tests/operations/test_bulk_actions.py::TestRetryingNow::test_what_a_worker_has_is_not_tried_now",),
     ),
     Mutant(
         "control-a-failing-batch-writes-what-was-erased",

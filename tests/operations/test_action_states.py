@@ -78,7 +78,7 @@ def test_a_change_that_can_not_be_audited_is_not_made(
     def fail(*_: Any) -> None:
         raise RuntimeError("the disk is full")
 
-    monkeypatch.setattr(audit.Entry, "add", fail)
+    monkeypatch.setattr(audit.AuditEntry, "add", fail)
     with pytest.raises(RuntimeError, match="disk"):
         change_all(box, ACTIONS[action], operator=Operator("ada"))
     assert list(OutboxEvent.select().order_by(OutboxEvent.id).dicts()) == before

@@ -13,7 +13,7 @@ from outbox.core import Outbox
 from outbox.destinations.outcome import Failed, Retry
 from outbox.errors import SettingsError
 from outbox.events.event import Event
-from outbox.operations import bulk_jobs
+from outbox.operations import bulk_actions
 from outbox.operations.actions import DELETE, FAIL, REPLAY, RETRY, actions_on
 from outbox.operations.breakdown import breakdown
 from outbox.operations.erase import UnfinishedEvents, _Eraser, erase, is_about, preview
@@ -252,14 +252,14 @@ class TestTheAuditEntry:
         work = erase(box.dialect, notify, ALICE_S, operator=ALICE, batch_size=10)
         next(work)
         (entry,) = audit.latest(box.dialect)
-        bulk_jobs.stop(box.dialect, entry.id, operator=ALICE)
+        bulk_actions.stop(box.dialect, entry.id, operator=ALICE)
         next(work)
         with pytest.raises(Interrupted):
             next(work)
         _, entry = audit.latest(box.dialect)
         assert (entry.affected, entry.total, entry.outcome) == (20, 30, "interrupted")
         with pytest.raises(outbox.OutboxError, match="nothing left"):
-            bulk_jobs.resume(box.dialect, notify, box.registry, entry.id, operator=ALICE)
+            bulk_actions.resume(box.dialect, notify, box.registry, entry.id, operator=ALICE)
         assert erase_all(box) == 10
 
 

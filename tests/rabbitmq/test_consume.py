@@ -64,7 +64,7 @@ def make_consumer(box: Outbox, rabbitmq: RabbitmqServer, queue: Queue) -> MakeCo
 
 
 def done(consumer: outbox.Consumer, number: int) -> Callable[[], bool]:
-    return lambda: consumer.tally.processed + consumer.tally.parked == number
+    return lambda: consumer.counts.processed + consumer.counts.parked == number
 
 
 class TestAMessage:
@@ -172,7 +172,7 @@ class TestAMessage:
         queue.publish_raw(b"no event")
         with running(consumer):
             becomes_true(lambda: "has not stored a message in the dead-letter queue" in caplog.text)
-            assert consumer.tally.parked == 0
+            assert consumer.counts.parked == 0
             with queue.channel() as channel:
                 channel.queue_delete(f"{queue.name}.dead")
                 channel.queue_declare(f"{queue.name}.dead")
@@ -192,7 +192,7 @@ class TestAMessage:
             queue.publish({})
             becomes_true(lambda: notes() == ["effect"])
             becomes_true(lambda: "returned 312 NO_ROUTE" in caplog.text)
-            assert consumer.tally.parked == 0
+            assert consumer.counts.parked == 0
             with queue.channel() as channel:
                 channel.queue_declare(f"{queue.name}.dead")
             becomes_true(done(consumer, 2))
@@ -235,7 +235,7 @@ class TestManyMessagesThatFail:
 
         queue.publish(*[{"bad": True}] * 10, {"bad": False})
         consumer = make_consumer(batch=2, idle_seconds=LONG)
-        consume(consumer, until=lambda: consumer.tally.processed)
+        consume(consumer, until=lambda: consumer.counts.processed)
         assert notes() == ["good"]
         becomes_true(lambda: queue.left() == 10)  # they went back when the consumer left
 
@@ -254,7 +254,7 @@ class TestManyMessagesThatFail:
         consumer = make_consumer(max_deliveries=2, idle_seconds=0.01)
         consume(consumer, until=lambda: attempts.count(2) >= 5)
         assert set(attempts) == {1, 2}
-        assert consumer.tally.parked == 0
+        assert consumer.counts.parked == 0
 
 
 class TestACrash:
@@ -366,7 +366,7 @@ class TestAnOutageOfRabbitmq:
         consumer = make_consumer(proxy)
         source: Any = consumer._source
         with running(consumer):
-            becomes_true(lambda: len(notes()) == 3 and consumer.tally.skipped >= 1)
+            becomes_true(lambda: len(notes()) == 3 and consumer.counts.skipped >= 1)
             becomes_true(lambda: queue.left() == 0)
         assert (notes(), queue.left()) == (sorted(map(str, ids)), 0)
         assert f"{queue.name}: the connection to RabbitMQ was lost: " in caplog.text
@@ -378,7 +378,7 @@ class TestAnOutageOfRabbitmq:
         consumer = make_consumer(proxy, "?heartbeat=2")
         with running(consumer):
             queue.publish({})
-            becomes_true(lambda: consumer.tally.processed >= 1)
+            becomes_true(lambda: consumer.counts.processed >= 1)
             proxy.stop()
             becomes_true(lambda: "the connection to RabbitMQ was lost" in caplog.text)
             queue.publish({})
@@ -397,7 +397,7 @@ class TestAnOutageOfRabbitmq:
         queue.publish({})
         consumer = make_consumer(proxy, "?heartbeat=3")
         consume(consumer, until=done(consumer, 1))
-        assert (consumer.tally.skipped, proxy.connections) == (0, 1)
+        assert (consumer.counts.skipped, proxy.connections) == (0, 1)
 
     def test_a_queue_that_was_deleted_is_waited_for(
         self, queue: Queue, make_consumer: MakeConsumer, caplog: pytest.LogCaptureFixture
@@ -412,7 +412,7 @@ class TestAnOutageOfRabbitmq:
             with queue.channel() as channel:
                 channel.queue_declare(queue.name, durable=True)
             queue.publish({})
-            becomes_true(lambda: consumer.tally.processed == 1)
+            becomes_true(lambda: consumer.counts.processed == 1)
 
 
 def queue_has_consumer(queue: Queue) -> bool:

@@ -196,7 +196,7 @@ class TestTheComparison:
 
         proof = tried(strict)
         assert proof.safe_under == []
-        assert "does not end well: IntegrityError: UNIQUE constraint failed: note.id" in str(proof)
+        assert "the call after it fails: IntegrityError: UNIQUE constraint failed: note.id" in str(proof)
 
     def test_a_handler_that_trusts_its_first_attempt_is_killed_before_it(self, box: Outbox) -> None:
         def first_only(event: outbox.Event) -> None:
@@ -276,11 +276,11 @@ class TestWhatIsRefused:
 
     def test_a_call_that_does_not_end_is_ended(self, box: Outbox) -> None:
         proof = tried(lambda event: time.sleep(3600), seconds=0.2)
-        assert "has not returned within 0.2 seconds" in str(proof)
+        assert "did not return within 0.2 seconds" in str(proof)
 
     def test_what_is_no_handler_is_refused(self, box: Outbox) -> None:
         box.registry.add(outbox.Webhook("crm", "https://crm.invalid/hook", secret="whsec_" + "A" * 44))
-        with pytest.raises(RegistrationError, match="'crm' is no handler"):
+        with pytest.raises(RegistrationError, match="'crm' is not a handler"):
             testing.prove("crm", placed())
 
     def test_a_large_database_is_refused(self, box: Outbox) -> None:

@@ -13,7 +13,7 @@ from outbox.dramatiq import ActorDestination
 from outbox.dramatiq.in_process_broker import InProcessBroker
 from outbox.errors import RegistrationError
 from outbox.storage.models import DELIVERED
-from outbox.testing.separate_registry import Recorder
+from outbox.testing.separate_registry import RecordingDestination
 from tests.conftest import Configure
 from tests.support.table import emit, emit_one, statuses, stored
 
@@ -43,7 +43,7 @@ class TestRecorders:
             emit(1)
             testing.deliver()
             assert len(testing.recorded("crm")) == len(testing.recorded("webhook")) == 1
-            assert {type(each) for each in box.registry.destinations.values()} == {Recorder}
+            assert {type(each) for each in box.registry.destinations.values()} == {RecordingDestination}
 
     def test_handlers_that_are_named_are_recorded(self, box: Outbox) -> None:
         @outbox.handler("order.placed", name="slack")

@@ -16,7 +16,7 @@ MOST_REPORTED = 10
 PLAIN = "plain"
 
 
-class Counts(NamedTuple):
+class RowsByKey(NamedTuple):
     """How many rows are encrypted with each key, among those that the check looked at."""
 
     by_key: dict[str, int]
@@ -46,16 +46,16 @@ def encrypted_rows(context: Context) -> Iterator[Finding]:
         yield ok("New rows are stored in plain text: OUTBOX_ENCRYPTION_KEYS begins with `plain`.")
 
 
-def _count(context: Context, statement: str) -> Counts:
+def _count(context: Context, statement: str) -> RowsByKey:
     key_id_at = (len(START_OF_VERSION) + 1, ID_LENGTH)
     column = (f"{START}%", *key_id_at)
     found = {key_id: int(count) for key_id, count in context.rows(statement, *column, *column, LOOKED_AT)}
     found.pop(None, None)  # neither payload nor headers
     plain = found.pop(PLAIN, 0)
-    return Counts(found, plain)
+    return RowsByKey(found, plain)
 
 
-def _missing_keys(unfinished: Counts, newest: Counts, key_ids: tuple[str, ...]) -> Iterator[Finding]:
+def _missing_keys(unfinished: RowsByKey, newest: RowsByKey, key_ids: tuple[str, ...]) -> Iterator[Finding]:
     for key_id in sorted(unfinished.by_key.keys() - set(key_ids)):
         yield problem(
             f"{_at_least(unfinished.by_key[key_id])} unfinished rows are encrypted with the key {key_id}, which this "
@@ -71,7 +71,7 @@ def _missing_keys(unfinished: Counts, newest: Counts, key_ids: tuple[str, ...]) 
         )
 
 
-def _workers_without_keys(context: Context, unfinished: Counts) -> Iterator[Finding]:
+def _workers_without_keys(context: Context, unfinished: RowsByKey) -> Iterator[Finding]:
     """Find running workers that can't decrypt unfinished rows, or that don't know that rows may be encrypted."""
     for process in context.overview.workers[:MOST_REPORTED]:
         missing = sorted(unfinished.by_key.keys() - set(process.details.get("encryption_keys", ())))
@@ -89,7 +89,7 @@ def _workers_without_keys(context: Context, unfinished: Counts) -> Iterator[Find
             )
 
 
-def _old_keys(unfinished: Counts, newest: Counts, key_ids: tuple[str, ...]) -> Iterator[Finding]:
+def _old_keys(unfinished: RowsByKey, newest: RowsByKey, key_ids: tuple[str, ...]) -> Iterator[Finding]:
     for key_id in key_ids[1:]:
         count = max(unfinished.by_key.get(key_id, 0), newest.by_key.get(key_id, 0))
         if count:
@@ -99,7 +99,7 @@ def _old_keys(unfinished: Counts, newest: Counts, key_ids: tuple[str, ...]) -> I
             )
 
 
-def _plain_rows(unfinished: Counts, newest: Counts) -> Iterator[Finding]:
+def _plain_rows(unfinished: RowsByKey, newest: RowsByKey) -> Iterator[Finding]:
     count = max(unfinished.plain, newest.plain)
     if count:
         yield warning(

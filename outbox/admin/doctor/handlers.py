@@ -17,7 +17,7 @@ from outbox.storage.status import is_unfinished
 
 MOST_REPORTED = 10
 
-# Says of an event type whether it is wanted.
+# Returns whether an event type is wanted.
 Wants = Callable[[str], bool]
 
 
@@ -93,7 +93,7 @@ def _waiting_for_missing(missing: Mapping[str, Counter[str]]) -> Iterator[Findin
 
 
 def _without_worker(waiting: Counter[tuple[str, str]]) -> Iterator[Finding]:
-    """Yield a problem for each actor and periodic function that no worker had that claimed its jobs or runs."""
+    """Yield a problem for each actor and periodic function that was missing in the workers that claimed its rows."""
     for (kind, name), number in waiting.most_common(MOST_REPORTED):
         if kind == JOB:
             yield problem(

@@ -170,7 +170,7 @@ async def _schema_error(request: Request, error: Exception) -> Response:
 
 async def _database_error(request: Request, error: Exception) -> Response:
     # The driver's message is logged, not shown: it may contain names of users and hosts.
-    logger.warning("The dashboard can't use the database: %s", as_sentence(error))
+    logger.warning("The dashboard can't use the database: %s Its pages say so until it can.", as_sentence(error))
     if is_statement_timeout(error):
         return render(
             request,

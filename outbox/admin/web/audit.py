@@ -18,16 +18,16 @@ from outbox.admin.web.pages import notice
 from outbox.admin.web.permissions import ADMIN, OPERATE, VIEW, may, needed_for, operator_of, require
 from outbox.admin.web.render import render
 from outbox.errors import RegistrationError
-from outbox.operations import bulk_jobs
+from outbox.operations import bulk_actions
 from outbox.operations.actions import ACTIONS
-from outbox.operations.bulk_jobs import bulk_job_of
+from outbox.operations.bulk_actions import bulk_action_of
 from outbox.storage.operator_models import Audit
 from outbox.telemetry.audit import changed_ids, find, latest
 
 STOP, RESUME = "stop", "resume"
 NOTICES = {
     STOP: "The action stops after its current batch.",
-    RESUME: "The action goes on where it has ended; the audit log has a further entry for it.",
+    RESUME: "The action continues where it stopped; the audit log has another entry for it.",
 }
 
 # How many ids of changed events the page of an entry lists.
@@ -44,9 +44,9 @@ async def audit(request: Request) -> Response:
             return box.dialect.now(), latest(box.dialect)
 
     now, entries = await run_in_threadpool(query)
-    jobs = {entry.id: job for entry in entries if (job := bulk_job_of(entry, now)) is not None}
+    bulks = {entry.id: bulk for entry in entries if (bulk := bulk_action_of(entry, now)) is not None}
     said = NOTICES.get(request.query_params.get("bulk", ""), notice(request))
-    return render(request, "audit.html", now=now, entries=entries, jobs=jobs, notice=said)
+    return render(request, "audit.html", now=now, entries=entries, bulks=bulks, notice=said)
 
 
 async def audit_entry(request: Request) -> Response:
@@ -62,16 +62,16 @@ async def audit_entry(request: Request) -> Response:
     now, entry, ids = await run_in_threadpool(query)
     if entry is None:
         raise HTTPError(404, "Audit entry not found", f"{id} does not exist, or was deleted after 90 days.")
-    job = bulk_job_of(entry, now)
+    bulk = bulk_action_of(entry, now)
     return render(
         request,
         "audit_entry.html",
         now=now,
         entry=entry,
         ids=ids,
-        job=job,
+        bulk=bulk,
         notice=NOTICES.get(request.query_params.get("bulk", "")),
-        may_control=job is not None and may(request, needed_for(ACTIONS[entry.action]))
+        may_control=bulk is not None and may(request, needed_for(ACTIONS[entry.action]))
         if entry.action in ACTIONS
         else may(request, ADMIN),
     )
@@ -91,10 +91,10 @@ async def act_on_bulk(request: Request) -> Response:
     page = dashboard.path(request, "audit_entry", id=id)
     try:
         if what == STOP:
-            await run_in_threadpool(partial(bulk_jobs.stop, box.dialect, id, operator=who))
+            await run_in_threadpool(partial(bulk_actions.stop, box.dialect, id, operator=who))
         elif what == RESUME:
             begin = partial(
-                bulk_jobs.resume, box.dialect, box.notifier.notify_after_commit, box.registry, id, operator=who
+                bulk_actions.resume, box.dialect, box.notifier.notify_after_commit, box.registry, id, operator=who
             )
             work = await run_in_threadpool(begin)
             await run_in_threadpool(

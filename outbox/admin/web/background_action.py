@@ -53,7 +53,7 @@ class BackgroundActions:
         begin: Callable[[], Generator[int]],
         wait_seconds: float = WAIT_SECONDS,
     ) -> int | None:
-        """Run what `begin` returns to its end; return what it has yielded last, or None if it takes longer than that.
+        """Run the generator that `begin` returns; return its last value, or None if it still runs after `wait_seconds`.
 
         If the process ends before the action does, the batches that were committed stay changed and the other events
         are unchanged.

@@ -118,7 +118,7 @@ def _bar(point: Point, number: int, top: int, history: History) -> Bar:
 def _tooltip(point: Point, history: History) -> str:
     moment = f"{point.begins_at:%H:%M}" if history.over is not WEEK else f"{point.begins_at:%a %d %b %H:%M}"
     parts = [f"{point.delivered:,} delivered", f"{point.failed:,} failed"]
-    if history.subject.kind != TYPE:
+    if history.scope.kind != TYPE:
         parts.append(f"{point.retried:,} retried")
     if history.has_emitted:
         parts.append(f"{point.emitted:,} emitted")
@@ -130,8 +130,8 @@ def _filter_of(point: Point, history: History) -> dict[str, str]:
     ended = {"ended_since": point.begins_at, "ended_until": point.ends_at}
     given = {name: f"{moment:%Y-%m-%dT%H:%M}" for name, moment in ended.items()}
     # There is no filter for the events that a destination has: those that ended in that time are shown.
-    kind = history.subject.kind
-    return given | ({kind: history.subject.name} if kind in ("type", "actor") else {})
+    kind = history.scope.kind
+    return given | ({kind: history.scope.name} if kind in ("type", "actor") else {})
 
 
 def _height(count: int, top: int) -> float:

@@ -31,11 +31,11 @@ from outbox.telemetry.audit import Operator
 
 # What the page says after an action. Only the action's name is taken from the URL, so a link can't show other text.
 NOTICES = {
-    PAUSE: "It is paused. Workers obey within seconds; what they are sending right now is finished.",
-    RESUME: "It is resumed: what has waited is due at once.",
-    THROTTLE: "It is throttled. Workers obey within seconds.",
-    UNTHROTTLE: "It is no longer throttled: what has waited is due at once.",
-    RECOVER: "It is tried again: what waits because it could not be reached is due, a few events at a time.",
+    PAUSE: "It is paused. Workers stop sending within seconds, and finish the deliveries that have begun.",
+    RESUME: "It is resumed: the events that waited are due at once.",
+    THROTTLE: "It is throttled. Workers apply the limit within seconds.",
+    UNTHROTTLE: "It is no longer throttled: the events that waited are due at once.",
+    RECOVER: "It is tried again: events that wait because it could not be reached become due, a few at a time.",
 }
 
 

@@ -22,7 +22,7 @@ LISTED_KEYS = 50
 
 
 async def keys(request: Request) -> Response:
-    """List the keys of which events wait, the longest wait first, with the event that holds each of them back."""
+    """List the keys whose events wait, the longest wait first, with the event that holds each of them back."""
     require(request, VIEW)
     box = dashboard_of(request).box
     dialect = box.dialect

@@ -12,7 +12,7 @@ from outbox.admin.web.passwords import check_secret_length
 
 logger = logging.getLogger(__name__)
 
-# What the pages and the audit log would call it; no page lets it in.
+# The user name of a request with this token. It may see the metrics only, so no page shows the name.
 USER = "metrics"
 PATH = "/metrics"
 

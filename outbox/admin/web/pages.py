@@ -24,7 +24,7 @@ from outbox.admin.overview import Overview, processes
 from outbox.admin.overview import overview as read_overview
 from outbox.admin.queries import Page
 from outbox.admin.readable_row import readable_row
-from outbox.admin.verdict import find, judge
+from outbox.admin.verdict import find, verdict_on
 from outbox.admin.web import parameters
 from outbox.admin.web.chart import make_chart
 from outbox.admin.web.dashboard import Dashboard, dashboard_of
@@ -41,7 +41,7 @@ from outbox.storage.models import EVENT, JOB, OutboxEvent
 from outbox.storage.operator_models import Attempt, Audit
 from outbox.telemetry.audit import latest
 
-# The most types and actors that the overview offers to show alone.
+# How many types and actors the overview offers at most, to show the chart of one of them.
 MOST_SUBJECTS = 200
 
 
@@ -50,15 +50,15 @@ async def overview(request: Request) -> Response:
     require(request, VIEW)
     dashboard, given, with_content = dashboard_of(request), request.query_params, may(request, PAYLOADS)
     box = dashboard.box
-    over, subject = parameters.parse_range(given), parameters.parse_subject(given)
+    over, scope = parameters.parse_range(given), parameters.parse_scope(given)
 
-    def query() -> tuple[Overview, History, Subjects]:
+    def query() -> tuple[Overview, History, Scopes]:
         with box.dialect.connection():
             view = read_overview(box.dialect)
-            history, subjects = read_history(box.dialect, view.now, over, subject), _subjects(dashboard, view)
-            return view if with_content else hide_in_overview(box.dialect, box.cipher, view), history, subjects
+            history, scopes = read_history(box.dialect, view.now, over, scope), _scopes(dashboard, view)
+            return view if with_content else hide_in_overview(box.dialect, box.cipher, view), history, scopes
 
-    view, history, subjects = await run_in_threadpool(query)
+    view, history, scopes = await run_in_threadpool(query)
     findings = find(box, view)
     return render(
         request,
@@ -67,10 +67,10 @@ async def overview(request: Request) -> Response:
         now=view.now,
         history=history,
         chart=make_chart(history),
-        subjects=subjects,
+        scopes=scopes,
         hours_per_bar=hours_per_bar(view.failures, view.now),
         of=given.get("of", "").strip(),
-        verdict=judge(findings),
+        verdict=verdict_on(findings),
         findings=findings,
         destinations=destination_rows(view),
         retention=timedelta(hours=box.settings.retention_hours),
@@ -78,7 +78,7 @@ async def overview(request: Request) -> Response:
 
 
 @dataclass(frozen=True, slots=True)
-class Subjects:
+class Scopes:
     """The names of what the overview's chart can be of."""
 
     destinations: list[str]
@@ -86,10 +86,10 @@ class Subjects:
     actors: list[str]
 
 
-def _subjects(dashboard: Dashboard, view: Overview) -> Subjects:
+def _scopes(dashboard: Dashboard, view: Overview) -> Scopes:
     dialect, limits = dashboard.box.dialect, replace(dashboard.scan_limits, names=MOST_SUBJECTS)
     destinations = sorted(name for name, each in view.recorded.items() if not each.retired)
-    return Subjects(destinations, *queries.types_and_actors(dialect, limits))
+    return Scopes(destinations, *queries.types_and_actors(dialect, limits))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from urllib.parse import urlencode
 from uuid import UUID
 
-from outbox.admin.history import ACTOR, DESTINATION, EVERYTHING, HOUR, RANGES, TYPE, Range, Subject
+from outbox.admin.history import ACTOR, DESTINATION, EVERYTHING, HOUR, RANGES, TYPE, Range, Scope
 from outbox.admin.web.http_errors import HTTPError
 from outbox.operations.filters import Filter
 from outbox.storage.models import JOB, KINDS, STATUSES
@@ -107,7 +107,7 @@ def parse_range(given: Mapping[str, str]) -> Range:
     return HOUR if name is None else RANGES[name]
 
 
-def parse_subject(given: Mapping[str, str]) -> Subject:
+def parse_scope(given: Mapping[str, str]) -> Scope:
     """Return what the charts are of, such as `type:order.placed`; everything if nothing is given."""
     value = parse_text(given, "of")
     if not value:
@@ -115,7 +115,7 @@ def parse_subject(given: Mapping[str, str]) -> Subject:
     kind, _, name = value.partition(":")
     if kind not in (TYPE, DESTINATION, ACTOR) or not name:
         raise _invalid("of", f"{TYPE}:NAME, {DESTINATION}:NAME or {ACTOR}:NAME")
-    return Subject(kind, name)
+    return Scope(kind, name)
 
 
 def parse_id(value: str) -> UUID:

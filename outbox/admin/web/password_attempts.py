@@ -53,7 +53,7 @@ class PasswordAttempts:
 
 
 def _wait_after(number: int) -> float:
-    """Return the wait after so many wrong passwords."""
+    """Return the wait after this many wrong passwords."""
     beyond = number - FREE_ATTEMPTS
     return 0.0 if beyond < 0 else min(LONGEST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2.0 ** min(beyond, 20))
 

@@ -25,7 +25,7 @@ VIEW, OPERATE, ADMIN, PAYLOADS = PERMISSIONS = ("view", "operate", "admin", "pay
 # Only Prometheus has it, by its token. It can't be granted to a user.
 METRICS = "metrics"
 ALL = frozenset(PERMISSIONS)
-# `payloads` is implied by none of the others: who repairs deliveries need not read the data of customers.
+# No other permission implies `payloads`: an operator who repairs deliveries need not read the data of customers.
 _IMPLIED = {ADMIN: {OPERATE, VIEW}, OPERATE: {VIEW}, PAYLOADS: {VIEW}}
 
 # A function that gets the request and the user's name, and returns the user's permissions. It may be a coroutine

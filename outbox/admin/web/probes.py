@@ -1,7 +1,7 @@
 """Respond to the probes of Kubernetes and of load balancers: `/healthz` and `/readyz`.
 
-They need no password and accept any Host header, since a kubelet has neither the one nor the other. So they say nothing
-but whether it works, and the database is asked at most once a second.
+They need no password and accept any Host header, because a kubelet knows neither the password nor the host name. So
+they only say whether the dashboard works, and query the database at most once a second.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class Probes:
     def _check(self) -> bool:
         """Return whether the database can be read and has the tables.
 
-        While it is asked, other requests get the last answer. Otherwise requests without a password could occupy every
-        thread of the dashboard while the database does not respond.
+        While one request queries it, others get the last result. Otherwise requests without a password could occupy
+        every thread of the dashboard while the database does not respond.
         """
         if time.monotonic() - self._asked_at >= REMEMBERED_SECONDS and self._asking.acquire(blocking=False):
             try:

@@ -1,8 +1,8 @@
 """Refuse requests that give the length of their body in two ways (request smuggling).
 
-A proxy may go by `Content-Length`, and h11 goes by `Transfer-Encoding`. Then the two do not agree where the request
-ends, and the proxy could take a part of one user's request for the beginning of the next user's. RFC 9112 demands that
-the connection is closed after such a request, and h11 keeps it open.
+A proxy may use `Content-Length`, and h11 uses `Transfer-Encoding`. Then the two disagree about where the request ends,
+and a part of one user's request could be taken for the beginning of the next user's. RFC 9112 requires that the
+connection is closed after such a request, and h11 keeps it open.
 """
 
 from __future__ import annotations

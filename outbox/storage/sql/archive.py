@@ -1,8 +1,8 @@
-"""SQL for the archive: what is written to a file before the clean-up deletes it."""
+"""SQL for the archive: read the rows that are written to a file before they are deleted."""
 
 from __future__ import annotations
 
-# Every column of the table, in its order. JSON is read as the text that is stored: what is encrypted stays so.
+# Every column of the table, in its order. JSON is read as the stored text, so what is encrypted stays encrypted.
 ARCHIVED = (
     "id",
     "seq",
@@ -32,6 +32,6 @@ ARCHIVED = (
     "delivered_at",
     "erased_at",
 )
-# The rows are locked until they are deleted: otherwise one could be retried or erased in between, and the file would
-# hold what has to be gone.
+# The rows are locked until they are deleted. Otherwise an event could be retried or erased in between, and the file
+# would contain it as it was before.
 ARCHIVE = "SELECT {archived} FROM {event_table} WHERE {ended} ORDER BY id LIMIT ? {skip_locked}"

@@ -8,14 +8,15 @@ CONTROLS_SET = """
 UPDATE {control_table} SET value = ?, version = {next_version}, updated_at = {now} WHERE name = 'controls'
 """
 
-# Makes events that wait at one destination due sooner, some time apart: because it is no longer paused or throttled, or
-# can be reached again. What waits there was never tried, or the destination was unavailable: trying it too early does
-# no harm. `plan` recognises such an event by its due time, which is earlier than that of each of its entries.
+# Makes events that wait at one destination due sooner, some time apart, because the destination is no longer paused or
+# throttled, or can be reached again. These events were never tried there, or the destination was unavailable: so a try
+# that comes too early does no harm. `plan` recognises such an event by its due time, which is earlier than that of each
+# of its entries.
 #
-# It reads a limited number of events, in the order of their due times, from the given time on; of those that it has
-# read it chooses a limited number. It returns how many it has changed, how many it has chosen and how many it has read,
-# and the due times of the last ones: the next call goes on there. An event whose row another transaction has locked is
-# not changed, and neither is one that a worker has.
+# It reads a limited number of events in the order of their due times, from the given time on, and chooses a limited
+# number of them. It returns how many it has changed, chosen and read, and the due times of the last chosen and the last
+# read event: the next call continues there. An event whose row another transaction has locked, or that a worker has, is
+# not changed.
 #
 # The parameters: from which due time on, how many to read, the name of the destination four times (null: any that is
 # paused), how many to choose, in how many seconds the first is due, and the seconds between two of them.
@@ -64,15 +65,15 @@ LIMIT ?
 SOONER_SQLITE = """
 UPDATE {event_table} SET next_attempt_at = min(next_attempt_at, {after}), updated_at = {now} WHERE id = ?
 """
-# For events that were put off for a pause which has ended since they were claimed. One that is parked is left to what
-# releases it.
+# For events that were put off because of a pause, if the pause has ended since they were claimed. A parked event is not
+# changed: it is due when it is released.
 UNPAUSE = """
 UPDATE {event_table} SET next_attempt_at = {now}, updated_at = {now}
 WHERE {ids} AND lease_id IS NULL AND next_attempt_at > {now} AND next_attempt_at < {latest}
 """
 
-# What workers have right now: the leases that are valid.
+# The valid leases: what workers are delivering right now.
 IN_FLIGHT = """
-SELECT lease_id, count(*) FROM {event_table} WHERE next_attempt_at IS NOT NULL AND lease_until > {now}
+SELECT lease_id, count(*) FROM {event_table} WHERE {is_unfinished} AND lease_until > {now}
 GROUP BY lease_id
 """

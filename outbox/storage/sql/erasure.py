@@ -1,12 +1,12 @@
-"""SQL for erasure: what a row holds of a person is taken out of it, and the row stays."""
+"""SQL for erasure: remove what a row holds about a person, and keep the row."""
 
 from __future__ import annotations
 
 # The first parameter is the column `progress` without its errors, the second whether idempotency keys are kept, and the
 # last whether events that wait are erased, too: these end as failed, and hold nothing back. An event under a valid
 # lease is left to its worker, which is sending it right now.
-# A key that repeats the aggregate, or the id of the row, tells no more than these, and stays: the same event can't be
-# emitted again. `updated_at` stays, since the retention of a failed event counts from there.
+# An idempotency key that only repeats the aggregate, or the id of the row, stays: then the same event can't be emitted
+# again. `updated_at` stays, because the retention of a failed event is counted from it.
 ERASE = """
 UPDATE {event_table}
 SET payload = '{{}}', headers = '{{}}', progress = ?, correlation_id = NULL, subject = NULL, erased_at = {now},

@@ -31,7 +31,7 @@ WHERE {ids} AND {is_unfinished} AND (lease_until IS NULL OR lease_until <= {now}
 RETURNING id
 """
 DELETE_BY_HAND = "DELETE FROM {event_table} WHERE {ids} AND {has_ended} RETURNING id"
-# A replayed event was delivered in its place. Now it neither waits nor lets others wait.
+# A replayed event was delivered before, in the order of its key. Now it neither waits nor holds back others.
 REPLAY = """
 UPDATE {event_table}
 SET status = 'pending', attempts = 0, next_attempt_at = {now}, delivered_at = NULL, progress = ?,
@@ -39,15 +39,15 @@ SET status = 'pending', attempts = 0, next_attempt_at = {now}, delivered_at = NU
 WHERE {ids} AND {is_delivered} AND erased_at IS NULL
 RETURNING id
 """
-# A failed event that holds back later events of its key does so no more.
+# A failed event then no longer holds back the later events of its key.
 SKIP = """
 UPDATE {event_table} SET order_state = NULL, updated_at = {now}
 WHERE {ids} AND {is_failed} AND order_state IS NOT NULL
 RETURNING id
 """
 
-# The same where an event has failed, while other destinations still try it. One that a worker is delivering right now
-# is left alone: its worker would write its own progress over it.
+# The same for the destinations where an event has failed, while others still try it. An event that a worker is
+# delivering right now is not changed: the worker would overwrite the column `progress`.
 SKIP_WHERE_FAILED = """
 UPDATE {event_table} SET progress = ?, updated_at = {now}
 WHERE id = ? AND {is_unfinished} AND order_state IS NOT NULL AND (lease_until IS NULL OR lease_until <= {now})
@@ -58,7 +58,8 @@ AUDIT_BEGIN = """
 INSERT INTO {audit_table} (id, at, who, claimed, via, action, filters, parameters, affected, total, last_id, seen_at)
 VALUES (?, {now}, ?, ?, ?, ?, ?, ?, 0, ?, ?, {now})
 """
-# With each batch: how many it has changed, and the last event that was looked at. It returns who wants it to stop.
+# Run with each batch: how many events it has changed, and the last one that it has read. It returns the operator who
+# has asked the action to stop.
 AUDIT_ADD = """
 UPDATE {audit_table} SET affected = affected + ?, position = COALESCE(?, position), seen_at = {now} WHERE id = ?
 RETURNING stop_by
@@ -95,7 +96,7 @@ ENDED = """{has_ended} AND COALESCE(delivered_at, updated_at) < {before} AND id 
     AND (
         SELECT seq FROM {event_table} AS later
         WHERE later.ordering_key = {event_table}.ordering_key AND later.seq > {event_table}.seq AND {can_hold}
-            AND next_attempt_at IS NOT NULL ORDER BY seq LIMIT 1) IS NULL)"""
+            AND {is_unfinished} ORDER BY seq LIMIT 1) IS NULL)"""
 DELETE_ENDED = """
 DELETE FROM {event_table}
 WHERE id {in_list}(SELECT id FROM {event_table} WHERE {ended} ORDER BY id LIMIT ? {skip_locked}){end}

@@ -1,30 +1,30 @@
-"""SQL for order per key: what holds an event back, where events wait, and what makes them due again.
+"""SQL for order per key: find what holds an event back, record where events wait, and make them due again.
 
-`{pairs}` are two parameters, as a table `item` of keys and destinations; `{can_hold}` is the condition of the index
-(`storage/schema_ordering.py`). Mostly no event waits at all: then `{any_waits}`, which a statement evaluates once,
-keeps it from looking for each key.
+`{pairs}` stands for two parameters as a table `item` of keys and destinations. `{can_hold}` is the condition of the
+index (`storage/schema_ordering.py`). Usually no event waits at all: so a statement first evaluates `{any_waits}`, once,
+and if it is false does not look up each key.
 """
 
 from __future__ import annotations
 
-# What may hold back events of some keys, between two numbers each:
+# The events that may hold back others, for each of some keys and between two numbers:
 #
-# - The earliest events that hold back later ones. An event that is scheduled does so once it is due. The events of the
-#   batch that asks are left out: it knows them. Of one that a worker has, it also returns how long ago it was claimed
-#   (a renewed lease does not change `updated_at`); of one that is due, 0: most likely another worker has claimed it in
-#   a transaction that is not committed yet.
-# - For some destinations, the first event that waits there. No later one may overtake it, even if what it waited for
-#   has just ended.
+# - The earliest events that hold back later ones. A scheduled event holds them back once it is due. The events of the
+#   asking batch are left out, because the batch knows them. For an event that a worker has, it also returns how long
+#   ago it was claimed (renewing a lease does not change `updated_at`). For an event that is due it returns 0: most
+#   likely another worker has claimed it in a transaction that is not committed yet.
+# - For some destinations, the first event that waits there. No later event may overtake it, even if the event that it
+#   waited for has just ended.
 #
-# One statement reads both, so that they belong together: an event that is parked or released meanwhile is in exactly
-# one of the two. The parameters are the keys, the numbers that the events found are below and (one for all keys) above,
-# the lease of the batch that asks, how many of the first kind to return for each key, and the names of the
-# destinations.
+# One statement reads both, so that they are consistent: an event that is parked or released meanwhile is in exactly one
+# of the two. The parameters are the keys; for each key the number below which, and for all keys the number above which,
+# events are searched; the lease of the asking batch; how many events of the first kind to return for each key; and the
+# names of the destinations.
 EARLIER_POSTGRES = """
 SELECT item.key, found.*
 FROM unnest(?::text[], ?::bigint[]) AS item (key, below) CROSS JOIN LATERAL (
     (
-        SELECT seq, event_type, {progress}, next_attempt_at IS NULL,
+        SELECT seq, event_type, {progress}, {has_ended},
             CASE WHEN lease_until > {now} THEN {seconds_since_update}
                 WHEN lease_id IS NULL AND next_attempt_at <= {now} THEN 0 END, NULL::text
         FROM {event_table}
@@ -49,7 +49,7 @@ FROM unnest(?::text[], ?::bigint[]) AS item (key, below) CROSS JOIN LATERAL (
 # SQLite has no LATERAL: one key at a time.
 EARLIER_SQLITE = """
 SELECT * FROM (
-    SELECT ordering_key, seq, event_type, {progress}, next_attempt_at IS NULL,
+    SELECT ordering_key, seq, event_type, {progress}, {has_ended},
         CASE WHEN lease_until > {now} THEN {seconds_since_update}
             WHEN lease_id IS NULL AND next_attempt_at <= {now} THEN 0 END, NULL
     FROM {event_table}
@@ -67,21 +67,21 @@ SELECT key, seq, NULL, NULL, NULL, NULL, name FROM (
 WHERE seq IS NOT NULL
 """
 
-# An event that waits at all the destinations that it was claimed for, and was not tried: as if it had not been claimed,
-# but due only when it is released.
+# For an event that waits at all destinations that it was claimed for, and was not tried. The row becomes as it was
+# before the claim, but the event is due only when it is released.
 PARKED = """
 UPDATE {event_table}
 SET status = 'pending', attempts = attempts - 1, next_attempt_at = {latest}, order_state = 'waits', lease_id = NULL,
     lease_until = NULL, updated_at = {now}
 WHERE {ids} AND lease_id = ? AND {async_commit}
 """
-# In the transaction that has settled the events: they wait at these destinations, and are parked unless something else
-# is left to do for them. A row that is there already stays: it says since when the event waits.
+# Run in the transaction that has settled the events: they wait at these destinations, and are parked unless something
+# else is left to do for them. An existing row does not change: it says since when the event waits.
 WAIT_POSTGRES = """
 INSERT INTO {waiting_table} (ordering_key, destination, seq, event_id, since)
 SELECT event.ordering_key, item.destination, event.seq, event.id, {now}
 FROM unnest(?::uuid[], ?::text[]) AS item (id, destination) JOIN {event_table} AS event ON event.id = item.id
-WHERE event.lease_id IS NULL AND event.next_attempt_at IS NOT NULL
+WHERE event.lease_id IS NULL AND {is_unfinished}
 ON CONFLICT (ordering_key, destination, seq, event_id) DO NOTHING
 """
 WAIT_SQLITE = """
@@ -90,11 +90,11 @@ SELECT event.ordering_key, item.destination, event.seq, event.id, {now}
 FROM (
     SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS destination FROM json_each(?)
 ) AS item JOIN {event_table} AS event ON event.id = item.id
-WHERE event.lease_id IS NULL AND event.next_attempt_at IS NOT NULL
+WHERE event.lease_id IS NULL AND {is_unfinished}
 ON CONFLICT (ordering_key, destination, seq, event_id) DO NOTHING
 """
 
-# Of these events and destinations, those of which the event waits at the destination.
+# Returns which of these events wait at which of these destinations.
 RECORDED_WAITS_POSTGRES = """
 SELECT waiting.event_id, waiting.destination
 FROM unnest(?::text[], ?::text[], ?::bigint[], ?::uuid[]) AS item (key, destination, seq, event_id)
@@ -118,8 +118,8 @@ SELECT item.key, item.destination, (
 ), {destinations_version}
 FROM {pairs}
 """
-# The destinations at which events of a key wait, and so many pairs of key and destination after a given one, found by
-# stepping from one to the next in the primary key: thousands of events may wait behind one.
+# The destinations at which events of a key wait; and some pairs of key and destination after a given pair. The pairs
+# are found by stepping from one to the next in the primary key, because thousands of events may wait behind one.
 WAITING_DESTINATIONS = "SELECT DISTINCT destination FROM {waiting_table} WHERE ordering_key = ?"
 WAITING_PAIRS_POSTGRES = """
 WITH RECURSIVE pair AS (
@@ -139,8 +139,8 @@ SELECT DISTINCT ordering_key, destination FROM {waiting_table} WHERE (ordering_k
 ORDER BY ordering_key, destination LIMIT ?
 """
 
-# For operators: so many pairs after a given one, each with the first event that waits in it. Found by stepping, too. In
-# SQLite, whose recursive queries can take one value from a subquery but no row, a pair is a JSON array.
+# For operators: some pairs after a given pair, each with its first waiting event; found by stepping, too. On SQLite a
+# pair is a JSON array, because a recursive query there can take one value from a subquery, but not a row.
 BLOCKED_PAIRS_POSTGRES = """
 WITH RECURSIVE pair AS (
     (SELECT ordering_key, destination, seq, since FROM {waiting_table} WHERE (ordering_key, destination) > (?, ?)
@@ -168,7 +168,7 @@ SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(va
     json_extract(value, '$[3]')
 FROM pair WHERE json_array_length(value) = 4 LIMIT ?
 """
-# The order makes PostgreSQL count in the index, also if most of the table's rows are those of one key.
+# The order makes PostgreSQL count in the index, even if most of the table's rows have one key.
 COUNT_WAITING = """
 SELECT count(*) FROM (
     SELECT 1 FROM {waiting_table} WHERE ordering_key = ? AND destination = ? ORDER BY seq, event_id LIMIT ?
@@ -181,18 +181,19 @@ SELECT count(*) FROM (
 ) AS parked
 """
 
-# The condition for an event that waited to be due now: it is parked, or waits for a retry at another destination.
+# The condition under which releasing an event makes it due: it is parked, or waits for a retry at another destination.
 IS_MADE_DUE = """
-    next_attempt_at IS NOT NULL AND (order_state = 'waits' OR (order_state = 'holds' AND progress IS NOT NULL))
+    {is_unfinished} AND (order_state = 'waits' OR (order_state = 'holds' AND progress IS NOT NULL))
 """
-# Makes the first events that wait in each pair due, and returns how many rows were deleted and how many events are due
-# now. The parameters are the keys, the destinations, how many events of each pair, and the largest of these numbers.
-# The due times are a few microseconds apart, in the order of the events' numbers, so that workers claim them in that
-# order; and just before now, so that they are due at once. An event that also waits for a retry at another destination
-# is not parked: it is due earlier now. An event that was replaced since it was parked is due when its emitter says.
+# Releases the first waiting events of each pair: deletes their rows here, makes the events due, and returns how many
+# rows were deleted and how many events are due now. The parameters are the keys, the destinations, how many events of
+# each pair, and the largest of these numbers. The due times are a few microseconds apart, in the order of the events'
+# numbers, so that workers claim them in that order; and shortly before now, so that they are due at once. An event that
+# also waits for a retry at another destination is not parked: it becomes due earlier. An event that was replaced since
+# it was parked keeps the due time of its emitter.
 #
-# An event whose row another transaction has locked is left out, with its rows here: a worker that settles it locks it
-# first and writes its rows here after that, so waiting for it would be a deadlock. That worker looks again afterwards.
+# An event whose row another transaction has locked is left out, with its rows here. A worker that settles it locks the
+# event first, and then writes rows here: waiting for it would be a deadlock. That worker looks again afterwards.
 RELEASE_POSTGRES = """
 WITH chosen AS MATERIALIZED (
     SELECT item.key, item.destination, first.seq, first.event_id
@@ -235,9 +236,8 @@ UPDATE {event_table} SET next_attempt_at = min(next_attempt_at, {now}), order_st
 WHERE {ids} AND {is_made_due}
 """
 
-# For a change of the recorded destinations: all events that are parked, or those that wait at one destination, are due
-# again. The destinations that they are for may be others now. Their rows here stay: they are parked again if they have
-# to wait as before.
+# For a change of the recorded destinations: makes all parked events due again, or those that wait at one destination.
+# They may have other destinations now. Their rows here stay: they are parked again if they still have to wait.
 UNPARK_ALL = """
 UPDATE {event_table} SET next_attempt_at = {now}, order_state = 'holds', updated_at = {now}
 WHERE id IN (SELECT event_id FROM {waiting_table} WHERE destination = COALESCE(?, destination))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-# A schedule that has changed applies from now on: times of the new one that have passed already are not run. The next
-# time is calculated anew after each declaration, since the rules of a timezone may have changed.
+# A changed schedule applies from now on: its times that have passed already are not run. The next time is calculated
+# again after each declaration, because the rules of a timezone may have changed.
 PERIODIC_DECLARE = """
 INSERT INTO {periodic_table} (name, kind, schedule, words, timezone, declared_at, seen_at, scheduled_from)
 VALUES (?, ?, ?, ?, ?, {now}, {now}, {now})

@@ -1,6 +1,6 @@
-"""SQL for tests of applications (`outbox.testing`): what is due, and rows whose times move into the past.
+"""SQL for tests of applications (`outbox.testing`): find what is due, and move the times of all rows into the past.
 
-That is how time passes for a test: the database's clock, which decides what is due, can't be moved.
+In this way time passes in a test: the database's clock, which decides what is due, can't be set.
 """
 
 from __future__ import annotations

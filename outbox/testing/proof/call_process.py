@@ -1,9 +1,9 @@
-"""Call a handler in a process of its own, which can be killed, or held up, after any of its statements.
+"""Call a handler in a process of its own, which can be killed, or made to wait, after any of its statements.
 
-The process is forked, so that it has the handler as it is in this process, with what a test has put in its place. It
-tells over a pipe which statements it has run, and how it ended; where it has to wait after a statement, it reads
-from another pipe before the next one. A kill is SIGKILL: nothing of the handler runs after it, and the database
-rolls back by itself.
+The process is forked, so it has the handler of this process, and the stubs that a test has put in place. It reports
+over a pipe which statements it has run, and how the call ended. If it has to wait after a statement, it reads from
+another pipe before the next statement. A kill is SIGKILL: nothing of the handler runs after it, and the database rolls
+back by itself.
 """
 
 from __future__ import annotations
@@ -23,30 +23,31 @@ from typing import Any, NoReturn, Self
 from outbox.errors import describe
 from outbox.testing.proof.trace_drivers import Watch
 
-# What the process of a call runs, given what is told of each statement, and of each outside call.
-# It may return what JSON can have.
+# What the process of a call runs. It gets the object that is notified of each statement, and a function to report calls
+# outside the database. It may return a value that has a JSON form.
 Work = Callable[[Watch, Callable[[str], None]], Any]
 
 BUFFER = 65_536
-# A statement is told up to this length: what is written to a pipe at once must not block.
+# A statement is reported up to this length, so that writing the report to the pipe does not block.
 MOST_CHARACTERS = 1_000
-FAILED_TO_TELL = 70
+# The exit code if the parent process has ended.
+PARENT_ENDED = 70
 
 
 @dataclass
-class Outcome:
+class CallResult:
     """How a call has ended."""
 
     # The statements that it has run.
     statements: list[str] = field(default_factory=list)
-    # What it has called outside the database.
+    # Its calls outside the database.
     outside: list[str] = field(default_factory=list)
-    # What it has raised, for people, and where.
+    # The error that it has raised, as text, and where.
     error: str | None = None
     trace: str = ""
     has_returned: bool = False
     result: Any = None
-    # Whether it had not ended in time, and was killed for that.
+    # Whether it did not end in time, and was killed therefore.
     is_late: bool = False
     in_transaction: bool = False
 
@@ -56,11 +57,10 @@ class CallProcess:
 
     def __init__(self, work: Work, *, kill_after: int | None = None, wait_after: int | None = None) -> None:
         """`kill_after` and `wait_after` are numbers of statements, from 1."""
-        self.outcome = Outcome()
+        self.outcome = CallResult()
         self.is_waiting = False
         self.has_ended = False
         self._buffer = b""
-        self._told_at = time.monotonic()
         self._from_child, to_parent = os.pipe()
         from_parent, self._to_child = os.pipe()
         with warnings.catch_warnings():
@@ -70,7 +70,7 @@ class CallProcess:
         if self._pid == 0:
             os.close(self._from_child)
             os.close(self._to_child)
-            _run_child(work, _Told(to_parent, from_parent, kill_after, wait_after))
+            _run_child(work, _Child(to_parent, from_parent, kill_after, wait_after))
         os.close(to_parent)
         os.close(from_parent)
 
@@ -94,7 +94,7 @@ class CallProcess:
                 return
 
     def wait_while_busy(self, *, silence_seconds: float) -> bool:
-        """Wait until the process ends; return False if it has told nothing for so long: then a lock may stop it."""
+        """Wait until the process ends; return False if it reports nothing for so long: it may wait for a lock."""
         while not self.has_ended:
             if not self._read(silence_seconds):
                 return False
@@ -107,7 +107,7 @@ class CallProcess:
             os.write(self._to_child, b"\n")
 
     def _read(self, seconds: float) -> bool:
-        """Take in what the process tells; return whether it has told anything in this time, or has ended."""
+        """Read reports of the process; return whether it has reported something in this time, or has ended."""
         ready, _, _ = select.select([self._from_child], [], [], max(0.0, seconds))
         if not ready:
             return False
@@ -119,22 +119,22 @@ class CallProcess:
             self._take(json.loads(line))
         return True
 
-    def _take(self, told: dict[str, Any]) -> None:
+    def _take(self, report: dict[str, Any]) -> None:
         outcome = self.outcome
-        if "ran" in told:
-            outcome.statements.append(told["ran"])
-            outcome.in_transaction = told["in_transaction"]
-        elif "waits" in told:
+        if "ran" in report:
+            outcome.statements.append(report["ran"])
+            outcome.in_transaction = report["in_transaction"]
+        elif "waits" in report:
             self.is_waiting = True
-        elif "outside" in told:
-            outcome.outside.append(told["outside"])
+        elif "outside" in report:
+            outcome.outside.append(report["outside"])
         else:
-            outcome.has_returned = told["error"] is None
-            outcome.error, outcome.trace, outcome.result = told["error"], told["trace"], told.get("result")
+            outcome.has_returned = report["error"] is None
+            outcome.error, outcome.trace, outcome.result = report["error"], report["trace"], report.get("result")
 
 
-class _Told:
-    """The child's side of the pipes."""
+class _Child:
+    """The child process: it reports to its parent, and kills itself or waits after the given statement."""
 
     def __init__(self, to_parent: int, from_parent: int, kill_after: int | None, wait_after: int | None) -> None:
         self._to_parent, self._from_parent = to_parent, from_parent
@@ -142,7 +142,7 @@ class _Told:
         self._number = 0
 
     def begins(self) -> None:
-        """Stop between two statements: what the one before has found is read, and what it has written is committed.
+        """Stop between two statements: the rows of the one before are read, and its changes are committed.
 
         (SQLite ends a statement that returns rows, such as INSERT … RETURNING, when they have been read.)
         """
@@ -150,34 +150,34 @@ class _Told:
             os.kill(os.getpid(), signal.SIGKILL)
         if self._number == self._wait_after:
             self._wait_after = None
-            self.tell({"waits": True})
+            self.report({"waits": True})
             if not os.read(self._from_parent, 1):
-                os._exit(FAILED_TO_TELL)  # the parent process is gone
+                os._exit(PARENT_ENDED)
 
     def ran(self, statement: str, *, in_transaction: bool) -> None:
         self._number += 1
-        self.tell({"ran": statement[:MOST_CHARACTERS], "in_transaction": in_transaction})
+        self.report({"ran": statement[:MOST_CHARACTERS], "in_transaction": in_transaction})
 
     def outside(self, what: str) -> None:
-        self.tell({"outside": what})
+        self.report({"outside": what})
 
-    def tell(self, message: dict[str, Any]) -> None:
+    def report(self, message: dict[str, Any]) -> None:
         os.write(self._to_parent, json.dumps(message).encode() + b"\n")
 
 
-def _run_child(work: Work, told: _Told) -> NoReturn:
-    """Run the call, tell how it has ended, and end the process without the clean-up of this one."""
+def _run_child(work: Work, child: _Child) -> NoReturn:
+    """Run the call, report how it has ended, and end the process without running the exit handlers of its parent."""
     try:
-        # Ctrl-C reaches the children as well as the parent: they just end.
+        # Ctrl-C reaches the children as well as the parent: they end at once.
         for signum in (signal.SIGINT, signal.SIGTERM):
             signal.signal(signum, signal.SIG_DFL)
         try:
-            result = work(told, told.outside)
-            told.begins()
+            result = work(child, child.outside)
+            child.begins()
         except BaseException as error:
-            told.tell({"error": describe(error) or type(error).__name__, "trace": _trace_of(error)})
+            child.report({"error": describe(error) or type(error).__name__, "trace": _trace_of(error)})
         else:
-            told.tell({"error": None, "trace": "", "result": result})
+            child.report({"error": None, "trace": "", "result": result})
     finally:
         os._exit(0)
 

@@ -1,4 +1,4 @@
-"""What the process of one call does: it connects the application to the copies, and calls the handler."""
+"""The work of the process of one call: connect the application to the copies, and call the handler."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from outbox.testing.proof.copies import Copies
 from outbox.testing.proof.outside_calls import OutsideCalls
 from outbox.testing.proof.trace_drivers import Watch, trace_drivers
 
-# What the process of a call must not lose before it ends.
+# Objects that must not be deleted before the process of a call ends.
 _kept: list[object] = []
 
 
@@ -30,7 +30,7 @@ def on_copies(
 ) -> Iterator[None]:
     """Run the block with the application connected to the copies, with `box` as the outbox; for a process of its own.
 
-    Nothing is put back at the end: the process ends with the block.
+    Nothing is restored at the end: the process ends with the block.
     """
     _kept.append(copies.use())
     calls = OutsideCalls(outside, allowed=allow_calls, hosts=_hosts(box))
@@ -49,20 +49,20 @@ def work_of(handler: Handler, event: Event, attempt: int, copies: Copies, box: O
             mine.attempt = attempt
             handler.call(mine)
             if CallTransaction(box.dialect).ended():
-                raise OutboxError("It has left a transaction open, and a worker rolls that back.")
+                raise OutboxError("The handler has left a transaction open. A worker would roll it back.")
 
     return work
 
 
 def with_inbox(handler: Handler) -> Handler | None:
-    """Return the handler with the inbox around it, or None if it is in the inbox already, or can't be."""
+    """Return the handler inside `outbox.inbox.once`, or None if it is already inside it, or can't be."""
     if is_in_inbox(handler) or handler.is_async:
         return None
     return _with_function(handler, current_inbox.once(handler.name)(handler.function))
 
 
 def without_inbox(handler: Handler) -> Handler | None:
-    """Return the handler without `outbox.inbox.once` around it, or None if that is not around it."""
+    """Return the handler without `outbox.inbox.once`, or None if it does not use it."""
     inner = getattr(handler.function, "__wrapped__", None)
     if not is_in_inbox(handler) or inner is None or hasattr(inner, HANDLER_NAME_ATTRIBUTE):
         return None
@@ -81,7 +81,7 @@ def _with_function(handler: Handler, function: Callable[[Event], object]) -> Han
 
 
 def quiet_outbox(box: Outbox) -> Outbox:
-    """Return an outbox on the same database objects, from which nothing follows a commit and nothing is published."""
+    """Return an outbox on the same database objects that notifies no worker after a commit, and reports nothing."""
     is_elsewhere = box.inbox.database is not box.database
     return Outbox(
         settings_of_test(box.settings, {}),

@@ -48,7 +48,7 @@ class Copies:
 
     @contextmanager
     def copied(self) -> Iterator[Copies]:
-        """Give the block copies of these; drop them at its end."""
+        """Yield copies of these copies; drop them at the end."""
         with ExitStack() as stack:
             found = []
             for original, base in self.each:
@@ -57,9 +57,9 @@ class Copies:
             yield Copies(found)
 
     def use(self) -> list[object]:
-        """Connect the application's database objects to the copies, in a process of their own.
+        """Connect the application's database objects to the copies; for the process of one call.
 
-        Return what has to be kept until the process ends: connections of the parent process, which it still uses.
+        Return the connections of the parent process. They must not be deleted here, because the parent still uses them.
         """
         return [_point(database, copy.name) for original, copy in self.each for database in original.objects]
 
@@ -80,7 +80,7 @@ def originals_of(box: Outbox) -> list[Original]:
 
 @contextmanager
 def bases(box: Outbox, most_megabytes: int) -> Iterator[Copies]:
-    """Give the block a first copy of each of the outbox's databases; drop them at its end, also after an interrupt."""
+    """Yield a first copy of each of the outbox's databases; drop them at the end, also after an interrupt."""
     originals = originals_of(box)
     try:
         yield Copies([(original, original.make_base(most_megabytes)) for original in originals])

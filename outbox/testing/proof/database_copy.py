@@ -31,7 +31,7 @@ class Copy(ABC):
 
     @abstractmethod
     def skip_numbers(self) -> None:
-        """Let sequences skip numbers, so that what they number differs from what it is in other copies."""
+        """Let sequences skip numbers, so that new rows get other numbers than in other copies."""
 
     @abstractmethod
     def wait_until_unused(self) -> None:
@@ -63,7 +63,7 @@ class Original(ABC):
 
 
 def named(database: Any, name: str) -> str:
-    """Return what `database.database` is for another database on the same server: it may be a URL."""
+    """Return the value of `database.database` for another database on the same server. It may be a URL."""
     given = str(database.database)
     return urlsplit(given)._replace(path=f"/{name}").geturl() if "://" in given else name
 

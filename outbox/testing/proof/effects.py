@@ -1,7 +1,7 @@
-"""What calls of a handler have changed in the tables, and how two such changes differ.
+"""Find out what the calls of a handler have changed in the tables, and compare two such changes.
 
-Some values differ between any two runs: ids, times, random numbers. Two runs of a single call tell which columns have
-such values: these are left out of every comparison.
+Some values differ between any two runs: ids, times, random numbers. Two runs of a single call show which columns have
+such values. These columns are left out of every comparison.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from outbox.testing.proof.database_copy import Rows, Tables
 from outbox.text import visible
 
 Row = tuple[str | None, ...]
-# What stands for a value that differs between any two runs.
+# Replaces a value that differs between any two runs.
 ANY = "(any)"
-# Beyond these, rows and characters are not shown.
+# The most rows, and characters of a value, that are shown.
 ROWS_SHOWN, CHARACTERS_SHOWN = 3, 60
 # The rows are those of the application, and what is printed may be kept as the log of a CI run.
 MASKING = Masking(DEFAULT_MASKED_KEYS)
@@ -30,7 +30,7 @@ Varying = dict[str, frozenset[int]]
 
 @dataclass(frozen=True)
 class Change:
-    """What became of the rows of one table. A row that was updated is removed, and added with its new values."""
+    """The rows of one table that were removed and added. An updated row counts as removed, and added as it is now."""
 
     columns: tuple[str, ...]
     added: Rows

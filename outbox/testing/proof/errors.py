@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class CannotProve(OutboxError):
-    """A handler can't be proved here: the database can't be copied, or it has nothing to be called with."""
+    """A handler can't be proved here: the database can't be copied, or there is no event to call it with."""
 
 
 class OutsideCall(OutboxError, ConnectionError):
@@ -19,7 +19,7 @@ class OutsideCall(OutboxError, ConnectionError):
 
 
 class NotSafe(OutboxError, AssertionError):
-    """A handler does not bear what a worker may do to it. The text is the report."""
+    """A handler is not safe when it is called again, at the same time, or killed. The text is the report."""
 
     def __init__(self, proof: Proof) -> None:
         super().__init__(str(proof))

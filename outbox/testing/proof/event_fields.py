@@ -41,7 +41,7 @@ def event_of_row(box: Outbox, row: OutboxEvent) -> Event:
 
 
 def fields_of(event: Event) -> dict[str, Any]:
-    """Return what `event_of_fields` makes the same event of."""
+    """Return the fields from which `event_of_fields` makes the same event."""
     return {
         "id": event.id_text,
         "event_type": event.event_type,

@@ -1,4 +1,4 @@
-"""Make up an event of a declared class, from its JSON Schema: where there is no other to try a handler with."""
+"""Generate an event of a declared class from its JSON Schema, if no other event is there to try a handler with."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DEPTH = 8
 
 
 def made_up_event(declared: EventType) -> Event | None:
-    """Return an event of this class, or None if no value of it could be made up."""
+    """Return an event of this class, or None if no valid object of it could be generated."""
     for plain_text in PLAIN_TEXTS:
         with contextlib.suppress(Exception):  # whatever the class checks: then this is no value of it
             schema = json_schema(declared.cls)
@@ -38,7 +38,7 @@ def made_up_event(declared: EventType) -> Event | None:
 
 
 class _Values:
-    """Makes up values of the schemas of one class."""
+    """Generates values for the schemas of one class."""
 
     def __init__(self, definitions: dict[str, Any], plain_text: str) -> None:
         self._definitions, self._plain_text = definitions, plain_text

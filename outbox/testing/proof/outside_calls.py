@@ -1,8 +1,8 @@
-"""Notice, and by default refuse, what a handler calls outside the database: hosts, programs, mail servers.
+"""Record, and by default refuse, what a handler calls outside the database: hosts, programs, mail servers.
 
 Such a call can't be undone and can't be compared, and each handler is called dozens of times. Python reports it by an
 audit event before it happens. Audit hooks can't be removed, so this is for the process of one call (`call_process.py`).
-A driver or client that is written in C and opens its sockets itself is not noticed.
+Calls of drivers and clients that are written in C and open their sockets themselves are not found.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ DESCRIPTIONS: dict[str, Callable[..., str]] = {
 
 
 class OutsideCalls:
-    """What this process has called outside the copies of the databases."""
+    """The calls of this process outside the copies of the databases."""
 
-    def __init__(self, told: Callable[[str], None], *, allowed: bool, hosts: Collection[str]) -> None:
-        """`told` is called with each new description; `hosts` are those of the databases that asyncpg connects to."""
-        self._told = told
+    def __init__(self, report: Callable[[str], None], *, allowed: bool, hosts: Collection[str]) -> None:
+        """`report` is called with each new description; `hosts` are those of the databases that asyncpg connects to."""
+        self._report = report
         self._allowed = allowed
         self._hosts = hosts
         self._seen: set[str] = set()
 
     def watch(self) -> None:
-        """Begin to notice; there is no end."""
+        """Begin to record calls. This can't be ended."""
         sys.addaudithook(self._audited)
 
     def refused(self, what: str) -> OutsideCall:
-        """Note a call that is refused in any case; return the exception to raise."""
+        """Record a call that is always refused; return the exception to raise."""
         self._note(what)
         return OutsideCall(f"A handler that is being proved must not use {what}.")
 
@@ -74,4 +74,4 @@ class OutsideCalls:
     def _note(self, what: str) -> None:
         if what not in self._seen:
             self._seen.add(what)
-            self._told(what)
+            self._report(what)

@@ -1,6 +1,7 @@
 """Copies of a PostgreSQL database: CREATE DATABASE … TEMPLATE, on the same server.
 
-PostgreSQL copies no database that others are connected to. Then `pg_dump` fills a new one, if the program is there.
+PostgreSQL does not copy a database while other sessions are connected to it. Then `pg_dump` fills a new one, if that
+program is installed.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ class PostgresOriginal(Original):
 
     @contextmanager
     def connection(self, name: str) -> Iterator[Any]:
-        """Give the block a connection to a copy."""
+        """Yield a connection to a copy."""
         database = self.database
         about = SimpleNamespace(database=named(database, name), _encoding=database._encoding, _register_unicode=False)
         parameters = dict(database.connect_params)
@@ -88,7 +89,9 @@ class PostgresOriginal(Original):
         try:
             connection.autocommit = True
             if connection.info.dbname != name:
-                raise CannotProve("The parameters of the database name it in a way that can't be changed to a copy.")
+                raise CannotProve(
+                    "The database's name is in a connection parameter that can't be replaced by a copy's name."
+                )
             yield connection
         finally:
             connection.close()
@@ -156,7 +159,7 @@ class PostgresOriginal(Original):
             )
 
     def _close_own_connections(self) -> None:
-        """Close what this process has open to the original, as far as it is idle."""
+        """Close the idle connections of this process to the original."""
         database = self.database
         if not database.is_closed():
             self._reopen = (database,)

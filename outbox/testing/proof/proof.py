@@ -1,4 +1,4 @@
-"""What was found out about a handler, and its description for people and for programs."""
+"""The result of proving a handler, and its description for people and for programs."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ STATEMENT_SHOWN = 100
 
 @dataclass(frozen=True)
 class Weakness:
-    """Something that the handler does not bear."""
+    """One scenario in which the handler is not safe."""
 
     kind: str
     # Such as "when killed after statement 3 of 5: INSERT INTO mail …".
     when: str
-    # How the tables, or the end of the call, differ from one call alone.
+    # How the tables, or the end of the call, differ from those of a single call.
     differences: tuple[str, ...]
 
 
 @dataclass
 class Variant:
-    """The handler as it is, or with the inbox around it, or without."""
+    """The handler as it is, inside the inbox, or without the inbox."""
 
     name: str
     weaknesses: list[Weakness] = field(default_factory=list)
     # Why it could not be proved.
     problem: str | None = None
-    # What was tried: how many scenarios of each kind.
+    # How many scenarios of each kind were tried.
     tried: dict[str, int] = field(default_factory=dict)
     statements: list[str] = field(default_factory=list)
-    # Statements after which it was neither killed nor held up, because there are too many.
+    # How many statements it was neither killed after nor made to wait after, because there are too many.
     untried: int = 0
-    # What it has called outside the database.
+    # Its calls outside the database.
     outside: list[str] = field(default_factory=list)
     # Columns that were not compared, as their values differ between any two calls.
     ignored: list[str] = field(default_factory=list)
@@ -51,7 +51,7 @@ class Variant:
 
     @property
     def summary(self) -> str:
-        """Return one sentence: what it is safe under, and what not."""
+        """Return in one line when it is safe, and when it is not."""
         if self.problem is not None:
             return f"not proved: {self.problem}"
         weak = {each.kind for each in self.weaknesses}
@@ -63,7 +63,7 @@ class Variant:
 
 @dataclass
 class Proof:
-    """What `outbox.testing.prove` has found out about a handler with one event."""
+    """The result of `outbox.testing.prove` for a handler with one event."""
 
     handler: str
     event: str
@@ -71,18 +71,18 @@ class Proof:
 
     @property
     def is_safe(self) -> bool:
-        """Return whether the handler, as it is, bears everything that was tried."""
+        """Return whether the handler, as it is, is safe in every scenario that was tried."""
         return self.variants[0].is_safe
 
     @property
     def safe_under(self) -> list[str]:
-        """Return what it bears as it is, of "repeated", "at_once" and "killed"."""
+        """Return in which kinds of scenarios it is safe as it is: of "repeated", "at_once" and "killed"."""
         found = self.variants[0]
         weak = {each.kind for each in found.weaknesses}
         return [] if found.problem is not None else [kind for kind in found.tried if kind not in weak]
 
     def as_json(self) -> dict[str, Any]:
-        """Return everything as JSON can have it."""
+        """Return everything as values for JSON."""
         return {
             "handler": self.handler,
             "event": self.event,

@@ -21,20 +21,20 @@ from outbox.testing.proof.database_copy import Tables
 from outbox.testing.proof.errors import NotSafe
 from outbox.testing.proof.event_fields import event_of_row
 from outbox.testing.proof.proof import AS_IT_IS, WITH_INBOX, WITHOUT_INBOX, Proof, Variant
-from outbox.testing.proof.scenarios import Limits, Scenarios
+from outbox.testing.proof.scenarios import CallLimits, Scenarios
 
 
 class Prover:
     """Proves handlers of one outbox, on copies of its databases."""
 
-    def __init__(self, box: Outbox, base: Copies, limits: Limits) -> None:
-        # The outbox in the processes of the calls, and the copies that those of all scenarios are made from.
+    def __init__(self, box: Outbox, base: Copies, limits: CallLimits) -> None:
+        # The outbox for the processes of the calls, and the copies from which each scenario gets copies of its own.
         self.box, self.base = quiet_outbox(box), base
         self._limits = limits
         self._before: Tables | None = None
 
     def prove(self, handler: Handler, event: Event) -> Proof:
-        """Try the handler as it is; then, where that tells more, with the inbox or without it."""
+        """Try the handler as it is; then, if that can give another result, with the inbox or without it."""
         if self._before is None:
             self._before = self.base.read()
         own = self._try(AS_IT_IS, handler, event)
@@ -57,9 +57,9 @@ class Prover:
 def prover(
     box: Outbox, *, allow_calls: bool, seconds: float, most_statements: int, most_megabytes: int
 ) -> Iterator[Prover]:
-    """Give the block a prover, and copies that are dropped at its end."""
+    """Yield a prover; drop its copies at the end."""
     with bases(box, most_megabytes) as base:
-        yield Prover(box, base, Limits(seconds, most_statements, allow_calls))
+        yield Prover(box, base, CallLimits(seconds, most_statements, allow_calls))
 
 
 def prove(
@@ -77,7 +77,7 @@ def prove(
     Every call runs in a process of its own, on a copy of the outbox's database, which is dropped at the end.
 
     - `handler`: its function, registered or not, or its name.
-    - `event`: what it is called with: of `make_event`, or one that was emitted.
+    - `event`: the event to call it with: from `make_event`, or one that was emitted.
     - `raise_errors`: raise NotSafe, whose text is the report, unless the handler is safe.
     - `allow_calls`: let it call hosts and programs. By default such a call raises an error in the handler.
     - `seconds`: how long one call may take.
@@ -103,7 +103,7 @@ def handler_of(box: Outbox, named: Named | Handler) -> Handler:
         return _unregistered(named)
     found = registered[destination_names(box, named)[0]]
     if not isinstance(found, Handler):
-        raise RegistrationError(f"{found.name!r} is no handler: what it does outside the database can't be proved.")
+        raise RegistrationError(f"{found.name!r} is not a handler: what it does outside the database can't be proved.")
     return found
 
 

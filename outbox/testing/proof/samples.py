@@ -1,4 +1,4 @@
-"""The events that handlers are tried with: of files, of sample functions, of the table, and made up."""
+"""Collect the events to try handlers with: from files, from sample functions, from the table, and generated ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from outbox.testing.proof.made_up import made_up_event
 from outbox.testing.proof.prove_handler import Prover
 from outbox.testing.proof.trace_drivers import Watch
 
-# Among so many of the newest events in the table, one of each type is looked for.
+# How many of the newest events in the table are searched for one of each type.
 NEWEST = 1_000
 
 Sample = Callable[[], "Event[Any] | Iterable[Event[Any]]"]
@@ -36,7 +36,7 @@ def sample(function: Sample) -> Sample:
 
     It is called on the copy of the database, so it can create the rows that the handlers need.
 
-    - `function`: it is called without arguments, and returns events of `make_event`.
+    - `function`: called without arguments; it returns events that `make_event` has made.
     """
     if not callable(function):
         raise RegistrationError("@outbox.testing.sample stands above a function, and takes no arguments.")
@@ -98,6 +98,6 @@ def _run(box: Outbox, base: Copies, function: Sample, seconds: float) -> list[Ev
         process.wait(seconds)
     base.wait_until_unused()
     if not process.outcome.has_returned:
-        error = process.outcome.error or f"it has not returned within {seconds:g} seconds"
+        error = process.outcome.error or f"it did not return within {seconds:g} seconds"
         raise CannotProve(f"The sample {path_of(function)} failed: {error} ({process.outcome.trace})")
     return [event_of_fields(fields) for fields in process.outcome.result]

@@ -1,7 +1,8 @@
-"""The scenarios: repeated, twice at the same time, killed after each statement. Each on copies of its own.
+"""Run the scenarios: repeated, twice at the same time, killed after each statement. Each has copies of its own.
 
-The measure is one call that nothing disturbs. A second such call has another attempt number and other numbers from
-sequences: where it differs, values are not compared. A call that raises is made again, as a worker does it.
+Each scenario is compared with the *reference*: one call that nothing disturbs. A second such call has another attempt
+number and other numbers from sequences. Columns in which the two calls differ are not compared. A call that raises is
+made again, as a worker does.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from outbox.core import Outbox
 from outbox.destinations.handler import Handler
 from outbox.events.event import Event
-from outbox.testing.proof.call_process import CallProcess, Outcome
+from outbox.testing.proof.call_process import CallProcess, CallResult
 from outbox.testing.proof.call_work import work_of
 from outbox.testing.proof.copies import Copies
 from outbox.testing.proof.database_copy import Tables
@@ -30,16 +31,16 @@ from outbox.testing.proof.effects import (
 )
 from outbox.testing.proof.proof import AT_ONCE, KILLED, REPEATED, Variant, Weakness, shown_statement
 
-# A call that raises is made so often in all.
+# How often a call that raises is made, in all.
 MOST_CALLS = 3
-# If the second of two calls tells nothing for so long while the first is in a transaction, it waits for a lock.
+# If the second of two calls reports nothing for so long while the first is in a transaction, it waits for a lock.
 SILENCE_SECONDS = 0.3
-# The second call of the measure is at least so much later, so that times in whole seconds differ.
+# How much later than the reference another single call begins at least, so that times in whole seconds differ.
 LATER_SECONDS = 1.1
 
 
 @dataclass(frozen=True)
-class Limits:
+class CallLimits:
     """How long a call may take, and after how many of its statements it is killed."""
 
     seconds: float
@@ -51,7 +52,7 @@ class Scenarios:
     """Tries one handler with one event."""
 
     def __init__(
-        self, handler: Handler, event: Event, *, box: Outbox, base: Copies, before: Tables, limits: Limits
+        self, handler: Handler, event: Event, *, box: Outbox, base: Copies, before: Tables, limits: CallLimits
     ) -> None:
         self._handler, self._event, self._box = handler, event, box
         self._base, self._before, self._limits = base, before, limits
@@ -61,9 +62,9 @@ class Scenarios:
         self._once: Changes = {}
 
     def try_all(self, name: str) -> Variant:
-        """Try every scenario; return what was found."""
+        """Try every scenario; return the results."""
         found = Variant(name)
-        if not self._measure(found):
+        if not self._make_reference(found):
             return found
         number = len(found.statements)
         points = range(1, min(number, self._limits.most_statements) + 1)
@@ -78,8 +79,8 @@ class Scenarios:
         found.ignored = [each for each in names_of(self._once, self._varies) if not each.startswith(self._own_tables())]
         return found
 
-    def _measure(self, found: Variant) -> bool:
-        """Call it once, and see what that changes; return whether other calls can be compared with it."""
+    def _make_reference(self, found: Variant) -> bool:
+        """Call the handler once, and record the changes; return whether other calls can be compared with them."""
         with self._base.copied() as copies:
             outcome = self._call(copies, 1)
             found.statements, found.outside = outcome.statements, outcome.outside
@@ -88,18 +89,19 @@ class Scenarios:
                 return False
             self._once = self._changes(copies)
         if self._once and not found.statements:
-            found.problem = "it changes the database by a driver whose statements can't be followed"
+            found.problem = "it changes the database with a driver whose statements can't be traced"
             return False
-        return self._measure_again(found)
+        return self._find_varying_columns(found)
 
-    def _measure_again(self, found: Variant) -> bool:
+    def _find_varying_columns(self, found: Variant) -> bool:
+        """Call the handler alone again, and find the columns that differ; return whether the rest is comparable."""
         second = self._single_call(attempt=2)
         if has_same_shape(self._once, second):
             self._varies = varying(self._once, second)
             return True
         third = self._single_call(attempt=1)
         if not has_same_shape(self._once, third):
-            found.problem = "two single calls do not do the same, so nothing can be compared: " + "; ".join(
+            found.problem = "two single calls have different effects, so nothing can be compared: " + "; ".join(
                 differences(self._once, third, {})[:1]
             )
             return False
@@ -130,7 +132,7 @@ class Scenarios:
             with self._process(copies, 1, wait_after=point) as first:
                 first.wait(seconds)
                 with self._process(copies, 2) as second:
-                    # A lock that the first holds may stop the second, and the other way round afterwards.
+                    # The second may wait for a lock of the first, and afterwards the first for a lock of the second.
                     if first.outcome.in_transaction:
                         second.wait_while_busy(silence_seconds=SILENCE_SECONDS)
                     else:
@@ -146,14 +148,14 @@ class Scenarios:
             return self._compare(copies, error)
 
     def _until_it_returns(self, copies: Copies, attempt: int) -> str | None:
-        """Call it until it returns, as a worker does; return the error of the last call."""
+        """Call the handler until it returns, as a worker does; return the error of the last call."""
         for number in range(attempt, attempt + MOST_CALLS):
             error = self._problem_of(self._call(copies, number))
             if error is None:
                 return None
         return error
 
-    def _call(self, copies: Copies, attempt: int, *, kill_after: int | None = None) -> Outcome:
+    def _call(self, copies: Copies, attempt: int, *, kill_after: int | None = None) -> CallResult:
         with self._process(copies, attempt, kill_after=kill_after) as process:
             process.wait(self._limits.seconds)
         copies.wait_until_unused()
@@ -179,29 +181,29 @@ class Scenarios:
         return changes(self._before, copies.read())
 
     def _compare(self, copies: Copies, error: str | None) -> list[str]:
-        """Return how this differs from one call."""
+        """Return how the tables, and the end of the last call, differ from the reference."""
         many = self._changes(copies)
         differs = differences(self._once, many, self._varies)
         if differs and not self._has_waited:
-            # Perhaps only times do, in whole seconds, which two calls in the same second have in common.
+            # Perhaps only times in whole seconds differ: two calls in the same second have them in common.
             self._has_waited = True
             time.sleep(max(0.0, self._began_at + LATER_SECONDS - time.monotonic()))
             later = self._single_call(attempt=1)
             if has_same_shape(self._once, later):
                 self._varies = merged(self._varies, varying(self._once, later))
             differs = differences(self._once, many, self._varies)
-        return ([f"the call after it does not end well: {error}"] if error else []) + differs
+        return ([f"the call after it fails: {error}"] if error else []) + differs
 
     def _own_tables(self) -> tuple[str, ...]:
-        """Return how the names of the outbox's own tables begin: that ids and times differ there is no news."""
+        """Return the prefixes of the outbox's own tables: ids and times always differ there, so it is not reported."""
         tables = self._box.settings.tables
         return tuple(f"{schema}{name}" for schema in ("", f"{tables.schema}.") for name in (tables.prefix, "inbox."))
 
-    def _problem_of(self, outcome: Outcome) -> str | None:
+    def _problem_of(self, outcome: CallResult) -> str | None:
         if outcome.is_late:
-            return f"it has not returned within {self._limits.seconds:g} seconds"
+            return f"it did not return within {self._limits.seconds:g} seconds"
         if outcome.has_returned:
             return None
         if outcome.error is None:
-            return "its process has ended without a word"
+            return "its process ended without a result"
         return outcome.error + (f" ({outcome.trace})" if outcome.trace else "")

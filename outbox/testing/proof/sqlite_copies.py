@@ -47,7 +47,7 @@ class SqliteOriginal(Original):
     def _fill(self, file: Path, most_megabytes: int) -> None:
         is_open = is_private_to_a_thread(self.database) or not self.database.is_closed()
         if is_open and self.database.connection().in_transaction:
-            # What a test has written and not committed belongs to what the handler finds. The backup API would wait.
+            # The handler must find what a test has written and not committed. The backup API would wait for its commit.
             content = self.database.connection().serialize()
             check_size(len(content), most_megabytes)
             file.write_bytes(content)

@@ -1,7 +1,7 @@
-"""Notice every statement that this process runs, by whatever it is run: Peewee, a driver's own cursor, or this library.
+"""Trace every statement that this process runs, through Peewee, a driver's own cursor, or this library.
 
-For the process of one call (`call_process.py`), which ends with the call: nothing is put back. Connections to any other
-database than a copy are refused here, too.
+This is for the process of one call (`call_process.py`). The process ends with the call, so nothing is restored. Here
+connections to any database that is not a copy are refused, too.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from urllib.parse import urlsplit
 
 from outbox.testing.proof.errors import OutsideCall
 
-# What is set up on a new connection: no statement of the handler's own.
+# Statements that set up a new connection: they are not the handler's own.
 SETUP = ("PRAGMA",)
 IDLE = 0  # psycopg's TransactionStatus.IDLE
 
 
 class Watch(Protocol):
-    """Is told of each statement."""
+    """Is notified of each statement."""
 
     def begins(self) -> None:
         """A statement is about to run: the one before has ended."""
@@ -36,7 +36,7 @@ Check = Callable[[str], None]
 def trace_drivers(watch: Watch, copies: Collection[str], refused: Callable[[str], Exception]) -> None:
     """Trace what this process runs on the copies with these names; refuse connections to other databases.
 
-    `refused` notes what was refused, and returns the exception to raise.
+    `refused` records what was refused, and returns the exception to raise.
     """
 
     def check(name: str) -> None:

@@ -52,7 +52,7 @@ class Resolver:
         return shared
 
     def resolve(self, host: str, port: int, seconds: float) -> list[SocketAddress]:
-        """Return at least one address. Raise TimeoutError after so many seconds, or OSError if the lookup fails."""
+        """Return at least one address. Raise TimeoutError after this many seconds, or OSError if the lookup fails."""
         return self.begin(host, port).result(seconds)
 
 
@@ -86,11 +86,11 @@ class Lookup(threading.Thread):
             self._done.set()
 
     def wait(self, seconds: float) -> None:
-        """Wait until the lookup has ended, at most so many seconds."""
+        """Wait until the lookup has ended, at most this many seconds."""
         self._done.wait(seconds)
 
     def result(self, seconds: float) -> list[SocketAddress]:
-        """Return the addresses. Raise TimeoutError after so many seconds, or OSError if the lookup failed."""
+        """Return the addresses. Raise TimeoutError after this many seconds, or OSError if the lookup failed."""
         if not self._done.wait(seconds):
             raise TimeoutError
         if self._error is not None:

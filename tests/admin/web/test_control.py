@@ -116,7 +116,7 @@ def test_an_action_is_stopped_and_resumed(box: Outbox) -> None:
     with pytest.raises(Interrupted):
         next(work)
     assert ">Resume</button>" in client.get(f"/audit/{entry.id}").text
-    assert "goes on where it has ended" in post(client, "/bulk/act", f"action=resume&id={entry.id}").text
+    assert "continues where it stopped" in post(client, "/bulk/act", f"action=resume&id={entry.id}").text
     assert OutboxEvent.select().count() == 0
     assert post(client, "/bulk/act", f"action=stop&id={entry.id}").status_code == 400
 

@@ -25,7 +25,7 @@ class Deadline:
         self.response_began = False
 
     def shorten(self, seconds: float) -> None:
-        """Leave at most so many seconds from now."""
+        """Leave at most this many seconds from now."""
         self._ends_at = min(self._ends_at, time.monotonic() + seconds)
 
     def left(self, operation: str) -> float:

@@ -1,4 +1,4 @@
-"""Actions on many events as jobs: counted exactly, stopped from elsewhere, and continued where they ended."""
+"""Bulk actions: counted exactly, stopped from elsewhere, and continued where they ended."""
 
 from datetime import timedelta
 from typing import Any
@@ -9,9 +9,9 @@ import outbox
 from outbox.core import Outbox
 from outbox.destinations.outcome import Retry
 from outbox.errors import RegistrationError
-from outbox.operations import bulk_jobs
+from outbox.operations import bulk_actions
 from outbox.operations.actions import DELETE, RETRY, fail_with, retry_now
-from outbox.operations.bulk_jobs import BulkJob, bulk_job_of
+from outbox.operations.bulk_actions import BulkAction, bulk_action_of
 from outbox.operations.filters import Filter
 from outbox.storage.models import DELIVERED, FAILED, PENDING, OutboxEvent
 from outbox.telemetry import audit
@@ -24,45 +24,45 @@ from tests.support.table import change, emit, emit_one, statuses, stored
 __all__ = ["crm"]
 
 
-def latest_job(box: Outbox) -> BulkJob:
+def latest_bulk(box: Outbox) -> BulkAction:
     with box.dialect.connection():
         now = box.dialect.now()
-    return next(job for entry in audit.latest(box.dialect) if (job := bulk_job_of(entry, now)) is not None)
+    return next(bulk for entry in audit.latest(box.dialect) if (bulk := bulk_action_of(entry, now)) is not None)
 
 
-def interrupted(box: Outbox, batches: int, which: Filter, **options: Any) -> BulkJob:
-    """A job that an operator has stopped after so many batches of ten."""
+def interrupted(box: Outbox, batches: int, which: Filter, **options: Any) -> BulkAction:
+    """A bulk action that an operator has stopped after so many batches of ten."""
     work = apply(box, fail_with("no"), which, operator=ALICE, batch_size=10, **options)
     for _ in range(batches):
         next(work)
-    bulk_jobs.stop(box.dialect, latest_job(box).entry.id, operator=ALICE)
+    bulk_actions.stop(box.dialect, latest_bulk(box).entry.id, operator=ALICE)
     next(work)
     with pytest.raises(Interrupted):
         next(work)
-    return latest_job(box)
+    return latest_bulk(box)
 
 
-class TestAJob:
+class TestABulkAction:
     def test_knows_exactly_how_many_match_and_how_far_it_is(self, box: Outbox) -> None:
         emit(25)
         emit(5, "note.taken")
         work = apply(box, fail_with("no"), Filter(event_type="order.placed"), operator=ALICE, batch_size=10)
         next(work)
-        job = latest_job(box)
-        assert (job.state, job.changed, job.total, job.can_resume) == ("running", 10, 25, False)
+        bulk = latest_bulk(box)
+        assert (bulk.state, bulk.changed, bulk.total, bulk.can_resume) == ("running", 10, 25, False)
         assert list(work) == [20, 25]
-        job = latest_job(box)
-        assert (job.state, job.changed, job.total, job.can_resume) == ("done", 25, 25, False)
+        bulk = latest_bulk(box)
+        assert (bulk.state, bulk.changed, bulk.total, bulk.can_resume) == ("done", 25, 25, False)
 
     def test_stops_after_its_batch_when_an_operator_says_so(self, box: Outbox) -> None:
         emit(30)
-        job = interrupted(box, 1, Filter(status=PENDING))
+        bulk = interrupted(box, 1, Filter(status=PENDING))
         # The batch in which it is told is finished.
-        assert (job.state, job.changed, job.can_resume) == ("interrupted", 20, True)
-        assert job.entry.cause == "alice, who stopped it"
+        assert (bulk.state, bulk.changed, bulk.can_resume) == ("interrupted", 20, True)
+        assert bulk.entry.cause == "alice, who stopped it"
         assert statuses() == {FAILED: 20, PENDING: 10}
         with pytest.raises(RegistrationError, match="not running"):
-            bulk_jobs.stop(box.dialect, job.entry.id, operator=ALICE)
+            bulk_actions.stop(box.dialect, bulk.entry.id, operator=ALICE)
 
     def test_has_an_entry_of_who_wanted_it_to_stop_even_if_it_ends_by_itself(
         self, box: Outbox, caplog: pytest.LogCaptureFixture
@@ -70,9 +70,9 @@ class TestAJob:
         emit(20)
         work = apply(box, fail_with("no"), Filter(status=PENDING), operator=ALICE, batch_size=30)
         next(work)
-        job = latest_job(box)
+        bulk = latest_bulk(box)
         with caplog.at_level("INFO", "outbox.audit"):
-            bulk_jobs.stop(box.dialect, job.entry.id, operator=Operator("bob"))
+            bulk_actions.stop(box.dialect, bulk.entry.id, operator=Operator("bob"))
         assert list(work) == []
         stop, ended = audit.latest(box.dialect)
         assert (stop.who, stop.action, stop.filters, stop.outcome) == (
@@ -86,45 +86,47 @@ class TestAJob:
 
     def test_is_continued_where_it_has_ended_with_all_its_parameters(self, box: Outbox) -> None:
         emit(40)
-        job = interrupted(box, 1, Filter(event_type="order.placed"), limit=35, per_second=10_000.0)
+        bulk = interrupted(box, 1, Filter(event_type="order.placed"), limit=35, per_second=10_000.0)
         later = emit_one()
-        change(OutboxEvent.select().order_by(OutboxEvent.id).first(), error_message="changed meanwhile")
+        first = OutboxEvent.select().order_by(OutboxEvent.id).first()
+        change_all(box, RETRY, Filter(ids=(first.id,)))
         notify = box.notifier.notify_after_commit
-        changed = list(bulk_jobs.resume(box.dialect, notify, box.registry, job.entry.id, operator=ALICE))
+        changed = list(bulk_actions.resume(box.dialect, notify, box.registry, bulk.entry.id, operator=ALICE))
         assert changed[-1] == 15
-        continued = latest_job(box)
+        continued = latest_bulk(box)
         assert (continued.state, continued.total) == ("done", 15)
         assert continued.entry.filters == {"event_type": "order.placed"}
         assert continued.entry.parameters == {
             "reason": "no",
             "limit": 15,
             "per_second": 10_000.0,
-            "continues": str(job.entry.id),
+            "continues": str(bulk.entry.id),
         }
-        assert stored(later).status == PENDING
+        # An event that it had changed before, and one that was emitted after it had begun, are not changed.
+        assert (stored(first).status, stored(later).status) == (PENDING, PENDING)
 
     def test_that_has_ended_or_runs_is_not_continued(self, box: Outbox) -> None:
         emit(30)
         notify = box.notifier.notify_after_commit
         work = apply(box, fail_with("no"), Filter(status=PENDING), operator=ALICE, batch_size=10)
         next(work)
-        id = latest_job(box).entry.id
+        id = latest_bulk(box).entry.id
         with pytest.raises(RegistrationError, match="is running"):
-            bulk_jobs.resume(box.dialect, notify, box.registry, id, operator=ALICE)
+            bulk_actions.resume(box.dialect, notify, box.registry, id, operator=ALICE)
         list(work)
         with pytest.raises(RegistrationError, match="nothing left"):
-            bulk_jobs.resume(box.dialect, notify, box.registry, id, operator=ALICE)
+            bulk_actions.resume(box.dialect, notify, box.registry, id, operator=ALICE)
         with pytest.raises(RegistrationError, match="no action"):
-            bulk_jobs.resume(box.dialect, notify, box.registry, emit_one().id, operator=ALICE)
+            bulk_actions.resume(box.dialect, notify, box.registry, emit_one().id, operator=ALICE)
 
     def test_whose_process_was_killed_can_be_continued_after_two_minutes(self, box: Outbox) -> None:
         emit(30)
         work = apply(box, RETRY, operator=ALICE, batch_size=10)
         change(status=FAILED, next_attempt_at=None)
         next(work)
-        entry = latest_job(box).entry
-        assert bulk_job_of(entry, entry.seen_at + timedelta(minutes=1)).state == "running"  # type: ignore[union-attr]
-        lost = bulk_job_of(entry, entry.seen_at + timedelta(minutes=3))
+        entry = latest_bulk(box).entry
+        assert bulk_action_of(entry, entry.seen_at + timedelta(minutes=1)).state == "running"  # type: ignore[union-attr]
+        lost = bulk_action_of(entry, entry.seen_at + timedelta(minutes=3))
         assert lost is not None
         assert (lost.state, lost.can_resume) == ("no report", True)
         work.close()
@@ -192,8 +194,8 @@ def test_a_filter_is_read_as_it_was_written(box: Outbox) -> None:
         Filter.from_json({"colour": "blue"})
 
 
-def test_deleting_is_a_job_too(box: Outbox) -> None:
+def test_deleting_is_a_bulk_action_too(box: Outbox) -> None:
     emit(3)
     change_all(box, fail_with("no"))
     assert change_all(box, DELETE, operator=ALICE) == 3
-    assert latest_job(box).total == 3
+    assert latest_bulk(box).total == 3

@@ -1,9 +1,9 @@
-"""Actions on many events, as jobs: how far each is, how to stop one, and how to go on with one that was interrupted.
+"""Bulk actions: actions that run on many events. Show their progress, stop one, and resume one that was interrupted.
 
-An audit entry is the record of such a job: its filter and parameters, how many events matched at its start, how many it
-has changed, and the last one that it has looked at. The process that was asked runs it: a command, or the dashboard.
-Any process can ask it to stop, and can go on with it once it has stopped; a further entry then says that it continues
-the first.
+The audit entry of a bulk action records its filter and parameters, how many events matched at its start, how many it
+has changed, and the last one that it has read. The process that the operator has asked runs it: a command, or the
+dashboard. Any process can ask it to stop. After that any process can resume it: a second audit entry then names the
+first one.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from outbox.storage.operator_models import Audit
 from outbox.telemetry import audit
 from outbox.telemetry.audit import DONE, Operator
 
-# A job reports with each batch. Without a report for this long, its process was most likely killed.
+# A bulk action reports with each batch. Without a report for this long, its process was most likely killed.
 SILENT_AFTER = timedelta(minutes=2)
-# The name of the action of asking a job to stop, in the audit log.
+# The name in the audit log of the operator's request to stop.
 STOP = "stop"
 
 RUNNING, STOPPING, STOPPED, LOST, ENDED = "running", "stopping", "interrupted", "no report", "done"
 
 
 @dataclass(frozen=True, slots=True)
-class BulkJob:
-    """One job, and how far it is."""
+class BulkAction:
+    """One run of an action on many events, and its progress."""
 
     entry: Audit
     state: str
@@ -61,20 +61,20 @@ class BulkJob:
         return self.state in (STOPPED, LOST) and has_more and self.entry.action in ACTIONS
 
 
-def bulk_job_of(entry: Audit, now: datetime) -> BulkJob | None:
-    """Return the job of an audit entry; None if the entry is about something else, or of an older version."""
+def bulk_action_of(entry: Audit, now: datetime) -> BulkAction | None:
+    """Return the bulk action of an audit entry; None if the entry is about something else, or of an older version."""
     if entry.total is None:
         return None
     end = entry.seen_at if entry.ended_at is None else entry.ended_at
     seconds = 0.0 if end is None else (end - entry.at).total_seconds()
     per_second = entry.affected / seconds if seconds > 0 and entry.affected else None
-    return BulkJob(entry, _state(entry, now), entry.affected, entry.total, per_second)
+    return BulkAction(entry, _state(entry, now), entry.affected, entry.total, per_second)
 
 
 def stop(dialect: Dialect, id: UUID, *, operator: Operator) -> None:
-    """Ask a job to stop after its current batch. Raise RegistrationError if it is not running.
+    """Ask a bulk action to stop after its current batch. Raise RegistrationError if it is not running.
 
-    This is an action with an entry of its own: the entry of the job says nothing of it if the job ends by itself first.
+    The request gets an audit entry of its own: if the bulk action ends by itself first, its entry does not mention it.
     """
     with dialect.connection(), dialect.atomic():
         if not audit.request_stop(dialect, id, operator):
@@ -91,7 +91,7 @@ def resume(
     operator: Operator,
     sleep: Callable[[float], object] = time.sleep,
 ) -> Generator[int]:
-    """Go on with a job that was interrupted, with its filter and parameters, where it has ended.
+    """Continue an interrupted bulk action with its filter and parameters, behind the last event that it has read.
 
     Raise RegistrationError if it is running, has done all its work, or can't be continued.
     """
@@ -118,12 +118,12 @@ def _find_interrupted(dialect: Dialect, id: UUID) -> tuple[Audit, Continued]:
     entry = audit.find(dialect, id)
     with dialect.connection():
         now = dialect.now()
-    job = None if entry is None else bulk_job_of(entry, now)
-    if entry is None or job is None:
+    bulk = None if entry is None else bulk_action_of(entry, now)
+    if entry is None or bulk is None:
         raise RegistrationError(f"There is no action {id} on many events.")
-    if job.state in (RUNNING, STOPPING):
+    if bulk.state in (RUNNING, STOPPING):
         raise RegistrationError(f"The action {id} is running.")
-    if not job.can_resume or entry.position is None or entry.last_id is None:
+    if not bulk.can_resume or entry.position is None or entry.last_id is None:
         raise RegistrationError(f"The action {id} has nothing left to do.")
     return entry, Continued(entry.id, entry.position, entry.last_id)
 

@@ -15,8 +15,8 @@ from outbox.cli.operator import operator
 from outbox.cli.options import json_option, modules_option, parse_event_id
 from outbox.cli.output import echo_json, echo_table
 from outbox.current_outbox import current
-from outbox.operations import bulk_jobs
-from outbox.operations.bulk_jobs import BulkJob, bulk_job_of
+from outbox.operations import bulk_actions
+from outbox.operations.bulk_actions import BulkAction, bulk_action_of
 from outbox.operations.count import Count
 from outbox.telemetry.audit import find, latest
 
@@ -38,11 +38,11 @@ def bulk(context: click.Context, as_json: bool) -> None:
     entries = latest(box.dialect)
     with box.dialect.connection():
         now = box.dialect.now()
-    jobs = [job for entry in entries if (job := bulk_job_of(entry, now)) is not None]
+    found = [each for entry in entries if (each := bulk_action_of(entry, now)) is not None]
     if as_json:
-        echo_json([_as_data(job) for job in jobs])
-    elif jobs:
-        _echo(jobs, now)
+        echo_json([_as_data(each) for each in found])
+    elif found:
+        _echo(found, now)
     else:
         click.echo("No operator has changed many events yet.")
 
@@ -54,7 +54,7 @@ def stop(id: UUID) -> None:
     """Stop the action with this ID after its current batch. The events that it has changed stay changed."""
     box = current()
     box.check_schema()
-    bulk_jobs.stop(box.dialect, id, operator=operator())
+    bulk_actions.stop(box.dialect, id, operator=operator())
     click.echo("It stops after its current batch.")
 
 
@@ -68,7 +68,7 @@ def resume(id: UUID) -> None:
     entry = find(box.dialect, id)
     total = 0 if entry is None or entry.total is None else max(0, entry.total - entry.affected)
     with Interruption() as interruption:
-        work = bulk_jobs.resume(
+        work = bulk_actions.resume(
             box.dialect,
             box.notifier.notify_after_commit,
             box.registry,
@@ -81,39 +81,39 @@ def resume(id: UUID) -> None:
     click.echo(f"{Count(count).of('event')} more {'was' if count == 1 else 'were'} changed.")
 
 
-def _echo(jobs: list[BulkJob], now: datetime) -> None:
+def _echo(found: list[BulkAction], now: datetime) -> None:
     echo_table(
         ("id", "at (UTC)", "who", "action", "state", "changed", "of", "per second", "left"),
         [
             (
-                job.entry.id,
-                job.entry.at,
-                job.entry.who,
-                job.entry.action,
-                job.state,
-                Count(job.changed),
-                Count(job.total),
-                "" if job.per_second is None else f"{job.per_second:,.0f}",
-                "" if job.seconds_left is None else format_seconds(job.seconds_left),
+                each.entry.id,
+                each.entry.at,
+                each.entry.who,
+                each.entry.action,
+                each.state,
+                Count(each.changed),
+                Count(each.total),
+                "" if each.per_second is None else f"{each.per_second:,.0f}",
+                "" if each.seconds_left is None else format_seconds(each.seconds_left),
             )
-            for job in jobs
+            for each in found
         ],
         right=[5, 6, 7],
     )
 
 
-def _as_data(job: BulkJob) -> dict[str, Any]:
+def _as_data(each: BulkAction) -> dict[str, Any]:
     return {
-        "id": job.entry.id,
-        "at": job.entry.at,
-        "who": job.entry.who,
-        "action": job.entry.action,
-        "filters": job.entry.filters,
-        "parameters": job.entry.parameters,
-        "state": job.state,
-        "changed": job.changed,
-        "total": job.total,
-        "per_second": job.per_second,
-        "seconds_left": job.seconds_left,
-        "can_resume": job.can_resume,
+        "id": each.entry.id,
+        "at": each.entry.at,
+        "who": each.entry.who,
+        "action": each.entry.action,
+        "filters": each.entry.filters,
+        "parameters": each.entry.parameters,
+        "state": each.state,
+        "changed": each.changed,
+        "total": each.total,
+        "per_second": each.per_second,
+        "seconds_left": each.seconds_left,
+        "can_resume": each.can_resume,
     }
