@@ -1,7 +1,8 @@
-"""What becomes of a transaction that the call of a destination leaves open.
+"""What becomes of a transaction that the call of a destination leaves open, and of a connection that it has lost.
 
 Workers deliver outside any transaction, so a transaction that is open after a call is the call's own. What is settled
-next would become part of it, and be lost with it. So it is rolled back, together with its connection.
+next would become part of it, and be lost with it. So it is rolled back, together with its connection. A connection that
+the server has ended is discarded: the calls for the next events would find it, and fail.
 
 Tests may deliver inside a transaction of their own (`outbox/testing/test_transaction.py`): they replace this object.
 """
@@ -21,12 +22,17 @@ class CallTransaction:
         """A destination takes an event. Nothing has to be done for it outside a transaction."""
 
     def ended(self) -> bool:
-        """Return whether the call has left a transaction open; if it has, the transaction is rolled back."""
+        """Return whether the call has left a transaction open; if it has, the transaction is rolled back.
+
+        If the connection was lost, discard it.
+        """
         dialect = self._dialect
-        if dialect.database.is_closed() or not dialect.in_transaction:
+        if dialect.database.is_closed():
             return False
-        dialect.discard_connection()
-        return True
+        left_open = dialect.in_transaction
+        if left_open or dialect.is_connection_lost:
+            dialect.discard_connection()
+        return left_open
 
     def interrupted(self) -> None:
         """Discard the connection: a time limit or a shutdown may have been raised inside a transaction."""

@@ -12,8 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 
-from playhouse.pool import PooledDatabase
-
 from outbox import crash_points
 from outbox.delivery import retry
 from outbox.delivery.attempts import tried
@@ -23,15 +21,15 @@ from outbox.delivery.controlled import Controlled
 from outbox.delivery.key_order import KeyOrder, key_of
 from outbox.delivery.recovery import make_due_again
 from outbox.delivery.settle import settle
+from outbox.delivery.share_connection import ShareConnection
 from outbox.destinations import delivery_span
 from outbox.destinations.backoff import Backoff
-from outbox.destinations.handler import CALL_ERRORS, POOL_EXHAUSTED, POOL_EXHAUSTED_WAIT
+from outbox.destinations.handler import CALL_ERRORS
 from outbox.destinations.order_policy import is_ordered
 from outbox.destinations.outcome import Delivered, Outcome, Retry, exception_of, was_not_called
 from outbox.destinations.protocol import Destination, Lease
 from outbox.errors import NewerEvent, Unavailable, describe
 from outbox.events.event import Event
-from outbox.storage.connection_errors import CONNECTION_ERRORS
 from outbox.storage.models import DELIVERED
 from outbox.storage.progress import ProgressEntry, delivered
 from outbox.telemetry import tracing
@@ -43,8 +41,6 @@ from outbox.throttle.destination_throttle import Admission
 LONGEST_WAIT_FOR_BREAKER_SECONDS = 600.0
 # A share that the worker no longer waits for settles its outcomes at most this often, not after each event.
 SETTLE_SECONDS = 0.1
-# How often a thread tries to get a connection if the pool has none left.
-CONNECT_AGAIN_SECONDS = 0.05
 
 # The outcome of an event that a destination has taken, and for which it returned none.
 NO_OUTCOME = Retry("the destination returned no outcome")
@@ -80,6 +76,7 @@ class Share:
         self._outcomes: list[type[Outcome]] = []
         self._send_seconds: list[float] = []
         self._lacked_connection = False
+        self._connection = ShareConnection(context)
         # Set while events with ordering keys are sent to a destination that keeps their order.
         self._key_order: KeyOrder | None = None
 
@@ -162,7 +159,7 @@ class Share:
             missing_outcome = (
                 failure if isinstance(failure, Unavailable) else Retry(describe(failure), exception=failure)
             )
-            self._context.call_transaction.ended()
+            self._connection.call_ended(failure)
             if not self._has_asked_for_events:
                 self._take(events)
         except BaseException as stop:
@@ -202,6 +199,9 @@ class Share:
             if admission.is_withdrawn or self._controlled.is_paused:
                 self._put_off(self.deliveries[number : admission.events], admission)
                 return
+            if (reason := self._connection.reconnect()) is not None:
+                self.put_off_without_connection(reason, self.deliveries[number : admission.events])
+                return
             if self._context.stopping.is_set() or not self._batch.begin(delivery, self.name):
                 continue
             yield self._begin(delivery)
@@ -212,6 +212,8 @@ class Share:
         while not self._context.stopping.is_set() and (delivery := order.next()) is not None:
             if admission.is_withdrawn or self._controlled.is_paused:
                 self._put_off([delivery, *order.take_all()], admission)
+            elif (reason := self._connection.reconnect()) is not None:
+                self.put_off_without_connection(reason, [delivery, *order.take_all()])
             elif self._batch.begin(delivery, self.name):
                 yield self._begin(delivery)
             else:
@@ -241,7 +243,7 @@ class Share:
 
         Otherwise what this thread settles would become part of that transaction, and be lost with it.
         """
-        if not self._context.call_transaction.ended():
+        if not self._connection.call_ended(exception_of(outcome)):
             return outcome
         return Retry("a transaction was left open; it was rolled back")
 
@@ -361,33 +363,15 @@ class Share:
             not_before=max(usual, at_least),
         )
 
-    def put_off_without_connection(self) -> None:
-        """Put off all events, because the connection pool had no connection for this share's thread."""
-        now, outcome = self._batch.clock.now(), Unavailable(POOL_EXHAUSTED, not_before=POOL_EXHAUSTED_WAIT)
-        for delivery in self.deliveries:
-            later = self._after(delivery.progress[self.name], outcome, now, 0)
+    def put_off_without_connection(self, reason: Unavailable, deliveries: Sequence[Delivery] | None = None) -> None:
+        """Put off these events, or all of them, because this share's thread could get no connection."""
+        now = self._batch.clock.now()
+        for delivery in self.deliveries if deliveries is None else self._first_of_keys(deliveries):
+            later = self._after(delivery.progress[self.name], reason, now, 0)
             self._batch.put_off(delivery, self.name, later)
 
     def _wait_for_connection(self) -> bool:
-        """Wait for a connection after a call could not get one; return whether this thread has one now.
-
-        If this thread has a connection of the outbox's pool, the call used another pool, so waiting does not help.
-        """
-        database = self._context.dialect.database
-        found = isinstance(database, PooledDatabase) and database.is_closed() and connect(self._context)
+        """Wait for a connection after a call could not get one; return whether this thread has one now."""
+        found = self._connection.wait_after_exhausted_pool()
         self._lacked_connection = not found
         return found
-
-
-def connect(context: DeliveryContext) -> bool:
-    """Wait a few seconds for a connection for this thread; return whether it has one."""
-    ends_at = time.monotonic() + context.waits.connection_seconds
-    while True:
-        try:
-            context.dialect.database.connect(reuse_if_open=True)
-        except CONNECTION_ERRORS:
-            if time.monotonic() >= ends_at or context.stopping.is_set():
-                return False
-            time.sleep(CONNECT_AGAIN_SECONDS)
-        else:
-            return True

@@ -10,6 +10,20 @@ EVENT_TYPES = "outbox/events/event_types.py"
 
 HANDLERS = [
     Mutant(
+        "a-session-that-ended-fails-the-neighbours",
+        "outbox/storage/postgres.py",
+        "return bool(self.database.connection().closed)",
+        "return False",
+        ("tests/invariants/test_i6_isolation.py::TestAPoisonEvent::test_one_that_ends_its_database_session_costs",),
+    ),
+    Mutant(
+        "handlers-are-called-without-a-database",
+        "outbox/delivery/share_connection.py",
+        "        reason = connect(self._context)\n        self._must",
+        "        reason = None\n        self._must",
+        ("tests/invariants/test_i6_isolation.py::TestAPoisonEvent::test_a_database_that_is_gone_after_a_call",),
+    ),
+    Mutant(
         "a-handlers-attempts-are-those-of-the-event",
         "outbox/delivery/share.py",
         "limit = delivery.event.max_attempts if self._max_attempts is None else self._max_attempts",
