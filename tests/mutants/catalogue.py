@@ -962,6 +962,13 @@ MUTANTS = [
         "self._redaction.redact(text, SEARCHED_LENGTH)",
         "text[:SEARCHED_LENGTH]",
         ("tests/webhooks/test_response_policy.py", "tests/fuzz/test_webhook_responses.py", "tests/test_security.py"),
+        also=(
+            (
+                "outbox/webhooks/response_policy.py",
+                "values = (*self._redaction.texts, *texts_in(event.payload)",
+                "values = (*texts_in(event.payload)",
+            ),
+        ),
     ),
     Mutant(
         "payloads-in-errors",
