@@ -1,7 +1,7 @@
 """Decide when one destination gets an event that it does not have: after an attempt, or without one.
 
 A share uses this for each outcome other than Delivered, and for the events that it can't send now: an operator has
-paused the destination, its circuit breaker is open, its rate limit is reached, or the pool has no connection left.
+paused the destination, its circuit breaker is open, its rate limit is reached, or there is no database connection.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from outbox.delivery.context import DeliveryContext
 from outbox.delivery.controlled import Controlled
 from outbox.delivery.key_order import key_of
 from outbox.destinations.backoff import Backoff
-from outbox.destinations.handler import POOL_EXHAUSTED, POOL_EXHAUSTED_WAIT
 from outbox.destinations.order_policy import is_ordered
 from outbox.destinations.outcome import Outcome
 from outbox.destinations.protocol import Destination
@@ -75,11 +74,10 @@ class PutOff:
             later = self._controlled.while_paused(delivery.progress[self._name])
             self._batch.put_off(delivery, self._name, later)
 
-    def without_connection(self, deliveries: Sequence[Delivery]) -> None:
-        """Put off events because the connection pool had no connection for the share's thread."""
-        outcome = Unavailable(POOL_EXHAUSTED, not_before=POOL_EXHAUSTED_WAIT)
-        for delivery in deliveries:
-            later = self._after(delivery.progress[self._name], outcome, max_attempts=0)
+    def without_connection(self, deliveries: Sequence[Delivery], reason: Unavailable) -> None:
+        """Put off events because the share's thread could get no connection to the database."""
+        for delivery in self._first_of_keys(deliveries):
+            later = self._after(delivery.progress[self._name], reason, max_attempts=0)
             self._batch.put_off(delivery, self._name, later)
 
     def _after(self, entry: ProgressEntry, outcome: Outcome, max_attempts: int) -> ProgressEntry:

@@ -12,8 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cached_property
 
-from playhouse.pool import PooledDatabase
-
 from outbox import crash_points
 from outbox.delivery.attempts import tried
 from outbox.delivery.batch import Batch, Delivery
@@ -23,6 +21,7 @@ from outbox.delivery.key_order import KeyOrder, key_of
 from outbox.delivery.put_off import PutOff
 from outbox.delivery.recovery import make_due_again
 from outbox.delivery.settle import settle
+from outbox.delivery.share_connection import ShareConnection
 from outbox.destinations import delivery_span
 from outbox.destinations.handler import CALL_ERRORS
 from outbox.destinations.order_policy import is_ordered
@@ -31,7 +30,6 @@ from outbox.destinations.protocol import Destination, Lease
 from outbox.errors import NewerEvent, Unavailable, describe
 from outbox.events.event import Event
 from outbox.storage.attempts import ALL
-from outbox.storage.connection_errors import CONNECTION_ERRORS
 from outbox.storage.models import DELIVERED
 from outbox.storage.progress import ProgressEntry, delivered
 from outbox.telemetry import tracing
@@ -41,8 +39,6 @@ from outbox.throttle.destination_throttle import Admission
 
 # A share that the worker no longer waits for settles its outcomes at most this often, not after each event.
 SETTLE_SECONDS = 0.1
-# How often a thread tries to get a connection if the pool has none left.
-CONNECT_AGAIN_SECONDS = 0.05
 
 # The outcome of an event that a destination has taken, and for which it returned none.
 NO_OUTCOME = Retry("the destination returned no outcome")
@@ -77,6 +73,7 @@ class Share:
         self._send_seconds: list[float] = []
         self._not_delivered: list[type[Outcome]] = []
         self._lacked_connection = False
+        self._connection = ShareConnection(context)
         # Set while events with ordering keys are sent to a destination that keeps their order.
         self._key_order: KeyOrder | None = None
 
@@ -157,13 +154,14 @@ class Share:
                     crash_points.point(crash_points.AFTER_SEND)
                 delivery, begun_at = self._taken(event)
                 # What this thread settles would become part of a transaction that was left open, and be lost with it.
-                if self._context.call_transaction.ended():
+                error = None if outcome is DELIVERED_OUTCOME else exception_of(outcome)
+                if self._connection.call_ended(error):
                     self._record(delivery, begun_at, TRANSACTION_LEFT_OPEN, admission)
                 elif outcome is DELIVERED_OUTCOME and nothing_else_to_do and admission.was_reached:
                     self._record_delivered(delivery, begun_at)
                 else:
                     self._record(delivery, begun_at, outcome, admission)
-                del outcome  # it may hold an exception, whose frames refer to this one
+                del outcome, error  # they may hold an exception, whose frames refer to this one
                 del self._begun[event.position]
             if not self._has_asked_for_events:
                 missing_outcome = Unavailable("the destination took none of its events")
@@ -173,7 +171,7 @@ class Share:
             missing_outcome = (
                 failure if isinstance(failure, Unavailable) else Retry(describe(failure), exception=failure)
             )
-            self._context.call_transaction.ended()
+            self._connection.call_ended(failure)
             if not self._has_asked_for_events:
                 self._take(events)
         except BaseException as stop:
@@ -213,6 +211,9 @@ class Share:
             if admission.is_withdrawn or self._controlled.is_paused:
                 self._put_off.not_admitted(self.deliveries[number : admission.events], admission)
                 return
+            if self._connection.must_reconnect and (reason := self._connection.reconnect()) is not None:
+                self._put_off.without_connection(self.deliveries[number : admission.events], reason)
+                return
             now = time.monotonic()
             if self._context.stopping.is_set() or not self._batch.begin(delivery, self.name, now):
                 continue
@@ -225,6 +226,8 @@ class Share:
             now = time.monotonic()
             if admission.is_withdrawn or self._controlled.is_paused:
                 self._put_off.not_admitted([delivery, *order.take_all()], admission)
+            elif self._connection.must_reconnect and (reason := self._connection.reconnect()) is not None:
+                self._put_off.without_connection([delivery, *order.take_all()], reason)
             elif self._batch.begin(delivery, self.name, now):
                 yield self._begin(delivery, now)
             else:
@@ -336,30 +339,12 @@ class Share:
 
     # Connections
 
-    def put_off_without_connection(self) -> None:
-        """Put off all events, because the connection pool had no connection for this share's thread."""
-        self._put_off.without_connection(self.deliveries)
+    def put_off_without_connection(self, reason: Unavailable) -> None:
+        """Put off all events, because this share's thread could get no connection."""
+        self._put_off.without_connection(self.deliveries, reason)
 
     def _wait_for_connection(self) -> bool:
-        """Wait for a connection after a call could not get one; return whether this thread has one now.
-
-        If this thread has a connection of the outbox's pool, the call used another pool, so waiting does not help.
-        """
-        database = self._context.dialect.database
-        found = isinstance(database, PooledDatabase) and database.is_closed() and connect(self._context)
+        """Wait for a connection after a call could not get one; return whether this thread has one now."""
+        found = self._connection.wait_after_exhausted_pool()
         self._lacked_connection = not found
         return found
-
-
-def connect(context: DeliveryContext) -> bool:
-    """Wait a few seconds for a connection for this thread; return whether it has one."""
-    ends_at = time.monotonic() + context.waits.connection_seconds
-    while True:
-        try:
-            context.dialect.database.connect(reuse_if_open=True)
-        except CONNECTION_ERRORS:
-            if time.monotonic() >= ends_at or context.stopping.is_set():
-                return False
-            time.sleep(CONNECT_AGAIN_SECONDS)
-        else:
-            return True

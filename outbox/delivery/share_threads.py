@@ -25,7 +25,8 @@ from outbox.delivery.batch import Batch, Completion
 from outbox.delivery.context import DeliveryContext
 from outbox.delivery.partial_progress import write_partial_progress
 from outbox.delivery.settle import settle
-from outbox.delivery.share import Share, connect
+from outbox.delivery.share import Share
+from outbox.delivery.share_connection import connect
 from outbox.errors import describe
 from outbox.throttle.delivery_mode import DeliveryMode
 
@@ -80,10 +81,11 @@ class ShareThread:
     def _run(self, on_change: Callable[[], None], on_end: Callable[[], None]) -> None:
         database = self._context.dialect.database
         try:
-            if database.autoconnect or connect(self._context):
+            reason = None if database.autoconnect else connect(self._context)
+            if reason is None:
                 self.share.run(self._mode)
             else:
-                self.share.put_off_without_connection()
+                self.share.put_off_without_connection(reason)
         except BaseException as stop:
             self.stopped_by = stop
             if self._mode is DeliveryMode.DRAIN:

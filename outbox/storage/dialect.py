@@ -156,6 +156,11 @@ class Dialect(ABC):
         """
         return self.in_transaction
 
+    @property
+    def is_connection_lost(self) -> bool:
+        """Return whether the server has ended this thread's open connection, as far as the driver has noticed."""
+        return False
+
     @contextmanager
     def connection(self, *, create: bool = False) -> Iterator[None]:
         """Give this thread a connection inside the block: the one that it has, or one that is closed at the end.

@@ -64,6 +64,10 @@ class Postgres(Dialect):
     def can_commit(self) -> bool:
         return self.database.connection().pgconn.transaction_status in self.COMMITTABLE
 
+    @property
+    def is_connection_lost(self) -> bool:
+        return bool(self.database.connection().closed)
+
     def _driver_in_transaction(self, connection: Any) -> bool:
         return connection.pgconn.transaction_status in self.OPEN
 

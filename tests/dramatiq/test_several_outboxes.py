@@ -100,6 +100,20 @@ class TestUsing:
             each.process_pending_events()
         assert found == [eu, box]
 
+    def test_a_handler_that_can_not_reach_one_database_is_called_for_the_others(self, box: Outbox, eu: Outbox) -> None:
+        @outbox.handler("order.placed", name="tenant")
+        def handle(event: outbox.Event) -> None:
+            if outbox.current() is eu:
+                raise outbox.Unavailable("the tenant's database is gone")
+
+        for each in (eu, box):
+            with each.database.atomic():
+                each.emit_many([("Order", number, "order.placed") for number in range(20)])
+            each.process_pending_events()
+        assert eu.throttles.breakers()["tenant"]["open"]
+        assert box.throttles.breakers() == {}
+        assert Counter(types(box)) == {("order.placed", "delivered"): 20}
+
     def test_a_name_that_is_not_configured_is_refused(self, box: Outbox, eu: Outbox) -> None:
         with pytest.raises(SettingsError, match=r"called 'us' \(eu\)\. Call outbox\.configure\(name='us'"):
             outbox.using("us").__enter__()

@@ -1,23 +1,29 @@
 """A slow or dead destination, or a poison event, does not hold up or fail the others."""
 
+import threading
 from collections import Counter
 from threading import Event as Gate
+from typing import Any
 
+import peewee
 import psycopg
 import pytest
 
 import outbox
 from outbox.core import Outbox
 from outbox.delivery.claim import claim
+from outbox.delivery.context import WaitTimes
 from outbox.delivery.dispatch import dispatch
 from outbox.storage.models import DELIVERED, FAILED, PENDING, SENDING, OutboxEvent
 from tests.conftest import Configure
+from tests.support.outbox_parts import replace_delivery
 from tests.support.table import (
     at_work,
     becomes_true,
     claimed,
     emit,
     emit_one,
+    error_of,
     expire_leases,
     on_postgres,
     passes,
@@ -140,6 +146,55 @@ class TestAPoisonEvent:
         assert stored(poison).status == FAILED
         assert [(stored(event).status, stored(event).attempts) for event in others] == [(DELIVERED, 1)] * 9
         assert sorted(got) == [str(number) for number in range(1, 10)]
+
+    @on_postgres
+    @pytest.mark.parametrize("ordering_key", [None, "all"])
+    def test_one_that_ends_its_database_session_costs_its_neighbours_nothing(
+        self, box: Outbox, ordering_key: str | None
+    ) -> None:
+        @outbox.handler("*", name="sensitive", on_failed="skip")
+        def end_session(event: outbox.Event) -> None:
+            with box.database.atomic():
+                if event.aggregate_id == "2":
+                    box.database.execute_sql("SELECT pg_terminate_backend(pg_backend_pid())")
+                box.database.execute_sql("SELECT 1")
+
+        events = emit(5, max_attempts=1, ordering_key=ordering_key)
+        becomes_true(lambda: (box.drain(), statuses() == {DELIVERED: 4, FAILED: 1})[1])
+        assert stored(events[2]).status == FAILED
+
+    @on_postgres
+    @pytest.mark.parametrize("ordering_key", [None, "all"])
+    @pytest.mark.parametrize("closes", [False, True])
+    def test_a_database_that_is_gone_after_a_call_costs_the_next_events_no_attempt(
+        self, box: Outbox, monkeypatch: pytest.MonkeyPatch, ordering_key: str | None, closes: bool
+    ) -> None:
+        replace_delivery(box, waits=WaitTimes(connection_seconds=0.01))
+        called: list[str] = []
+        connect = box.database.connect
+
+        def refuse(**options: Any) -> Any:
+            if threading.current_thread().name == "outbox-to-unlucky":
+                raise peewee.OperationalError("connection refused")
+            return connect(**options)
+
+        @outbox.handler("*", name="unlucky", on_failed="skip")
+        def lose_the_database(event: outbox.Event) -> None:
+            called.append(event.aggregate_id)
+            pid = box.database.execute_sql("SELECT pg_backend_pid()").fetchone()[0]
+            if closes:
+                box.database.close()
+            monkeypatch.setattr(box.database, "connect", refuse)
+            box.database.execute_sql("SELECT pg_terminate_backend(%s)", (pid,))
+
+        events = emit(5, ordering_key=ordering_key)
+        box.drain()  # in another thread than the handler, and so on another connection
+        monkeypatch.undo()
+        assert called == ["0"]
+        becomes_true(lambda: statuses() == {PENDING: 5})
+        assert [stored(event).attempts for event in events] == [1, 0, 0, 0, 0]
+        if ordering_key is None:
+            assert "connection refused" in error_of(events[1])
 
 
 class TestLateCommits:

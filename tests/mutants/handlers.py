@@ -6,9 +6,24 @@ BACKOFF = "tests/destinations/test_backoff.py"
 HOOKS = "tests/delivery/test_failure_hooks.py"
 TYPES = "tests/events/test_event_types.py"
 VERSIONS = f"{TYPES}::TestVersions"
+POISON = "tests/invariants/test_i6_isolation.py::TestAPoisonEvent"
 EVENT_TYPES = "outbox/events/event_types.py"
 
 HANDLERS = [
+    Mutant(
+        "a-session-that-ended-fails-the-neighbours",
+        "outbox/storage/postgres.py",
+        "return bool(self.database.connection().closed)",
+        "return False",
+        (f"{POISON}::test_one_that_ends_its_database_session_costs_its_neighbours_nothing",),
+    ),
+    Mutant(
+        "handlers-are-called-without-a-database",
+        "outbox/delivery/share_connection.py",
+        "        reason = connect(self._context)\n        self.must",
+        "        reason = None\n        self.must",
+        (f"{POISON}::test_a_database_that_is_gone_after_a_call_costs_the_next_events_no_attempt",),
+    ),
     Mutant(
         "a-handlers-attempts-are-those-of-the-event",
         "outbox/delivery/put_off.py",

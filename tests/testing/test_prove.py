@@ -2,6 +2,8 @@
 
 import contextlib
 import os
+import re
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -12,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import asyncpg  # type: ignore[import-untyped]  # it carries no types
 import peewee
@@ -23,7 +26,7 @@ from outbox import current_outbox, testing
 from outbox.core import Outbox
 from outbox.errors import RegistrationError
 from outbox.storage.connect import open_database
-from outbox.testing.proof import scenarios, sqlite_copies
+from outbox.testing.proof import postgres_copies, scenarios, sqlite_copies
 from outbox.testing.proof.call_process import CallProcess
 from outbox.testing.proof.effects import Change, differences
 from outbox.testing.proof.proof import AT_ONCE, KILLED, REPEATED, WITH_INBOX, WITHOUT_INBOX, Proof
@@ -321,9 +324,41 @@ class TestPostgres:
     def test_a_database_that_is_in_use_is_dumped(self, postgres_box: Outbox, postgres_server: Postgres) -> None:
         """With a pg_dump that is too old for the server, or without one, the error says so."""
         address = postgres_server.url.rpartition("/")[0] + f"/{postgres_box.database.database}"
-        with psycopg.connect(address), contextlib.suppress(testing.CannotProve):
-            assert tried(insert).variants[0].weaknesses[0].differences[0].startswith("table note: 2 new rows")
+        with psycopg.connect(address) as other:
+            expected: Any = contextlib.nullcontext()
+            if dumps_up_to() < other.info.server_version // 10_000:
+                expected = pytest.raises(testing.CannotProve, match=r"install pg_dump|server version mismatch")
+            with expected:
+                assert tried(insert).variants[0].weaknesses[0].differences[0].startswith("table note: 2 new rows")
         assert databases(postgres_box) == []
+
+    def test_programs_with_an_older_libpq_get_nothing_that_they_refuse(
+        self, postgres_box: Outbox, postgres_server: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """libpq 15 refuses `sslcertmode`, which libpq 16 has set, as a parameter. As a variable it is ignored."""
+        for program in ("pg_dump", "psql"):
+            (tmp_path / program).write_text(f'#!/bin/sh\necho "$@" >&2; env > {tmp_path}/{program}.env; exit 1')
+            (tmp_path / program).chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+        url = urlsplit(postgres_server.url)
+        name = postgres_box.database.database
+        with psycopg.connect(url._replace(path=f"/{name}").geturl()) as other:
+            with pytest.raises(testing.CannotProve, match=r"could not copy the database: --no-owner --no-privileges$"):
+                tried(insert)
+            with monkeypatch.context() as patch:
+                patch.setenv("PGSERVICE", "elsewhere")  # its values would count for more than these variables
+                assert "PGSERVICE" not in postgres_copies._environment(other.info)
+        given = set((tmp_path / "pg_dump.env").read_text().splitlines())
+        assert given >= {f"PGDATABASE={name}", f"PGPORT={url.port}", "PGUSER=outbox", "PGPASSWORD=p@ss"}
+
+
+def dumps_up_to() -> int:
+    """Return the newest version of PostgreSQL that the machine's pg_dump can dump, or 0."""
+    found = shutil.which("pg_dump")
+    if found is None or shutil.which("psql") is None:
+        return 0
+    said = subprocess.run([found, "--version"], capture_output=True, text=True, check=True).stdout
+    return int(re.findall(r"\d+", said)[0])
 
 
 @contextlib.contextmanager

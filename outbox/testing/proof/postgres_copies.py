@@ -130,7 +130,6 @@ class PostgresOriginal(Original):
     def _dump_into(self, name: str) -> None:
         """Fill a new database from a dump, which works while other sessions are connected."""
         from psycopg import sql
-        from psycopg.conninfo import make_conninfo
 
         if not (shutil.which("pg_dump") and shutil.which("psql")):
             raise CannotProve(
@@ -138,15 +137,13 @@ class PostgresOriginal(Original):
                 "pg_dump and psql (Debian: postgresql-client)."
             )
         self.run(sql.SQL("CREATE DATABASE {} TEMPLATE template0").format(sql.Identifier(name)))
-        info = self._admin.info
-        address = info.get_parameters() | {"host": info.host, "port": info.port}
-        environment = os.environ | {"PGPASSWORD": info.password}
-        dump = ["pg_dump", "--no-owner", "--no-privileges", "--dbname", make_conninfo(**address)]
+        environment = _environment(self._admin.info)
+        dump = ["pg_dump", "--no-owner", "--no-privileges"]
         load = ["psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", "-o", os.devnull]
-        load += ["--dbname", make_conninfo(**address | {"dbname": name})]
         try:
             dumped = subprocess.run(dump, env=environment, capture_output=True, check=True)  # noqa: S603  (no input)
-            subprocess.run(load, env=environment, capture_output=True, check=True, input=dumped.stdout)  # noqa: S603  (likewise)
+            there = environment | {"PGDATABASE": name}
+            subprocess.run(load, env=there, capture_output=True, check=True, input=dumped.stdout)  # noqa: S603  (likewise)
         except subprocess.CalledProcessError as error:
             text = error.stderr.decode(errors="replace").strip().splitlines()
             raise CannotProve(f"{error.cmd[0]} could not copy the database: {text[-1] if text else error}") from None
@@ -166,6 +163,20 @@ class PostgresOriginal(Original):
             database.close()
         if isinstance(database, PooledDatabase):
             database.close_idle()
+
+
+def _environment(info: Any) -> dict[str, str]:
+    """Return the environment in which PostgreSQL's programs connect as this connection does.
+
+    Their libpq may be older than the driver's. It ignores variables that it does not know, and refuses such parameters.
+    """
+    from psycopg.pq import Conninfo
+
+    parameters = {**info.get_parameters(), "host": info.host, "port": str(info.port), "password": info.password}
+    variables = {each.keyword.decode(): each.envvar for each in Conninfo.get_defaults()}
+    set_here = {name.decode(): parameters[key] for key, name in variables.items() if name and key in parameters}
+    # The values of a service would take precedence over these variables.
+    return {name: value for name, value in os.environ.items() if name != "PGSERVICE"} | set_here
 
 
 class PostgresCopy(Copy):
