@@ -25,6 +25,7 @@ from outbox.delivery import retry
 from outbox.delivery.audience import Audience
 from outbox.delivery.batch import Delivery
 from outbox.delivery.context import DeliveryContext
+from outbox.destinations.controls import Controls
 from outbox.destinations.outcome import DELIVERED_OUTCOME, Failed, Outcome, Retry
 from outbox.destinations.protocol import Destination
 from outbox.destinations.recorded_destinations import Snapshot
@@ -36,6 +37,8 @@ from outbox.storage.progress import (
     NO_DESTINATION,
     NOT_REGISTERED,
     OTHER_DESTINATIONS,
+    PAUSED,
+    THROTTLED,
     ProgressEntry,
     not_registered,
     parse,
@@ -59,7 +62,7 @@ def plan(
     # it already.
     for name in wanted:
         progress.setdefault(name, progress.get(OTHER_DESTINATIONS, NEW))
-    _try_sooner(progress, now)
+    _try_sooner(context.audiences.recorded.controls, progress, now)
     delivery = Delivery(event, progress)
     if _has_killed_its_workers(event):
         _fail_open_entries(delivery, wanted)
@@ -151,15 +154,24 @@ def _match_destinations(recorded: Snapshot, progress: dict[str, ProgressEntry], 
             progress[name] = progress[name].retired()
 
 
-def _try_sooner(progress: dict[str, ProgressEntry], now: datetime) -> None:
-    """Make entries due if the event was claimed before any of them is.
+def _try_sooner(controls: Controls, progress: dict[str, ProgressEntry], now: datetime) -> None:
+    """Make entries due that wait for a pause or a throttle which has ended, and all if the event was claimed too early.
 
-    Then `storage/sooner.py` has changed its due time: a destination is no longer paused, or can be reached again. It is
-    tried wherever that does no harm.
+    If it was claimed before any entry is due, `storage/sooner.py` has changed its due time: a destination is no longer
+    paused, or can be reached again. It is tried wherever that does no harm. The due time says nothing if another entry
+    is due, too.
     """
-    if not any(entry.is_due(now) for entry in progress.values()):
-        for name, entry in progress.items():
+    is_early = not any(entry.is_due(now) for entry in progress.values())
+    for name, entry in progress.items():
+        if is_early or _has_ended(controls, name, entry, now):
             progress[name] = entry.due_sooner()
+
+
+def _has_ended(controls: Controls, name: str, entry: ProgressEntry, now: datetime) -> bool:
+    """Return whether the entry waits for the end of a pause or a throttle of its destination that is over."""
+    if entry.reason == PAUSED:
+        return controls.pause_of(name, now) is None
+    return entry.reason == THROTTLED and controls.rate_of(name, now) is None
 
 
 def _has_killed_its_workers(event: Event) -> bool:

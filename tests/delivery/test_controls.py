@@ -158,6 +158,21 @@ class TestAPausedDestination:
         run(box)
         assert crm.calls == {event.aggregate_id: 1}
 
+    @pytest.mark.parametrize("ordering_key", [None, "key"])
+    def test_it_gets_its_events_after_the_pause_though_they_are_due_elsewhere_at_the_same_time(
+        self, box: Outbox, crm: Receiver, ordering_key: str | None
+    ) -> None:
+        billing = Receiver("billing")
+        outbox.add_destination(billing)
+        pause("crm")
+        event = emit_one(ordering_key=ordering_key)
+        billing.outcomes[event.aggregate_id] = Retry("not yet")
+        run(box)
+        let_pass(minutes=2)  # the next attempt at the other destination is due
+        resume("crm")
+        run(box)
+        assert (billing.calls.total(), crm.calls.total()) == (2, 1)
+
     def test_it_is_paused_in_the_middle_of_a_batch(self, box: Outbox, crm: Receiver) -> None:
         def paused_by_now(event: Any) -> Any:
             if not controlled(box).pauses:

@@ -128,6 +128,13 @@ CONTROL = [
         (f"{PAUSED}::test_it_gets_nothing_until_it_is_resumed_and_the_others_get_theirs",),
     ),
     Mutant(
+        "control-a-pause-lasts-while-the-event-is-due-elsewhere",
+        "outbox/delivery/plan.py",
+        "if is_early or _has_ended(controls, name, entry, now):",
+        "if is_early:",
+        (f"{PAUSED}::test_it_gets_its_events_after_the_pause_though_they_are_due_elsewhere_at_the_same_time",),
+    ),
+    Mutant(
         "control-a-breaker-that-closes-leaves-events-waiting",
         SHARE,
         "            make_due_again(self._context)\n",
