@@ -76,7 +76,7 @@ def stop(dialect: Dialect, id: UUID, *, operator: Operator) -> None:
 
     This is an action with an entry of its own: the entry of the job says nothing of it if the job ends by itself first.
     """
-    with dialect.connection(), dialect.atomic():
+    with dialect.lock_limit(), dialect.atomic():
         if not audit.request_stop(dialect, id, operator):
             raise RegistrationError(f"The action {id} is not running: it has ended, or was asked to stop already.")
         audit.note(dialect, operator, STOP, {"stopped": str(id)})
@@ -116,7 +116,7 @@ def resume(
 
 def _find_interrupted(dialect: Dialect, id: UUID) -> tuple[Audit, Continued]:
     entry = audit.find(dialect, id)
-    with dialect.connection():
+    with dialect.lock_limit():
         now = dialect.now()
     job = None if entry is None else bulk_job_of(entry, now)
     if entry is None or job is None:

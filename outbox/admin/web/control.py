@@ -130,7 +130,7 @@ def _number(form: QueryParams, field: str) -> float | None:
 
 
 def _read(dialect: Dialect) -> tuple[datetime, list[Row]]:
-    with dialect.connection():
+    with dialect.bounded():
         recorded = read_recorded(dialect)[1]
         found, now = read_controls(dialect)
     in_force = describe_controls(found, now)
