@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from outbox.delivery import retry
 from outbox.delivery.batch import Batch, Delivery
@@ -31,7 +31,9 @@ def count_outcomes(
     fenced = outcomes - len(delivered) - sum(others.values())
     add_counts(context, batch, delivered=len(delivered), fenced=fenced, **others)
     since_claim = time.monotonic() - batch.started_at
-    context.counters.observe("latency", [event.waited(since_claim) for event in delivered])
+    times = [event.waited(since_claim) for event in delivered]
+    context.counters.observe("latency", times)
+    _count_delivered_by_name(context, delivered, times)
     if fenced:
         logger.warning(
             "fenced: %d of %d outcomes came after lease %s was lost",
@@ -47,23 +49,26 @@ def add_counts(context: DeliveryContext, batch: Batch, **counts: int) -> None:
     batch.count(**counts)
 
 
-def count_by_name(context: DeliveryContext, events: Iterable[Event], *, jobs: str, types: str) -> None:
-    """Count jobs by their actor, under the name `jobs`, and events by their type, under the name `types`."""
-    names: dict[str, list[str]] = {}
-    for event in events:
-        names.setdefault(event.kind, []).append(event.event_type)
-    if JOB in names:
-        context.counters.add_jobs(jobs, names[JOB])
-    if EVENT in names:
-        context.counters.add_types(types, names[EVENT])
+def _count_delivered_by_name(context: DeliveryContext, events: Sequence[Event], times: Sequence[float]) -> None:
+    """Count events by their type, with the times that they took, and jobs by their actor."""
+    types: dict[str, list[float]] = {}
+    actors: list[str] = []
+    for event, seconds in zip(events, times, strict=True):
+        if event.kind == EVENT:
+            types.setdefault(event.event_type, []).append(seconds)
+        elif event.kind == JOB:
+            actors.append(event.event_type)
+    context.counters.observe_types(types)
+    if actors:
+        context.counters.add_jobs("jobs_enqueued", actors)
 
 
-def count_delivered_by_name(context: DeliveryContext, events: Iterable[Event]) -> None:
-    count_by_name(context, events, jobs="jobs_enqueued", types="types_delivered")
-
-
-def count_failed_by_name(context: DeliveryContext, events: Iterable[Event]) -> None:
-    count_by_name(context, events, jobs="jobs_failed", types="types_failed")
+def count_failed_by_name(context: DeliveryContext, events: Sequence[Event]) -> None:
+    """Count failed jobs by their actor, and failed events by their type."""
+    actors = [event.event_type for event in events if event.kind == JOB]
+    if actors:
+        context.counters.add_jobs("jobs_failed", actors)
+    context.counters.add_types("types_failed", [event.event_type for event in events if event.kind == EVENT])
 
 
 def log_outcomes(settled: list[Settled]) -> None:

@@ -26,7 +26,10 @@ PAUSE_SECONDS = 0.01
 # Ids contain the time of the emitter's clock, which may differ from the database's by this much.
 CLOCK_LEEWAY = timedelta(days=1)
 # How long the records for operators are kept.
-PROCESS_DAYS, MINUTE_DAYS, HOUR_DAYS, AUDIT_DAYS = 1, 2, 8, 90
+PROCESS_DAYS, AUDIT_DAYS = 1, 90
+# The same of the counts by the minute, by the quarter of an hour, and by the hour: a little longer than the range that
+# the dashboard shows of each.
+MINUTE_DAYS, QUARTER_DAYS, HOUR_DAYS = 0.25, 2, 8
 # How long a periodic job is kept that no scheduler has. If it is declared again later, it is a new job.
 PERIODIC_DAYS = 90
 
@@ -118,6 +121,7 @@ def delete_old_records(dialect: Dialect, retention_hours: float) -> None:
         for statement, days in (
             (statements.forget_processes, PROCESS_DAYS),
             (statements.forget_minutes, MINUTE_DAYS),
+            (statements.forget_quarters, QUARTER_DAYS),
             (statements.forget_hours, HOUR_DAYS),
             (statements.forget_audit, AUDIT_DAYS),
             (statements.forget_audit_batches, AUDIT_DAYS),

@@ -22,9 +22,10 @@ BOUNDS: Final = (
     120.0, 300.0, 600.0, 1200.0, 1800.0, 3600.0, 7200.0, 21600.0, 43200.0, 86400.0,
 )  # fmt: skip
 BUCKETS: Final = (*(f"{bound:g}" for bound in BOUNDS), "+Inf")
+# Those in which times are counted by the type of events. They are fewer, since each is a row of the history.
+TYPE_BOUNDS: Final = (0.01, 0.05, 0.25, 1.0, 5.0, 30.0, 120.0, 600.0, 3600.0, 21600.0, 86400.0)
 
-
-# How many actors, and how many event types, a process counts by name, and the name under which it counts all others.
+# How many actors, and how many event types, are counted by name, and the name under which all others are counted.
 MOST_NAMES: Final = 100
 OTHER_NAMES: Final = "other"
 
@@ -46,7 +47,7 @@ class Counters:
     emit found in the table. skipped: messages that the inbox had seen. `outcomes` are counted by destination and
     outcome; `latency` and, by destination, `send` are times. `jobs_stored`, `jobs_enqueued` and `jobs_failed` are
     counted by actor. They are counted among the events as well. `types_delivered` and `types_failed` are events,
-    counted by their type.
+    counted by their type, and `type_bucket` are the times from commit to delivery of the former.
     """
 
     def __init__(self) -> None:
@@ -79,20 +80,38 @@ class Counters:
         """Add events to the counts of one name, by type: one for each time that a type is named."""
         self._add_named(name, "type", types)
 
-    def _add_named(self, name: str, label: str, values: Iterable[str]) -> None:
-        """Add to the counts of one name, by the value of a label.
+    def observe_types(self, times: Mapping[str, Sequence[float]]) -> None:
+        """Add delivered events, and the times that they took, by their type."""
+        with self._lock:
+            for value, seconds in times.items():
+                shown = self._shown("type", value)
+                self._counts[Series("types_delivered", (("type", shown),))] += len(seconds)
+                for bucket, count in _by_bucket(sorted(seconds), TYPE_BOUNDS):
+                    self._counts[Series("type_bucket", (("type", shown), ("le", bucket)))] += count
 
-        Each value is a series of its own, and applications make up names (a message may be enqueued for any name). So
-        this process counts the first MOST_NAMES by name, and all others together.
-        """
+    def _add_named(self, name: str, label: str, values: Iterable[str]) -> None:
+        """Add to the counts of one name, by the value of a label."""
         counted = Counter(values)
         with self._lock:
-            known = self._names[label]
             for value, count in counted.items():
-                if value not in known and len(known) < MOST_NAMES:
-                    known.add(value)
-                shown = value if value in known else OTHER_NAMES
-                self._counts[Series(name, ((label, shown),))] += count
+                self._counts[Series(name, ((label, self._shown(label, value)),))] += count
+
+    def _shown(self, label: str, value: str) -> str:
+        """Return under which value a value is counted: its own, or OTHER_NAMES. The caller holds the lock.
+
+        Each value is a series of its own, and applications make up names (a message may be enqueued for any name). So
+        MOST_NAMES are counted by name: of those that this process has seen, the first in alphabetical order. Processes
+        that have seen the same names agree on them, so together they don't store many more.
+        """
+        known = self._names[label]
+        if value not in known:
+            if len(known) >= MOST_NAMES:
+                last = max(known)
+                if value > last:
+                    return OTHER_NAMES
+                known.remove(last)
+            known.add(value)
+        return value
 
     def observe(self, name: str, seconds: Iterable[float], **labels: str) -> None:
         """Add times: each to its bucket, and all to the sum."""
@@ -116,16 +135,25 @@ class Counters:
         with self._lock:
             new = {series: count - self._taken[series] for series, count in self._counts.items()}
             self._taken = self._counts.copy()
+            for series in [each for each in self._counts if self._is_dropped(each)]:
+                del self._counts[series], self._taken[series]
         return {series: count for series, count in new.items() if count}
 
+    def _is_dropped(self, series: Series) -> bool:
+        """Return whether the series is of a name that is no longer counted by itself."""
+        if not series.labels:
+            return False
+        label, value = series.labels[0]
+        return label in self._names and value != OTHER_NAMES and value not in self._names[label]
 
-def _by_bucket(ordered: Sequence[float]) -> Iterator[tuple[str, int]]:
+
+def _by_bucket(ordered: Sequence[float], bounds: Sequence[float] = BOUNDS) -> Iterator[tuple[str, int]]:
     """Yield the buckets that are not empty, with their counts. Most often that is one of the first few."""
     before, number = 0, len(ordered)
-    for bucket, bound in zip(BUCKETS, (*BOUNDS, math.inf), strict=True):
+    for bound in (*bounds, math.inf):
         end = bisect_right(ordered, bound)
         if end > before:
-            yield bucket, end - before
+            yield f"{bound:g}" if bound != math.inf else BUCKETS[-1], end - before
         if end == number:
             return
         before = end

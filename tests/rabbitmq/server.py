@@ -135,7 +135,9 @@ class RabbitmqServer(Process):
         settings = {
             name: value for name, value in self.environment.items() if name != "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS"
         }
-        subprocess.run([program, *command], env=settings, cwd=self.folder, capture_output=True, check=True, timeout=CONTROL_SECONDS)
+        subprocess.run(
+            [program, *command], env=settings, cwd=self.folder, capture_output=True, check=True, timeout=CONTROL_SECONDS
+        )
 
     def ping(self) -> None:
         socket.create_connection(("127.0.0.1", self.port), timeout=5).close()  # pika would log that nothing listens yet

@@ -122,13 +122,19 @@ class TestScheduled:
         assert rows(browser.get("/scheduled", which="retries")) == [str(retried.id)]
         browser.get("/scheduled", which="nonsense", expect=400)
 
-    def test_reads_a_limited_number_of_rows(self, box: Outbox) -> None:
+    def test_reads_a_limited_number_of_rows(
+        self, box: Outbox, browser: Browser, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         for minutes in range(4):
             waiting(60 * (minutes + 1))
         hidden = emit_one(deliver_after=timedelta(hours=1))
         found = read_scheduled(box.dialect, box.dialect.now(), untried=True, window=4)
         assert found.events == []
         assert found.read_until is not None
+        monkeypatch.setattr("outbox.admin.scheduled.WINDOW", 4)
+        page = browser.get("/scheduled")
+        assert "None found so far" in page.text
+        assert "Only what is due before" in page.text
         found = read_scheduled(box.dialect, box.dialect.now(), untried=True, window=5)
         assert ([event.id for event in found.events], found.read_until) == ([hidden.id], None)
 
