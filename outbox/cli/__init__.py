@@ -28,6 +28,7 @@ from outbox.cli.doctor import doctor
 from outbox.cli.emit import emit
 from outbox.cli.encryption_key import encryption_key
 from outbox.cli.erase import erase
+from outbox.cli.examples import add_examples
 from outbox.cli.export import export
 from outbox.cli.health import health
 from outbox.cli.init import init
@@ -106,6 +107,7 @@ cli.add_command(worker)
 WITHOUT_OUTBOX = {"completion", "consume", "encryption-key", "scheduler", "schema", "up", "version", "worker"}
 
 for _name, _command in cli.commands.items():
+    add_examples(_command, _name)
     if _name not in WITHOUT_OUTBOX:
         add_outbox_option(_command)
 
