@@ -237,3 +237,25 @@ class TestCharts:
         assert rows(browser.get("/events", ended_since=edges[0], ended_until=edges[1])) == [str(early.id)]
         assert rows(browser.get("/events", ended_since=edges[1], ended_until=edges[2])) == [str(late.id)]
         assert rows(browser.get("/events", ended_since=edges[2])) == []
+
+
+def test_what_is_unavailable_is_seen_on_the_page_of_controls_and_its_attempts_in_its_chart(
+    box: Outbox, browser: Browser
+) -> None:
+    def refuse(event: outbox.Event) -> None:
+        raise outbox.Unavailable("closed")
+
+    outbox.handler("order.*", name="crm")(refuse)
+    outbox.handler("*", name="mail")(lambda event: None)
+    other_worker(box, crm="order.*", mail="*")
+    emit(2)
+    box.process_pending_events()
+    box.reporter.report_now()
+    breaker = {"open": True, "trips": 1, "seconds": 41.0, "open_seconds": 8.0, "error": "closed"}
+    report(box, destinations={"crm": {"kind": "Handler"}}, breakers={"crm": breaker})
+    text = browser.get("/control").text
+    assert "crm order. * unavailable none It is back" in text
+    assert "mail * ok none Pause, throttle or recover" in text
+    page = browser.get("/destination", name="crm")
+    assert ("rect", "retried") in [(tag, attributes.get("class")) for tag, attributes in page.tags]
+    assert "2 to be repeated" in page.text
