@@ -51,14 +51,12 @@ def add_counts(context: DeliveryContext, batch: Batch, **counts: int) -> None:
 
 def _count_delivered_by_name(context: DeliveryContext, events: Sequence[Event], times: Sequence[float]) -> None:
     """Count events by their type, with the times that they took, and jobs by their actor."""
-    types: dict[str, list[float]] = {}
-    actors: list[str] = []
-    for event, seconds in zip(events, times, strict=True):
-        if event.kind == EVENT:
-            types.setdefault(event.event_type, []).append(seconds)
-        elif event.kind == JOB:
-            actors.append(event.event_type)
-    context.counters.observe_types(types)
+    if all(event.kind == EVENT for event in events):
+        context.counters.observe_types([event.event_type for event in events], times)
+        return
+    timed = [(event.event_type, seconds) for event, seconds in zip(events, times, strict=True) if event.kind == EVENT]
+    context.counters.observe_types([name for name, _ in timed], [seconds for _, seconds in timed])
+    actors = [event.event_type for event in events if event.kind == JOB]
     if actors:
         context.counters.add_jobs("jobs_enqueued", actors)
 

