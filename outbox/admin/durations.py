@@ -9,6 +9,8 @@ from outbox.telemetry.counters import BOUNDS
 
 # A unit and its seconds; the next smaller unit and its seconds.
 UNITS = (("d", 86_400, "h", 3_600), ("h", 3_600, "min", 60), ("min", 60, "s", 1), ("s", 1, "ms", 1))
+# From this rate on, all digits are printed.
+THOUSAND = 1_000
 # From this number of the larger unit on, the smaller unit is left out.
 TWO_UNITS_BELOW = 10
 
@@ -39,6 +41,14 @@ def format_seconds(seconds: float) -> str:
 def format_latency(seconds: float) -> str:
     """Return a measured time, for example `250 ms` or `1.5 s`."""
     return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
+
+
+def format_rate(per_second: float) -> str:
+    """Return a rate in the unit in which it is at least one, or by the hour: `12 a second`, `3.5 a minute`."""
+    for unit, seconds in (("second", 1), ("minute", 60)):
+        if per_second * seconds >= 1:
+            return f"{per_second * seconds:,.3g} a {unit}" if per_second < THOUSAND else f"{per_second:,.0f} a {unit}"
+    return f"{per_second * 3_600:.3g} an hour"
 
 
 def format_bound(seconds: float) -> str:

@@ -135,7 +135,8 @@ def _series_of(scope: Scope) -> _Series:
         return _Series({"outcomes": labelled}, ("send_bucket", {"destination": scope.name}))
     if scope.kind == TYPE:
         label = _text(type=scope.name)
-        return _Series({"types_delivered": {label: "delivered"}, "types_failed": {label: "failed"}})
+        counts = {"types_delivered": {label: "delivered"}, "types_failed": {label: "failed"}}
+        return _Series(counts, ("type_bucket", {"type": scope.name}))
     if scope.kind == ACTOR:
         label = _text(actor=scope.name)
         fields = {"jobs_stored": "emitted", "jobs_enqueued": "delivered", "jobs_failed": "failed"}
@@ -156,7 +157,14 @@ def read_history(dialect: Dialect, now: datetime, over: Range = HOUR, scope: Sco
     moments = [begin + over.period * number for begin in begins for number in range(over.periods_per_bar)]
     with dialect.connection():
         counts = _read_counts(dialect, over, moments, series)
-        times = {} if series.times is None else _read_times(dialect, over, moments, *series.times)
+        # Of types, nothing shorter is stored than the quarter of an hour: each minute shows what its quarter has.
+        timed = DAY if scope.kind == TYPE and over is HOUR else over
+        periods = sorted({_floor(each, timed.period) for each in moments})
+        times = {} if series.times is None else _read_times(dialect, timed, periods, *series.times)
+    together = _quantiles(sum(times.values(), Counter()))
+    if timed is not over:
+        with_delivered = [each for each in begins if counts[each]["delivered"]]
+        times = {each: times.get(_floor(each, timed.bar), Counter()) for each in with_delivered}
     points = [
         Point(
             begins_at=begin,
@@ -168,8 +176,7 @@ def read_history(dialect: Dialect, now: datetime, over: Range = HOUR, scope: Sco
         for begin in begins
     ]
     fields = {field for labelled in series.counts.values() for field in labelled.values()}
-    together: Counter[str] = sum(times.values(), Counter())
-    return History(over, scope, points, _quantiles(together), "emitted" in fields, series.times is not None)
+    return History(over, scope, points, together, "emitted" in fields, series.times is not None)
 
 
 def _read_counts(

@@ -11,9 +11,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import peewee
+
 from outbox.admin.durations import format_seconds
+from outbox.errors import OutboxError
 from outbox.storage.connect import POSTGRES_DEFAULTS
 from outbox.storage.dialect import Dialect
+from outbox.table_names import KINDS
 
 # Every role can see in pg_locks which sessions wait. pg_stat_activity shows that only to some roles.
 _WAITING = """
@@ -27,13 +31,16 @@ SELECT pid, application_name, COALESCE(state, ''), COALESCE(host(client_addr) ||
     COALESCE(extract(epoch FROM clock_timestamp() - COALESCE(state_change, xact_start)), 0)::float8
 FROM pg_stat_activity WHERE pid = ANY (%s)
 """
-# The sessions that keep all others from reading the table. After our own statement was cancelled, perhaps no session
-# waits for them, so they would not be found as roots.
-_EXCLUSIVE = """
-SELECT pid FROM pg_locks
-WHERE granted AND mode = 'AccessExclusiveLock' AND relation = to_regclass(%s)
+# Those that have locked one of these tables in one of these modes. Once our own statement is cancelled, no session may
+# be waiting for them.
+_HOLDERS = """
+SELECT DISTINCT pid FROM pg_locks
+WHERE granted AND mode = ANY (%s) AND relation = ANY (SELECT to_regclass(name) FROM unnest(%s::text[]) AS given (name))
     AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
 """
+# The modes beside which no other session can read a table, and those beside which none can change its rows.
+READING = ("AccessExclusiveLock",)
+WRITING = (*READING, "ExclusiveLock", "ShareRowExclusiveLock", "ShareLock")
 _OWN_NAME = "SELECT current_setting('application_name')"
 # pg_blocking_pids returns this for a prepared transaction, which has no session.
 PREPARED = 0
@@ -73,10 +80,11 @@ class _Waiting:
     seconds: float
 
 
-def read_roots(dialect: Dialect, *, locked: str | None = None) -> tuple[Root, ...]:
+def read_roots(dialect: Dialect, *, locked: Iterable[str] = (), modes: Iterable[str] = READING) -> tuple[Root, ...]:
     """Return the roots of all queues for locks in this database, the longest queue first; none on SQLite.
 
-    Include those that have locked the table `locked`, even if no session waits for them any more.
+    Include those that have locked one of the tables `locked` in one of these modes, even if no session waits for them
+    any more.
     """
     if dialect.name != "postgres":
         return ()
@@ -84,8 +92,8 @@ def read_roots(dialect: Dialect, *, locked: str | None = None) -> tuple[Root, ..
         rows = dialect.run(_WAITING).fetchall()
         waiting = {pid: _Waiting(pid, frozenset(blockers), name, seconds) for pid, blockers, name, seconds in rows}
         behind = _behind_roots(waiting)
-        if locked is not None:
-            holders = {pid or PREPARED for (pid,) in dialect.run(_EXCLUSIVE, (locked,)).fetchall()}
+        if tables := list(locked):
+            holders = {pid or PREPARED for (pid,) in dialect.run(_HOLDERS, (list(modes), tables)).fetchall()}
             behind |= {pid: [] for pid in holders - behind.keys() - waiting.keys()}
         if not behind:
             return ()
@@ -93,6 +101,19 @@ def read_roots(dialect: Dialect, *, locked: str | None = None) -> tuple[Root, ..
         own = {str(POSTGRES_DEFAULTS["application_name"]), dialect.run(_OWN_NAME).fetchone()[0]} - {""}
     roots = [_root(pid, sessions.get(pid), found, own) for pid, found in behind.items()]
     return tuple(sorted(roots, key=lambda each: each.waiting, reverse=True))
+
+
+def describe_lock_timeout(dialect: Dialect) -> str:
+    """Return why a statement has waited too long for a lock, and what has become of the action, as sentences."""
+    try:
+        roots = read_roots(dialect, locked=map(dialect.tables.qualified, KINDS), modes=WRITING)
+    except (peewee.PeeweeException, OutboxError):
+        roots = ()
+    holder = roots[0].name if roots else "another session"
+    return (
+        f"{holder[0].upper()}{holder[1:]} holds a lock that this waited for. Nothing more was changed. End that "
+        "transaction, or wait for its end, and try again; `outbox bulk` lists actions that can be resumed."
+    )
 
 
 def _behind_roots(waiting: Mapping[int, _Waiting]) -> dict[int, list[_Waiting]]:

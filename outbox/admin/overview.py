@@ -197,7 +197,7 @@ def overview(dialect: Dialect, cap: int = BACKLOG_CAP, seconds: float = STATEMEN
             raise
         events_unread = seconds
         with dialect.bounded(seconds):
-            roots = read_roots(dialect, locked=dialect.tables.event)
+            roots = read_roots(dialect, locked=[dialect.tables.event])
     return Overview(
         now=now,
         counts={status: total(counts.values()) for status, counts in events.by_status.items()},

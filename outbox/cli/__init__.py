@@ -10,6 +10,7 @@ import sys
 
 import click
 
+from outbox.admin.lock_waits import describe_lock_timeout
 from outbox.cli.actions import delete, fail, replay, retry, skip
 from outbox.cli.archive import archive
 from outbox.cli.audit import audit
@@ -27,6 +28,7 @@ from outbox.cli.doctor import doctor
 from outbox.cli.emit import emit
 from outbox.cli.encryption_key import encryption_key
 from outbox.cli.erase import erase
+from outbox.cli.examples import add_examples
 from outbox.cli.export import export
 from outbox.cli.health import health
 from outbox.cli.init import init
@@ -46,8 +48,9 @@ from outbox.cli.tail import tail
 from outbox.cli.up import up
 from outbox.cli.version import version_
 from outbox.cli.worker import worker
+from outbox.current_outbox import current
 from outbox.errors import OutboxError
-from outbox.storage.connection_errors import CONNECTION_ERRORS, is_statement_timeout
+from outbox.storage.connection_errors import CONNECTION_ERRORS, is_lock_timeout, is_statement_timeout
 from outbox.text import visible_lines
 from outbox.version import __version__
 
@@ -106,6 +109,7 @@ cli.add_command(worker)
 WITHOUT_OUTBOX = {"completion", "consume", "encryption-key", "scheduler", "schema", "up", "version", "worker"}
 
 for _name, _command in cli.commands.items():
+    add_examples(_command, _name)
     if _name not in WITHOUT_OUTBOX:
         add_outbox_option(_command)
 
@@ -118,11 +122,13 @@ def main() -> None:
         click.echo(f"outbox: {visible_lines(str(error))}", err=True)
         sys.exit(2)
     except CONNECTION_ERRORS as error:
-        if is_statement_timeout(error):
-            click.echo(
-                "outbox: the database took too long: another session may lock a table. `outbox status` says which.",
-                err=True,
-            )
-            sys.exit(2)
-        click.echo(f"outbox: can't use the database (OUTBOX_DATABASE_URL): {visible_lines(str(error))}", err=True)
+        click.echo(f"outbox: {_explained(error)}", err=True)
         sys.exit(2)
+
+
+def _explained(error: BaseException) -> str:
+    if is_statement_timeout(error):
+        return "the database took too long: another session may lock a table. `outbox status` says which."
+    if is_lock_timeout(error):
+        return visible_lines(describe_lock_timeout(current().dialect))
+    return f"can't use the database (OUTBOX_DATABASE_URL): {visible_lines(str(error))}"

@@ -36,7 +36,7 @@ def bulk(context: click.Context, as_json: bool) -> None:
     box = current()
     box.check_schema()
     entries = latest(box.dialect)
-    with box.dialect.connection():
+    with box.dialect.bounded():
         now = box.dialect.now()
     found = [each for entry in entries if (each := bulk_action_of(entry, now)) is not None]
     if as_json:

@@ -171,7 +171,7 @@ def _due(count: int) -> str:
 
 
 def _is_everything_paused(box: Outbox) -> bool:
-    with box.dialect.connection():
+    with box.dialect.bounded():
         found, now = read_controls(box.dialect)
     pause = found.pauses.get(EVERYTHING)
     return pause is not None and pause.is_active(now)

@@ -27,7 +27,7 @@ def destinations(as_json: bool) -> None:
     """
     box = current()
     box.check_schema()
-    with box.dialect.connection():
+    with box.dialect.bounded():
         recorded = sorted(read_recorded(box.dialect)[1].values(), key=lambda each: each.name)
         controls, now = read_controls(box.dialect)
     in_force = describe_controls(controls, now)
@@ -62,7 +62,7 @@ def retire(name: str, force: bool, yes: bool) -> None:
     """
     box = current()
     box.check_schema()
-    with box.dialect.connection():
+    with box.dialect.bounded():
         is_known = name in read_recorded(box.dialect)[1]
     if is_known and not yes:
         click.confirm(f"Events that wait for {name} will not be delivered to it. Continue?", abort=True, err=True)

@@ -62,7 +62,8 @@ def export(filter: Filter, output: Path | None, limit: int | None, unmasked: boo
         ) as entry,
     ):
         for events in _pages(box, filter, limit):
-            entry.add([each.id for each in events])
+            with box.dialect.lock_limit():
+                entry.add([each.id for each in events])
             contents = [_content(box, each, unmasked=unmasked) for each in events]
             for event, content in zip(events, contents, strict=True):
                 values = event_as_json(event) | content._asdict()

@@ -36,7 +36,7 @@ def keys(key: str | None, limit: int, as_json: bool) -> None:
     """
     box = current()
     box.check_schema()
-    with box.dialect.connection():
+    with box.dialect.bounded():
         now = box.dialect.now()
         found = read_blocked_keys(box.dialect, key=key, limit=limit)
     if as_json:

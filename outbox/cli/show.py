@@ -53,7 +53,7 @@ def show(given: EventId, unmasked: bool, as_json: bool) -> None:
         sys.exit(NOT_FOUND)
     event, unreadable = readable_row(event, box.cipher)
     attempts = read_attempts(box.dialect, event.id)
-    with box.dialect.connection():
+    with box.dialect.bounded():
         now, order = box.dialect.now(), order_of(box.dialect, event)
         next_step = event_state.next_step(event, now, box.settings, order)
         delivered_to = queries.delivered_to(box.dialect, event)
@@ -77,6 +77,7 @@ def _whole_content(box: Outbox, event: OutboxEvent) -> Content:
     with (
         box.dialect.connection(),
         audit.record(box.dialect, operator(), SHOW_UNMASKED, Filter(ids=(event.id,)).to_json()) as entry,
+        box.dialect.lock_limit(),
     ):
         entry.add([event.id])
     return Content(event.payload, event.headers)

@@ -20,6 +20,7 @@ from outbox.cli.output import echo_json, echo_table, one_line
 from outbox.cli.watch import watch_option
 from outbox.current_outbox import current
 from outbox.operations.count import Count
+from outbox.storage.models import FAILED
 
 RECENT_MINUTES = 5
 
@@ -158,7 +159,9 @@ def _echo_activity(view: Overview) -> None:
 def _echo_failures(view: Overview) -> None:
     if not view.failures:
         return
-    click.echo(f"\nthe newest {view.failures_looked_at} failures, by cause:")
+    looked_at = view.failures_looked_at
+    of_all = f" of {view.counts[FAILED]}" if looked_at.at_least else ""
+    click.echo(f"\nthe newest {looked_at.number:,}{of_all} failures, by cause:")
     echo_table(
         ("events", "destination", "first", "last", "error"),
         [

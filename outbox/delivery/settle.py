@@ -32,7 +32,6 @@ from outbox.delivery.followers import release_after
 from outbox.delivery.settle_report import (
     Settled,
     add_counts,
-    count_delivered_by_name,
     count_failed_by_name,
     count_outcomes,
     log_outcomes,
@@ -141,7 +140,6 @@ def _settle_others(context: DeliveryContext, batch: Batch, others: list[Settled]
     delivered = [delivery.event for delivery, update in others[:updated] if update.status == DELIVERED]
     counts = {name: statuses[name] for name in (RETRIED, PUT_OFF, FAILED)}
     count_outcomes(context, batch, len(others), delivered, **counts)
-    count_delivered_by_name(context, delivered)
     failed = [delivery.event for delivery, update in others[:updated] if update.status == FAILED]
     count_failed_by_name(context, failed)
     log_outcomes(others)
@@ -205,7 +203,6 @@ def _write_plain(context: DeliveryContext, batch: Batch, plain: list[Delivery]) 
     updated = persist(context, batch, lambda: _write_delivered(context, batch, plain))
     delivered = [delivery.event for delivery in plain[:updated]]
     count_outcomes(context, batch, len(plain), delivered)
-    count_delivered_by_name(context, delivered)
 
 
 def _write_delivered(context: DeliveryContext, batch: Batch, plain: list[Delivery]) -> int:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterable
-from operator import attrgetter
+from collections.abc import Sequence
 
 from outbox.delivery import retry
 from outbox.delivery.batch import Batch, Delivery
@@ -22,9 +21,6 @@ logger = logging.getLogger(__name__)
 # How many of the events of a batch that were put off for the same reason have a line of their own in the log.
 MOST_LINES = 10
 
-# A job may have the name of an event type.
-KIND_AND_NAME = attrgetter("kind", "event_type")
-
 Settled = tuple[Delivery, retry.RowUpdate]
 
 
@@ -35,7 +31,9 @@ def count_outcomes(
     fenced = outcomes - len(delivered) - sum(others.values())
     add_counts(context, batch, delivered=len(delivered), fenced=fenced, **others)
     since_claim = time.monotonic() - batch.started_at
-    context.counters.observe("latency", [event.waited(since_claim) for event in delivered])
+    times = [event.waited(since_claim) for event in delivered]
+    context.counters.observe("latency", times)
+    _count_delivered_by_name(context, delivered, times)
     if fenced:
         logger.warning(
             "fenced: %d of %d outcomes were not written, since the lease %s was lost: another worker has these events",
@@ -51,19 +49,24 @@ def add_counts(context: DeliveryContext, batch: Batch, **counts: int) -> None:
     batch.count(**counts)
 
 
-def count_by_name(context: DeliveryContext, events: Iterable[Event], *, jobs: str, types: str) -> None:
-    """Count jobs by their actor, under the name `jobs`, and events by their type, under the name `types`."""
-    names = Counter(map(KIND_AND_NAME, events))
-    context.counters.add_jobs(jobs, {name: count for (kind, name), count in names.items() if kind == JOB})
-    context.counters.add_types(types, {name: count for (kind, name), count in names.items() if kind == EVENT})
+def _count_delivered_by_name(context: DeliveryContext, events: Sequence[Event], times: Sequence[float]) -> None:
+    """Count events by their type, with the times that they took, and jobs by their actor."""
+    if all(event.kind == EVENT for event in events):
+        context.counters.observe_types([event.event_type for event in events], times)
+        return
+    timed = [(event.event_type, seconds) for event, seconds in zip(events, times, strict=True) if event.kind == EVENT]
+    context.counters.observe_types([name for name, _ in timed], [seconds for _, seconds in timed])
+    actors = [event.event_type for event in events if event.kind == JOB]
+    if actors:
+        context.counters.add_jobs("jobs_enqueued", actors)
 
 
-def count_delivered_by_name(context: DeliveryContext, events: Iterable[Event]) -> None:
-    count_by_name(context, events, jobs="jobs_enqueued", types="types_delivered")
-
-
-def count_failed_by_name(context: DeliveryContext, events: Iterable[Event]) -> None:
-    count_by_name(context, events, jobs="jobs_failed", types="types_failed")
+def count_failed_by_name(context: DeliveryContext, events: Sequence[Event]) -> None:
+    """Count failed jobs by their actor, and failed events by their type."""
+    actors = [event.event_type for event in events if event.kind == JOB]
+    if actors:
+        context.counters.add_jobs("jobs_failed", actors)
+    context.counters.add_types("types_failed", [event.event_type for event in events if event.kind == EVENT])
 
 
 def log_outcomes(settled: list[Settled]) -> None:

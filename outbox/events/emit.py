@@ -7,7 +7,6 @@ transaction can continue after a duplicate.
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -259,7 +258,7 @@ def from_object(event: NewEvent) -> NewEvent:
 
 def _count_jobs(counters: Counters, actors: list[str]) -> None:
     counters.add(emitted=len(actors))
-    counters.add_jobs("jobs_stored", Counter(actors))
+    counters.add_jobs("jobs_stored", actors)
 
 
 def _check_on_duplicate(on_duplicate: str) -> None:

@@ -146,7 +146,7 @@ RETRY_NOW = Action(
 
 def retry_now(dialect: Dialect) -> Action:
     """Return the action that tries waiting events now. Those that are due already are not counted."""
-    with dialect.connection():
+    with dialect.lock_limit():
         now = dialect.now()
     return replace(RETRY_NOW, conditions=lambda: [*_waits(), OutboxEvent.next_attempt_at > now])
 
@@ -218,7 +218,7 @@ def _wanted_by(dialect: Dialect, registry: Registry, destination: str) -> Condit
 
     A job is no event, whatever the name of its actor is: its arguments must never reach a destination of events.
     """
-    with dialect.connection():
+    with dialect.lock_limit():
         recorded = read_recorded(dialect)[1]
     known = {name: list(each.patterns) for name, each in recorded.items() if not each.retired}
     known |= {name: list(each.events) for name, each in registry.destinations.items()}

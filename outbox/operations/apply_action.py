@@ -2,7 +2,8 @@
 
 The events are changed in batches, with one transaction for each batch, so an action can be interrupted and run again.
 An event is not changed if its status has changed so that the action does not apply to it any more. Each transaction
-also updates the audit entry.
+also updates the audit entry. No statement waits long for a lock: an action that another session holds up ends as
+interrupted, and can be continued.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def apply(
     It raises that by itself after an operator has asked it to stop (`audit.request_stop`).
     """
     total = 0
-    with dialect.connection():
+    with dialect.lock_limit():
         last = _newest(dialect) if continuing is None else continuing.last
         after = UUID(int=0) if continuing is None else continuing.after
         matching = None if operator is None else _count_between(dialect, action, filter, after, last)
@@ -87,7 +88,7 @@ def apply(
         while last is not None and (limit is None or total < limit):
             size = _next_size(batch_size, limit, total, per_second)
             began_at = time.monotonic()
-            with dialect.atomic():
+            with dialect.lock_limit(), dialect.atomic():
                 rows = _select_batch(dialect, _conditions(dialect, action, filter), after, last, size)
                 changed = action.run(dialect, rows) if rows else ()
                 entry.add(changed, rows[-1].id if rows else None)
@@ -116,7 +117,7 @@ def _count_between(dialect: Dialect, action: Action, filter: Filter, after: UUID
 def count_all(dialect: Dialect, action: Action, filter: Filter) -> int:
     """Return how many events the action would change. This counts all of them, which may take long."""
     query = OutboxEvent.select(OutboxEvent.id).where(*_conditions(dialect, action, filter))
-    with dialect.connection():
+    with dialect.lock_limit():
         return dialect.count(query)
 
 
@@ -125,14 +126,14 @@ def count_erased(dialect: Dialect, action: Action, filter: Filter) -> int:
     statuses = [condition for status in action.statuses for condition in status_is(status)]
     query = OutboxEvent.select(OutboxEvent.id)
     query = query.where(*filter.conditions(dialect.database), *statuses, OutboxEvent.erased_at.is_null(False))
-    with dialect.connection():
+    with dialect.lock_limit():
         return dialect.count(query)
 
 
 def count(dialect: Dialect, action: Action, filter: Filter, cap: int = COUNT_CAP) -> Count:
     """Return how many events the action would change. Counting stops at the cap."""
     query = OutboxEvent.select(OutboxEvent.id).where(*_conditions(dialect, action, filter))
-    with dialect.connection():
+    with dialect.lock_limit():
         return Count.up_to(cap, dialect.count(query.limit(cap + 1)))
 
 

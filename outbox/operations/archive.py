@@ -71,7 +71,7 @@ def archive_ended(
     with dialect.connection():
         age, below = dialect.seconds(hours * 3600), id_limit(dialect, hours)
         while True:
-            with dialect.atomic():
+            with dialect.lock_limit(), dialect.atomic():
                 ids = _archive_batch(dialect, directory, (age, dialect.id(after), below, batch_size))
                 if on_deleted is not None and ids:
                     on_deleted(ids)

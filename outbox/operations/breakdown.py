@@ -58,7 +58,7 @@ def breakdown_of(dialect: Dialect, conditions: Sequence[Condition]) -> Breakdown
         .order_by(number.desc(), event.event_type)
         .limit(MOST_PARTS + 1)
     )
-    with dialect.connection():
+    with dialect.lock_limit():
         parts = [Part(*row) for row in dialect.select(query.tuples())]
         # Applications may create type names without limit, so only the largest groups are fetched.
         total = dialect.count(event.select(event.id).where(*conditions)) if len(parts) > MOST_PARTS else None

@@ -76,7 +76,7 @@ def stop(dialect: Dialect, id: UUID, *, operator: Operator) -> None:
 
     The request gets an audit entry of its own: if the bulk action ends by itself first, its entry does not mention it.
     """
-    with dialect.connection(), dialect.atomic():
+    with dialect.lock_limit(), dialect.atomic():
         if not audit.request_stop(dialect, id, operator):
             raise RegistrationError(f"The action {id} is not running: it has ended, or was asked to stop already.")
         audit.note(dialect, operator, STOP, {"stopped": str(id)})
@@ -116,7 +116,7 @@ def resume(
 
 def _find_interrupted(dialect: Dialect, id: UUID) -> tuple[Audit, Continued]:
     entry = audit.find(dialect, id)
-    with dialect.connection():
+    with dialect.lock_limit():
         now = dialect.now()
     bulk = None if entry is None else bulk_action_of(entry, now)
     if entry is None or bulk is None:

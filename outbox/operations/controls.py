@@ -151,7 +151,7 @@ def recover(
 
 def in_flight(dialect: Dialect) -> dict[str, int]:
     """Return the valid leases, each with the number of its events: what workers are delivering right now."""
-    with dialect.connection():
+    with dialect.bounded():
         rows = dialect.run(dialect.statements.in_flight).fetchall()
     return {str(lease_id): int(count) for lease_id, count in rows}
 
@@ -167,7 +167,8 @@ def _make_due(
     while True:
         per_second = next(rate for least, rate in reversed(ramp) if total >= least)
         step = 1 / per_second if per_second else 0.0
-        done = make_due_sooner(dialect, name, since=position, after_seconds=after_seconds, step_seconds=step)
+        with dialect.lock_limit():
+            done = make_due_sooner(dialect, name, since=position, after_seconds=after_seconds, step_seconds=step)
         total += done.changed
         after_seconds += done.changed * step
         if done.changed:

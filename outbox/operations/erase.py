@@ -71,7 +71,7 @@ class Preview:
 def preview(dialect: Dialect, filter: Filter) -> Preview:
     """Return how many events `erase` would change; raise SettingsError if the filter can't be erased by."""
     _check(filter)
-    with dialect.connection():
+    with dialect.lock_limit():
         now = dialect.now()
         leased = OutboxEvent.lease_until > now
         matching = [*filter.conditions(dialect.database), OutboxEvent.erased_at.is_null()]
@@ -179,7 +179,7 @@ class _Eraser:
         not_erased = OutboxEvent.erased_at.is_null()
         if not self.drop:
             return [not_erased, *has_ended()]
-        with dialect.connection():
+        with dialect.lock_limit():
             now = dialect.now()
         return [not_erased, OutboxEvent.lease_until.is_null() | (OutboxEvent.lease_until <= now)]
 
@@ -199,7 +199,7 @@ class _Eraser:
 
     def finish(self, dialect: Dialect) -> None:
         """Delete the attempts that workers have added meanwhile to the last batch."""
-        with dialect.connection():
+        with dialect.lock_limit():
             forget_attempts(dialect, self._previous)
 
     def _run(self, dialect: Dialect, progress_text: str | None, ids: Sequence[UUID]) -> list[UUID]:

@@ -74,7 +74,7 @@ def apply(dialect: Dialect, action: PeriodicAction, name: str, *, operator: Oper
 
     Raise RegistrationError if there is no such job, or if a job is to be forgotten that a scheduler still has.
     """
-    with dialect.connection(), dialect.atomic():
+    with dialect.lock_limit(), dialect.atomic():
         found = _find(dialect, name)
         if not found:
             raise RegistrationError(f"There is no periodic job called {name!r}. {_known(dialect)}")

@@ -83,7 +83,8 @@ def reencrypt(
         dialect.connection(),
         audit.record(dialect, auditor, action, Filter().to_json(), parameters) as entry,
     ):
-        newest = dialect.run(dialect.statements.newest_id).fetchone()
+        with dialect.lock_limit():
+            newest = dialect.run(dialect.statements.newest_id).fetchone()
         while newest is not None:
             began_at = time.monotonic()
             rows = _next_rows(dialect, progress.last_id, newest[0], batch_size)
@@ -93,7 +94,7 @@ def reencrypt(
             if dry_run:
                 progress.changed += len(changes)
             elif changes:
-                with dialect.atomic():
+                with dialect.lock_limit(), dialect.atomic():
                     changed = [id for id, old, new in changes if _write(dialect, id, old, new)]
                     entry.add(changed)
                 progress.changed += len(changed)
@@ -120,7 +121,8 @@ def check_cipher(cipher: Cipher | None, *, decrypt: bool) -> None:
 
 def _next_rows(dialect: Dialect, after: UUID | None, newest: object, size: int) -> list[tuple[Any, ...]]:
     begin = dialect.id(UUID(int=0) if after is None else after)
-    rows: list[tuple[Any, ...]] = dialect.run(dialect.statements.stored_texts, (begin, newest, size)).fetchall()
+    with dialect.lock_limit():
+        rows: list[tuple[Any, ...]] = dialect.run(dialect.statements.stored_texts, (begin, newest, size)).fetchall()
     return rows
 
 

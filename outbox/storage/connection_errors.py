@@ -23,6 +23,12 @@ def is_statement_timeout(error: BaseException) -> bool:
     return getattr(getattr(error, "orig", None), "sqlstate", None) == "57014"
 
 
+def is_lock_timeout(error: BaseException) -> bool:
+    """Return whether a statement failed because it waited too long for a lock that another session holds."""
+    is_busy = getattr(getattr(error, "orig", None), "sqlite_errorname", "").startswith("SQLITE_BUSY")
+    return is_busy or getattr(getattr(error, "orig", None), "sqlstate", None) == "55P03"
+
+
 def is_pool_exhausted(error: BaseException | None) -> bool:
     """Return whether the error is, or was caused by, a connection pool that has no connection left."""
     while error is not None:

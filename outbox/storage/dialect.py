@@ -31,8 +31,10 @@ logger = logging.getLogger(__name__)
 
 Row = tuple[Any, ...]
 
-# How long a statement may take that reads for operators: for a command, a page or a metric.
+# How long a statement may take with which a tool for operators reads, and how long one that changes something may wait
+# for a lock.
 READ_SECONDS = 10.0
+LOCK_SECONDS = 10.0
 # The last two parameters of INSERT_LATER for an event that is due at once: no time is given, and zero seconds from now.
 AT_ONCE = (None, 0.0)
 # The positions of the ordering key, the order state, the kind and the subject in the row that `insert` gets.
@@ -46,6 +48,7 @@ class Dialect(ABC):
     statements: Statements
     # Sorts before every timestamp, as this database compares them.
     earliest_time: str
+    lock_seconds = LOCK_SECONDS
 
     def __init__(self, database: peewee.Database, tables: Tables) -> None:
         self.database = database
@@ -203,6 +206,17 @@ class Dialect(ABC):
         It is for reading. On PostgreSQL a statement would otherwise wait for as long as another session locks the
         table. On SQLite a reader does not wait for writers. Inside another such block the shorter limit applies.
         `may_fail`: the caller continues after an error, so the block gets a savepoint of its own.
+        """
+        with self.connection():
+            yield
+
+    @contextmanager
+    def lock_limit(self) -> Iterator[None]:
+        """Give this thread a connection inside the block, on which no statement waits long for a lock: it fails.
+
+        It is for the actions of operators: each statement may take as long as it has to do, but must not wait for ever
+        behind another session. On PostgreSQL the block is a transaction. On SQLite a writer waits no longer than the
+        database's timeout.
         """
         with self.connection():
             yield

@@ -37,6 +37,7 @@ class Postgres(Dialect):
     SCHEMA_LOCK_SECONDS = 10.0
     # It returns the limit that applied before.
     SET_TIMEOUT = "SELECT current_setting('statement_timeout'), set_config('statement_timeout', %s, true)"
+    SET_LOCK_TIMEOUT = "SELECT current_setting('lock_timeout'), set_config('lock_timeout', %s, true)"
     UTF8 = "UTF8"
     ENCODINGS = (b"server_encoding", b"client_encoding")
     # libpq's transaction states ACTIVE, INTRANS and INERROR; IDLE is 0, and 4 means that the connection is lost.
@@ -91,6 +92,16 @@ class Postgres(Dialect):
                     self._bounds.seconds = outer
                 if in_callers_transaction:
                     self.run(self.SET_TIMEOUT, (before,))
+
+    @contextmanager
+    def lock_limit(self) -> Iterator[None]:
+        with self.connection():
+            in_callers_transaction = self.in_transaction
+            with self.atomic():
+                before, _ = self.run(self.SET_LOCK_TIMEOUT, (str(int(self.lock_seconds * 1000)),)).fetchone()
+                yield
+                if in_callers_transaction:
+                    self.run(self.SET_LOCK_TIMEOUT, (before,))
 
     def create_schema(self) -> None:
         schema = self.tables.schema

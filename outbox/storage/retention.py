@@ -26,7 +26,10 @@ PAUSE_SECONDS = 0.01
 # Ids contain the time of the emitter's clock, which may differ from the database's by this much.
 CLOCK_LEEWAY = timedelta(days=1)
 # How long the records for operators are kept.
-PROCESS_DAYS, MINUTE_DAYS, HOUR_DAYS, AUDIT_DAYS = 1, 2, 8, 90
+PROCESS_DAYS, AUDIT_DAYS = 1, 90
+# The same of the counts by the minute, by the quarter of an hour, and by the hour: a little longer than the range that
+# the dashboard shows of each.
+MINUTE_DAYS, QUARTER_DAYS, HOUR_DAYS = 0.25, 2, 8
 # How long a periodic job is kept that no scheduler has. If it is declared again later, it is a new job.
 PERIODIC_DAYS = 90
 
@@ -83,21 +86,26 @@ def cleanup_inbox(
         raise SettingsError(f"retention_hours must not be negative, not {hours}.")
     ends_at = None if seconds is None else time.monotonic() + seconds
     deleted = remaining = 0
-    database, statements = dialect.database, dialect.statements
     with dialect.connection(), explaining_missing_inbox(dialect):
         age = dialect.seconds(hours * 3600)
-        while batch := int(database.execute_sql(statements.inbox_delete, (age, batch_size)).rowcount):
+        while batch := _delete_messages(dialect, age, batch_size):
             deleted += batch
             if ends_at is not None and time.monotonic() >= ends_at:
-                remaining = int(database.execute_sql(statements.inbox_count, (age, remaining_cap)).fetchone()[0])
+                count = dialect.database.execute_sql(dialect.statements.inbox_count, (age, remaining_cap))
+                remaining = int(count.fetchone()[0])
                 break
             time.sleep(PAUSE_SECONDS)
     return {"deleted": deleted, "remaining": remaining}
 
 
+def _delete_messages(dialect: Dialect, age: object, size: int) -> int:
+    with dialect.lock_limit():
+        return int(dialect.database.execute_sql(dialect.statements.inbox_delete, (age, size)).rowcount)
+
+
 def count_ended(dialect: Dialect, hours: float) -> int:
     """Return how many events `cleanup_delivered_events` would delete, counted up to REMAINING_CAP."""
-    with dialect.connection():
+    with dialect.lock_limit():
         return count_remaining(dialect, dialect.seconds(hours * 3600), id_limit(dialect, hours), REMAINING_CAP)
 
 
@@ -113,12 +121,14 @@ def delete_old_records(dialect: Dialect, retention_hours: float) -> None:
         for statement, days in (
             (statements.forget_processes, PROCESS_DAYS),
             (statements.forget_minutes, MINUTE_DAYS),
+            (statements.forget_quarters, QUARTER_DAYS),
             (statements.forget_hours, HOUR_DAYS),
             (statements.forget_audit, AUDIT_DAYS),
             (statements.forget_audit_batches, AUDIT_DAYS),
             (statements.periodic_forget_old, PERIODIC_DAYS),
         ):
-            dialect.run(statement, (dialect.seconds(days * 86_400),))
+            with dialect.lock_limit():
+                dialect.run(statement, (dialect.seconds(days * 86_400),))
 
 
 def _delete(dialect: Dialect, age: object, after: UUID, below: object, size: int) -> list[UUID]:
@@ -132,8 +142,9 @@ def _delete_and_tell(
 ) -> list[UUID]:
     """Delete a batch, and call `on_deleted` with its ids in the same transaction."""
     if on_deleted is None:
-        return delete()
-    with dialect.atomic():
+        with dialect.lock_limit():
+            return delete()
+    with dialect.lock_limit(), dialect.atomic():
         ids = delete()
         on_deleted(ids)
     return ids

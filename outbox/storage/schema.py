@@ -62,7 +62,7 @@ def upgrade(
 
 def check(dialect: Dialect, versions: Sequence[Version] = VERSIONS) -> None:
     """Raise SchemaError unless the tables exist and are new enough, in a database that stores every text."""
-    with dialect.connection():
+    with dialect.lock_limit():
         dialect.check_encoding()
         applied = applied_version(dialect)
     if applied == 0:

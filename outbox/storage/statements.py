@@ -139,6 +139,7 @@ class Statements:
     minutes: str
     forget_processes: str
     forget_minutes: str
+    forget_quarters: str
     forget_hours: str
     forget_audit: str
     forget_audit_batches: str

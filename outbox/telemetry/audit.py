@@ -17,6 +17,7 @@ from uuid import UUID
 import peewee
 
 from outbox.errors import OutboxError
+from outbox.storage.connection_errors import is_lock_timeout
 from outbox.storage.dialect import Dialect
 from outbox.storage.ids import as_uuid, uuid7
 from outbox.storage.operator_models import Audit, AuditBatch
@@ -84,18 +85,10 @@ class AuditEntry:
         filters, parameters = clean_json(filters), clean_json(parameters) if parameters else None
         given = None if parameters is None else json.dumps(parameters)
         key = self._dialect.id(self._id)
-        self._dialect.run(
-            self._dialect.statements.audit_begin,
-            (
-                key,
-                *self._operator.columns(),
-                self._action,
-                json.dumps(filters),
-                given,
-                total,
-                None if last_id is None else self._dialect.id(last_id),
-            ),
-        )
+        last = None if last_id is None else self._dialect.id(last_id)
+        values = (key, *self._operator.columns(), self._action, json.dumps(filters), given, total, last)
+        with self._dialect.lock_limit():
+            self._dialect.run(self._dialect.statements.audit_begin, values)
         self._log("begins", filters=filters, parameters=parameters)
 
     def add(self, ids: Sequence[UUID], position: UUID | None = None) -> None:
@@ -116,7 +109,8 @@ class AuditEntry:
 
     def end(self, outcome: str = DONE, cause: str | None = None) -> None:
         """Write how the action ended; `cause` is what interrupted it."""
-        self._dialect.run(self._dialect.statements.audit_end, (outcome, cause, self._dialect.id(self._id)))
+        with self._dialect.lock_limit():
+            self._dialect.run(self._dialect.statements.audit_end, (outcome, cause, self._dialect.id(self._id)))
         self._log("ends", outcome=outcome, cause=cause, affected=self.affected)
 
     def interrupt(self, cause: str, *, in_callers_transaction: bool) -> None:
@@ -202,19 +196,19 @@ def note(dialect: Dialect, operator: Operator, action: str, details: Mapping[str
 
 def request_stop(dialect: Dialect, id: UUID, operator: Operator) -> bool:
     """Ask an action on many events to stop after its current batch; return whether it was running."""
-    with dialect.connection():
+    with dialect.lock_limit():
         return bool(dialect.run(dialect.statements.audit_stop, (operator.columns()[0], dialect.id(id))).rowcount)
 
 
 def latest(dialect: Dialect, size: int = LISTED) -> list[Audit]:
     """Return the latest entries, newest first."""
-    with dialect.connection():
+    with dialect.lock_limit():
         return dialect.select(Audit.select().order_by(Audit.id.desc()).limit(size))
 
 
 def find(dialect: Dialect, id: UUID) -> Audit | None:
     """Return the entry with this id, if there is one."""
-    with dialect.connection():
+    with dialect.lock_limit():
         found: list[Audit] = dialect.select(Audit.select().where(Audit.id == id))
     return found[0] if found else None
 
@@ -224,7 +218,7 @@ def changed_ids(dialect: Dialect, id: UUID, most: int | None = None) -> Iterator
     query = AuditBatch.select().where(AuditBatch.audit_id == id).order_by(AuditBatch.number).limit(BATCHES)
     last = -1
     with dialect.connection():
-        while batches := dialect.select(query.where(AuditBatch.number > last)):
+        while batches := _batches(dialect, query.where(AuditBatch.number > last)):
             ids = [as_uuid(each) for batch in batches for each in batch.ids]
             yield from ids[:most]
             if most is not None:
@@ -232,6 +226,11 @@ def changed_ids(dialect: Dialect, id: UUID, most: int | None = None) -> Iterator
                 if most <= 0:
                     return
             last = batches[-1].number
+
+
+def _batches(dialect: Dialect, query: Any) -> list[AuditBatch]:
+    with dialect.lock_limit():
+        return dialect.select(query)
 
 
 def _cause(error: BaseException) -> str:
@@ -243,6 +242,8 @@ def _cause(error: BaseException) -> str:
             return "SIGINT"
         case GeneratorExit():
             return "the caller stopped it"
+        case _ if is_lock_timeout(error):
+            return "another session held a lock"
     return type(error).__name__
 
 

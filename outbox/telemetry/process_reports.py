@@ -44,15 +44,16 @@ UP = "up"  # workers and a scheduler in one process
 # A process that has missed this many of its reports counts as gone.
 MISSED_REPORTS = 3
 
-# The series that are also stored by the minute, for the charts of the last hours; the others are stored as totals only.
+# The series that are also stored by the minute, the quarter of an hour and the hour, for the dashboard's charts; the
+# others are stored as totals only.
 BY_THE_MINUTE = frozenset(
     (
         "emitted", "delivered", "retried", "failed", "latency_bucket", "latency_sum", "outcomes", "send_bucket",
-        "jobs_stored", "jobs_enqueued", "jobs_failed", "types_delivered", "types_failed",
+        "jobs_stored", "jobs_enqueued", "jobs_failed", "types_delivered", "types_failed", "type_bucket",
     )
 )  # fmt: skip
 # The series that are stored by the minute only: there may be many of them, and no metric has them.
-NOT_IN_TOTAL = frozenset(("types_delivered", "types_failed"))
+NOT_IN_TOTAL = frozenset(("types_delivered", "types_failed", "type_bucket"))
 # How long a process that ends waits for its last report, and how long it pauses between two tries to write it.
 STOP_SECONDS = 2.0
 TRY_AGAIN_SECONDS = 0.1

@@ -12,6 +12,7 @@ from outbox.admin.history import read_history as read
 from outbox.core import Outbox
 from outbox.storage.operator_models import Minute
 from outbox.storage.retention import delete_old_records
+from outbox.telemetry.counters import MOST_NAMES
 from outbox.telemetry.labels import labels_as_text
 from tests.support.jobs import send
 from tests.support.table import emit
@@ -97,6 +98,34 @@ def test_quantiles_are_the_bounds_of_buckets_by_bar_and_together(box: Outbox) ->
     assert read(box.dialect, NOW, HOUR, Scope(DESTINATION, "crm")).quantiles[0.95] == 5.0
 
 
+def test_a_type_has_latencies_which_are_those_of_the_quarter_of_an_hour_in_the_shortest_range(box: Outbox) -> None:
+    of_type = Scope(TYPE, "a")
+    for over, value in ((DAY, 3), (WEEK, 5)):
+        store(box, over, NOW, "type_bucket", value, type="a", le="0.25")
+        store(box, over, NOW, "type_bucket", value, type="b", le="30")
+    store(box, HOUR, NOW, "types_delivered", 2, type="a")
+    for over in (HOUR, DAY, WEEK):
+        history = read(box.dialect, NOW, over, of_type)
+        assert history.quantiles[0.95] == history.points[-1].quantiles[0.95] == 0.25
+        assert history.points[-2].quantiles == {}  # nothing of this type was delivered then
+
+
+def test_the_history_of_many_types_is_a_limited_number_of_rows(box: Outbox) -> None:
+    outbox.handler("*", name="all")(lambda event: None)
+    with box.database.atomic():
+        for number in range(MOST_NAMES + 50):
+            outbox.emit("Order", number, f"type.{number:03}")
+    while box.process_pending_events()["processed"]:
+        pass
+    box.reporter.report_now()
+    with box.dialect.connection():
+        names = [row.name for row in box.dialect.select(Minute.select())]
+    # One row for each of the types and one for the others, in each period; and the bucket of the times that they took.
+    assert names.count("types_delivered") == names.count("hour:types_delivered") == MOST_NAMES + 1
+    assert names.count("type_bucket") == 0
+    assert MOST_NAMES < names.count("hour:type_bucket") <= 3 * (MOST_NAMES + 1)
+
+
 def test_what_is_delivered_is_reported_for_the_minute_the_quarter_and_the_hour(box: Outbox, charge: Any) -> None:
     @outbox.handler("bad", name="bad")
     def refuse(event: outbox.Event) -> None:
@@ -123,13 +152,15 @@ def test_what_is_delivered_is_reported_for_the_minute_the_quarter_and_the_hour(b
 
 def test_hours_are_kept_for_longer_than_minutes(box: Outbox) -> None:
     now = box.dialect.now()
-    for days in (1, 3, 9):
+    for days in (0, 1, 3, 9):
         for over in RANGES.values():
             store(box, over, now - timedelta(days=days), "emitted", days)
     delete_old_records(box.dialect, 168)
     with box.dialect.connection():
         kept = sorted(box.dialect.select(Minute.select(Minute.name, Minute.value).tuples()))
-    assert kept == [("emitted", 1), ("hour:emitted", 1), ("hour:emitted", 3), ("quarter:emitted", 1)]
+    minutes = [("emitted", 0)]
+    quarters = [("quarter:emitted", 0), ("quarter:emitted", 1)]
+    assert kept == [*minutes, ("hour:emitted", 0), ("hour:emitted", 1), ("hour:emitted", 3), *quarters]
 
 
 def test_only_the_rows_that_are_shown_are_read_however_many_others_there_are(box: Outbox) -> None:

@@ -65,11 +65,25 @@ def test_a_job_that_was_tried_before_is_counted_once(box: Outbox, charge: Any, s
 
 def test_the_number_of_actors_is_bounded() -> None:
     counters = Counters()
-    names = [f"actor-{number}" for number in range(MOST_NAMES + 10)]
-    counters.add_jobs("jobs_stored", dict.fromkeys(names, 1))
-    counters.add_jobs("jobs_failed", {names[0]: 1, names[-1]: 1})
+    names = [f"actor-{number:03}" for number in range(MOST_NAMES + 10)]
+    counters.add_jobs("jobs_stored", names)
+    counters.add_jobs("jobs_failed", [names[0], names[-1]])
     counted = counters.take()
     assert len({series.labels for series in counted}) == MOST_NAMES + 1
     assert counted[Series("jobs_stored", (("actor", "other"),))] == 10
     assert counted[Series("jobs_failed", (("actor", names[0]),))] == 1
     assert counted[Series("jobs_failed", (("actor", "other"),))] == 1
+
+
+def test_processes_that_have_seen_the_same_names_count_the_same_of_them_by_themselves() -> None:
+    names = [f"type-{number:03}" for number in range(MOST_NAMES + 10)]
+    one, other = Counters(), Counters()
+    for counters, seen in ((one, names), (other, names[::-1])):
+        counters.observe_types(seen, [0.02] * len(seen))
+        counters.take()
+        counters.observe_types(seen, [0.02] * len(seen))
+    counted = one.take()
+    assert counted == other.take()
+    assert {labels[0][1] for name, labels in counted if name == "types_delivered"} == {*names[:MOST_NAMES], "other"}
+    assert counted[Series("types_delivered", (("type", "other"),))] == 10
+    assert counted[Series("type_bucket", (("type", names[0]), ("le", "0.05")))] == 1

@@ -3,11 +3,12 @@
 from datetime import timedelta
 from typing import Any
 
+import peewee
 import pytest
 
 import outbox
 from outbox.admin.durations import format_bound
-from outbox.admin.failures import Failure, cause_of, read_failures
+from outbox.admin.failures import MOST_EVENTS, Failure, cause_of, read_failures
 from outbox.admin.overview import backlog, overview
 from outbox.admin.recent_activity import Activity
 from outbox.core import Outbox
@@ -161,6 +162,14 @@ class TestFailures:
             change(emit_one(), **failed(crm=f"no order {number}"), updated_at=moment)
         (cause,) = read_failures(box.dialect).causes
         assert (cause.error, cause.events, cause.first_at, cause.last_at) == ("no order …", 2, first, last)
+
+    def test_are_read_up_to_a_limit_if_each_has_an_error_of_its_own(self, box: Outbox) -> None:
+        emit(MOST_EVENTS + 1)
+        change(status="failed", next_attempt_at=None, error_message=peewee.SQL("'no order ' || CAST(id AS text)"))
+        assert MOST_EVENTS == 2_000
+        view = overview(box.dialect)
+        assert (view.failures_looked_at, view.counts["failed"]) == (Count(2_000, at_least=True), Count(2_001))
+        assert [failure.error for failure in view.failures] == ["no order …"]
 
     def test_without_a_destination_are_included(self, box: Outbox) -> None:
         event = emit_one()

@@ -19,8 +19,8 @@ TRUTH = [
     Mutant(
         "truth-the-first-time-of-a-cause-is-that-of-its-last-group",
         FAILURES,
-        "events, min(firsts), max(lasts), ",
-        "events, other.first_at, other.last_at, ",
+        "cause.first_at, cause.last_at = min(cause.first_at, first), max(cause.last_at, last)",
+        "cause.first_at, cause.last_at = first, last",
         (f"{OVERVIEW}::TestFailures::test_of_a_cause_have_a_first_and_a_last_time[sqlite]",),
     ),
     Mutant(

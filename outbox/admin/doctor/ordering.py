@@ -17,7 +17,7 @@ from outbox.text import printable, shorten
 from outbox.version import __version__
 
 # How many findings there are of each kind.
-MOST_REPORTED = 5
+MOST_REPORTED = 3
 ERROR_LENGTH = 160
 
 

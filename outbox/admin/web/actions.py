@@ -32,7 +32,7 @@ async def confirm(request: Request) -> Response:
     box = dashboard.box
 
     def query() -> dict[str, Any]:
-        with box.dialect.connection():
+        with box.dialect.bounded():
             return {
                 "now": box.dialect.now(),
                 "count": apply_action.count(

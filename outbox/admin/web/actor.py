@@ -26,7 +26,7 @@ async def actor(request: Request) -> Response:
     box = dashboard.box
 
     def query() -> ActorView:
-        with box.dialect.connection():
+        with box.dialect.bounded():
             view = read_actor(box.dialect, name, over, dashboard.scan_limits)
             if not may(request, PAYLOADS):
                 hide_in_rows(box.dialect, box.cipher, [*view.waiting.events, *view.failed.events])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -13,6 +14,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
+from outbox.admin.lock_waits import describe_lock_timeout
 from outbox.admin.web import pages
 from outbox.admin.web.actions import act, confirm
 from outbox.admin.web.actor import actor
@@ -20,7 +22,7 @@ from outbox.admin.web.allowed_hosts import AllowedHosts
 from outbox.admin.web.audit import act_on_bulk, audit, audit_entry
 from outbox.admin.web.authentication import Authenticate, Authentication, everything
 from outbox.admin.web.control import act_on_control, control
-from outbox.admin.web.dashboard import Dashboard
+from outbox.admin.web.dashboard import Dashboard, dashboard_of
 from outbox.admin.web.destination import destination
 from outbox.admin.web.forwarded_headers import ForwardedHeaders
 from outbox.admin.web.http_errors import HTTPError
@@ -41,7 +43,7 @@ from outbox.core import Outbox
 from outbox.current_outbox import loaded_settings
 from outbox.errors import SchemaError, SettingsError, as_sentence
 from outbox.settings import Settings
-from outbox.storage.connection_errors import CONNECTION_ERRORS, is_statement_timeout
+from outbox.storage.connection_errors import CONNECTION_ERRORS, is_lock_timeout, is_statement_timeout
 
 logger = logging.getLogger(__name__)
 
@@ -179,6 +181,9 @@ async def _database_error(request: Request, error: Exception) -> Response:
             title="The database took too long",
             text="Another session may lock the table of events: the overview and `outbox doctor` say which.",
         )
+    if is_lock_timeout(error):
+        text = await run_in_threadpool(describe_lock_timeout, dashboard_of(request).box.dialect)
+        return render(request, "error.html", status=503, title="Another session holds a lock", text=text)
     return render(
         request,
         "error.html",

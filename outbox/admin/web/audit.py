@@ -40,7 +40,7 @@ async def audit(request: Request) -> Response:
     box = dashboard_of(request).box
 
     def query() -> tuple[datetime, list[Audit]]:
-        with box.dialect.connection():
+        with box.dialect.bounded():
             return box.dialect.now(), latest(box.dialect)
 
     now, entries = await run_in_threadpool(query)
@@ -56,7 +56,7 @@ async def audit_entry(request: Request) -> Response:
     box = dashboard_of(request).box
 
     def query() -> tuple[datetime, Audit | None, list[UUID]]:
-        with box.dialect.connection():
+        with box.dialect.bounded():
             return box.dialect.now(), find(box.dialect, id), list(changed_ids(box.dialect, id, LISTED_IDS))
 
     now, entry, ids = await run_in_threadpool(query)

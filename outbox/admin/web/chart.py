@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from outbox.admin.durations import format_bound
-from outbox.admin.history import TYPE, WEEK, History, Point
+from outbox.admin.history import DESTINATION, TYPE, WEEK, History, Point
 from outbox.telemetry.counters import BOUNDS
 
 # In the units of the SVG's view box: the chart's height, the width of a period, and the width of its bar.
@@ -28,7 +28,10 @@ LINES = ((0.5, "median"), (0.95, "p95"))
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One period, in the chart's units; y grows downwards. Failed events are stacked on delivered ones."""
+    """One period, in the chart's units; y grows downwards. Failed events are stacked on delivered ones.
+
+    On both, a destination's attempts are stacked that are to be repeated: during an outage there are no others.
+    """
 
     point: Point
     x: float
@@ -36,6 +39,8 @@ class Bar:
     delivered_height: float
     failed_y: float
     failed_height: float
+    retried_y: float
+    retried_height: float
     tooltip: str
     # The filter for the events that ended in this period.
     events: dict[str, str]
@@ -83,7 +88,8 @@ class Chart:
 def make_chart(history: History) -> Chart:
     """Return the chart of a history."""
     points = history.points
-    top = round_up(max(max(each.delivered + each.failed, each.emitted) for each in points))
+    with_retried = history.scope.kind == DESTINATION
+    top = round_up(max(max(_stacked(each, with_retried=with_retried), each.emitted) for each in points))
     bars = [_bar(each, number, top, history) for number, each in enumerate(points)]
     fastest, slowest = _scale(points)
     middle = points[len(points) // 2].begins_at
@@ -102,7 +108,8 @@ def make_chart(history: History) -> Chart:
 
 
 def _bar(point: Point, number: int, top: int, history: History) -> Bar:
-    delivered, failed = (_height(count, top) for count in (point.delivered, point.failed))
+    repeated = point.retried if history.scope.kind == DESTINATION else 0
+    delivered, failed, retried = (_height(count, top) for count in (point.delivered, point.failed, repeated))
     return Bar(
         point=point,
         x=round(number * STEP + (STEP - BAR) / 2, 2),
@@ -110,9 +117,15 @@ def _bar(point: Point, number: int, top: int, history: History) -> Bar:
         delivered_height=round(delivered, 2),
         failed_y=round(max(0.0, HEIGHT - delivered - failed), 2),
         failed_height=round(failed, 2),
+        retried_y=round(max(0.0, HEIGHT - delivered - failed - retried), 2),
+        retried_height=round(retried, 2),
         tooltip=_tooltip(point, history),
         events=_filter_of(point, history),
     )
+
+
+def _stacked(point: Point, *, with_retried: bool) -> int:
+    return point.delivered + point.failed + (point.retried if with_retried else 0)
 
 
 def _tooltip(point: Point, history: History) -> str:

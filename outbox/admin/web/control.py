@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
+from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import QueryParams
@@ -13,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from outbox.admin.controls_view import describe_controls
+from outbox.admin.overview import breakers, processes
 from outbox.admin.web import csrf, parameters
 from outbox.admin.web.action_request import read_form
 from outbox.admin.web.dashboard import dashboard_of
@@ -50,6 +52,8 @@ class Row:
     control: str
     is_paused: bool
     is_throttled: bool
+    # The state of its circuit breaker; None while that is closed.
+    breaker: dict[str, Any] | None
 
     @property
     def is_everything(self) -> bool:
@@ -130,9 +134,10 @@ def _number(form: QueryParams, field: str) -> float | None:
 
 
 def _read(dialect: Dialect) -> tuple[datetime, list[Row]]:
-    with dialect.connection():
+    with dialect.bounded():
         recorded = read_recorded(dialect)[1]
         found, now = read_controls(dialect)
+        unavailable = breakers(processes(dialect), now)
     in_force = describe_controls(found, now)
     names = sorted({*(name for name, each in recorded.items() if not each.retired), *in_force} - {EVERYTHING})
     rows = []
@@ -146,6 +151,7 @@ def _read(dialect: Dialect) -> tuple[datetime, list[Row]]:
                 in_force.get(name, ""),
                 pause is not None and pause.is_active(now),
                 throttle is not None and throttle.is_active(now),
+                unavailable.get(name),
             )
         )
     return now, rows

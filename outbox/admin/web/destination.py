@@ -25,7 +25,7 @@ async def destination(request: Request) -> Response:
     box = dashboard_of(request).box
 
     def query() -> DestinationView:
-        with box.dialect.connection():
+        with box.dialect.bounded():
             view = read_destination(box.dialect, name, over)
             if not may(request, PAYLOADS):
                 hide_in_attempts(box.dialect, box.cipher, view.attempts)

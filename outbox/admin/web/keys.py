@@ -29,7 +29,7 @@ async def keys(request: Request) -> Response:
     key = parameters.parse_text(request.query_params, "key")
 
     def query() -> tuple[datetime, BlockedKeys]:
-        with dialect.connection():
+        with dialect.bounded():
             found = read_blocked_keys(dialect, key=key or None, limit=LISTED_KEYS)
             if not may(request, PAYLOADS):
                 hide_in_blocked_keys(dialect, box.cipher, found)

@@ -55,8 +55,9 @@ async def overview(request: Request) -> Response:
     def query() -> tuple[Overview, History, Scopes]:
         with box.dialect.connection():
             view = read_overview(box.dialect)
-            history, scopes = read_history(box.dialect, view.now, over, scope), _scopes(dashboard, view)
-            return view if with_content else hide_in_overview(box.dialect, box.cipher, view), history, scopes
+            with box.dialect.bounded():
+                history, scopes = read_history(box.dialect, view.now, over, scope), _scopes(dashboard, view)
+                return view if with_content else hide_in_overview(box.dialect, box.cipher, view), history, scopes
 
     view, history, scopes = await run_in_threadpool(query)
     findings = find(box, view)
@@ -142,7 +143,7 @@ async def events(request: Request) -> Response:
     box, limits = dashboard.box, dashboard.scan_limits
 
     def query() -> Listing:
-        with box.dialect.connection():
+        with box.dialect.bounded():
             now = box.dialect.now()
             names = queries.types_and_actors(box.dialect, limits)
             if search:
@@ -215,7 +216,7 @@ class EventDetails:
 
 def _read_event(dashboard: Dashboard, id: UUID, *, with_content: bool) -> EventDetails | None:
     box = dashboard.box
-    with box.dialect.connection():
+    with box.dialect.bounded():
         event = queries.find(box.dialect, id)
         if event is None:
             return None

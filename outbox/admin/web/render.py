@@ -19,7 +19,8 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from outbox.admin.blocked_keys import describe_head
-from outbox.admin.durations import format_bound, format_duration, format_latency, format_seconds
+from outbox.admin.doctor.check import Finding
+from outbox.admin.durations import format_bound, format_duration, format_latency, format_rate, format_seconds
 from outbox.admin.history import RANGES
 from outbox.admin.web import csrf
 from outbox.admin.web.dashboard import dashboard_of
@@ -78,6 +79,13 @@ def breakable(text: str) -> Markup:
     return Markup("<wbr>").join(parts)
 
 
+def heading(finding: Finding) -> str:
+    """Return a finding in a few words as a heading: with a capital letter, unless it begins with a name."""
+    brief = finding.brief
+    begins_with_name = brief.split()[0] == finding.what.split()[0]
+    return brief if begins_with_name else brief[0].upper() + brief[1:]
+
+
 def format_scale(seconds: float) -> str:
     """Return a power of ten of a second, for the scale of a chart: `10 ms`, `1 s`, `1,000 s`."""
     return f"{seconds * 1000:g} ms" if seconds < 1 else f"{seconds:,.0f} s"
@@ -110,8 +118,8 @@ def _show(value: Any) -> Any:
 
 
 FILTERS = (
-    ago, breakable, exact, format_bound, format_duration, format_latency, format_scale, format_seconds, in_code,
-    json_tree, pretty, short_id, sparkline, utc,
+    ago, breakable, exact, format_bound, format_duration, format_latency, format_rate, format_scale, format_seconds,
+    heading, in_code, json_tree, pretty, short_id, sparkline, utc,
 )  # fmt: skip
 
 

@@ -25,7 +25,7 @@ async def scheduled(request: Request) -> Response:
     box = dashboard_of(request).box
 
     def query() -> tuple[datetime, Scheduled]:
-        with box.dialect.connection():
+        with box.dialect.bounded():
             now = box.dialect.now()
             found = read_scheduled(box.dialect, now, untried=which == UNTRIED)
             if not may(request, PAYLOADS):

@@ -21,7 +21,7 @@ async def streams(request: Request) -> Response:
     dialect = dashboard_of(request).box.dialect
 
     def query() -> tuple[datetime, list[StreamGroup]]:
-        with dialect.connection():
+        with dialect.bounded():
             now = dialect.now()
             return now, stream_groups(processes(dialect), now)
 

@@ -37,7 +37,9 @@ def _entries(
     for name, progress in parse(event.progress).items():
         if progress.since is not None:
             where = "" if is_job else f" at {name}"
-            yield TimelineEntry(progress.since, f"First failed attempt{where}", "pending")
+            # Without an attempt it was put off: its circuit breaker was open, or it could not be reached.
+            what = "First failed attempt" if progress.attempts else "First put off"
+            yield TimelineEntry(progress.since, f"{what}{where}", "pending")
     for wait in waits:
         yield TimelineEntry(wait.since, f"Waits at {wait.destination} behind an earlier event of its key", "pending")
     for audit in audits:

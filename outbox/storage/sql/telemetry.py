@@ -21,7 +21,8 @@ SELECT name, labels, value FROM {counts} WHERE true ORDER BY name, labels
 ON CONFLICT (name, labels) DO UPDATE SET value = {total_table}.value + EXCLUDED.value
 """
 # Each count is written three times: for the minute, and with a prefix before its name for the quarter of an hour and
-# for the hour. So the charts of a day and of a week read few rows.
+# for the hour. So the charts of a day and of a week read few rows. The buckets of types are many: their counts are not
+# stored for the minute.
 MINUTES = """
 INSERT INTO {minute_table} (minute, name, labels, value)
 SELECT moment, prefix || name, labels, value
@@ -29,9 +30,13 @@ FROM {counts} CROSS JOIN (
     SELECT {minute} AS moment, '' AS prefix
     UNION ALL SELECT {quarter}, 'quarter:' UNION ALL SELECT {hour}, 'hour:'
 ) AS period
-WHERE true ORDER BY prefix, name, labels
+WHERE prefix <> '' OR name <> 'type_bucket' ORDER BY prefix, name, labels
 ON CONFLICT (minute, name, labels) DO UPDATE SET value = {minute_table}.value + EXCLUDED.value
 """
 FORGET_PROCESSES = "DELETE FROM {process_table} WHERE seen_at < {before}"
-FORGET_MINUTES = "DELETE FROM {minute_table} WHERE minute < {before} AND substr(name, 1, 5) <> 'hour:'"
+FORGET_MINUTES = """
+DELETE FROM {minute_table} WHERE minute < {before} AND substr(name, 1, 5) <> 'hour:'
+    AND substr(name, 1, 8) <> 'quarter:'
+"""
+FORGET_QUARTERS = "DELETE FROM {minute_table} WHERE minute < {before} AND substr(name, 1, 5) <> 'hour:'"
 FORGET_HOURS = "DELETE FROM {minute_table} WHERE minute < {before}"

@@ -39,8 +39,8 @@ class TestBlockedKeys:
         for number in range(8):
             block(box, crm, key=f"key {number}")
         found = findings_of(box, "keys")
-        assert len(found) == 6
-        assert any("At least 3 more keys are blocked; 8 in all" in each.what for each in found)
+        assert len(found) == 4
+        assert any("At least 5 more keys are blocked; 8 in all" in each.what for each in found)
 
     def test_the_backlog_and_the_leases_don_t_report_events_that_wait(self, box: Outbox, crm: Crm) -> None:
         block(box, crm)

@@ -146,7 +146,7 @@ class TestThePageOfAJob:
             "State of this job at each destination ", ""
         )
         assert "waits for a worker that has 'gone'" in page.text
-        assert "First failed attempt now" in page.text
+        assert "First put off now" in page.text
 
 
 class TestActions:

@@ -122,13 +122,19 @@ class TestScheduled:
         assert rows(browser.get("/scheduled", which="retries")) == [str(retried.id)]
         browser.get("/scheduled", which="nonsense", expect=400)
 
-    def test_reads_a_limited_number_of_rows(self, box: Outbox) -> None:
+    def test_reads_a_limited_number_of_rows(
+        self, box: Outbox, browser: Browser, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         for minutes in range(4):
             waiting(60 * (minutes + 1))
         hidden = emit_one(deliver_after=timedelta(hours=1))
         found = read_scheduled(box.dialect, box.dialect.now(), untried=True, window=4)
         assert found.events == []
         assert found.read_until is not None
+        monkeypatch.setattr("outbox.admin.scheduled.WINDOW", 4)
+        page = browser.get("/scheduled")
+        assert "None found so far" in page.text
+        assert "Only what is due before" in page.text
         found = read_scheduled(box.dialect, box.dialect.now(), untried=True, window=5)
         assert ([event.id for event in found.events], found.read_until) == ([hidden.id], None)
 
@@ -231,3 +237,25 @@ class TestCharts:
         assert rows(browser.get("/events", ended_since=edges[0], ended_until=edges[1])) == [str(early.id)]
         assert rows(browser.get("/events", ended_since=edges[1], ended_until=edges[2])) == [str(late.id)]
         assert rows(browser.get("/events", ended_since=edges[2])) == []
+
+
+def test_what_is_unavailable_is_seen_on_the_page_of_controls_and_its_attempts_in_its_chart(
+    box: Outbox, browser: Browser
+) -> None:
+    def refuse(event: outbox.Event) -> None:
+        raise outbox.Unavailable("closed")
+
+    outbox.handler("order.*", name="crm")(refuse)
+    outbox.handler("*", name="mail")(lambda event: None)
+    other_worker(box, crm="order.*", mail="*")
+    emit(2)
+    box.process_pending_events()
+    box.reporter.report_now()
+    breaker = {"open": True, "trips": 1, "seconds": 41.0, "open_seconds": 8.0, "error": "closed"}
+    report(box, destinations={"crm": {"kind": "Handler"}}, breakers={"crm": breaker})
+    text = browser.get("/control").text
+    assert "crm order. * unavailable none It is back" in text
+    assert "mail * ok none Pause, throttle or recover" in text
+    page = browser.get("/destination", name="crm")
+    assert ("rect", "retried") in [(tag, attributes.get("class")) for tag, attributes in page.tags]
+    assert "2 to be repeated" in page.text
