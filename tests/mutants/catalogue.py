@@ -1323,6 +1323,13 @@ MUTANTS = [
         ),
     ),
     Mutant(
+        "replies-of-an-interrupted-stream-are-left-to-the-next-user",
+        "outbox/destinations/redis_commands.py",
+        "        connection.disconnect()  # the thread was interrupted\n",
+        "",
+        ("tests/destinations/test_stream.py::TestAnInterrupt",),
+    ),
+    Mutant(
         "a-handler-keeps-others-from-listening",
         "outbox/delivery/drain_thread.py",
         "        self._hand_over()\n",
