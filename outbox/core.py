@@ -27,6 +27,7 @@ from outbox.delivery.call_transaction import CallTransaction
 from outbox.delivery.context import DeliveryContext
 from outbox.delivery.drain_failures import DrainFailures
 from outbox.delivery.drain_limit import DrainLimit
+from outbox.delivery.drain_thread import DrainThread
 from outbox.delivery.failure_hooks import FailureHooks
 from outbox.delivery.lease import LeaseKeeper
 from outbox.delivery.overlooked_scan import OverlookedScan
@@ -232,9 +233,9 @@ class Outbox:
             raise SettingsError(f"batch_size must be at least 1, not {size}.")
         return deliver.process_pending_events(self.delivery, size)
 
-    def drain(self) -> int:
+    def drain(self, thread: DrainThread | None = None) -> int:
         """Deliver batch after batch, until one is not full or ten seconds are over; return how many were claimed."""
-        return deliver.drain(self.delivery)
+        return deliver.drain(self.delivery, thread=thread)
 
     def become_worker(self, modules: Sequence[str] = (), *, has_jobs: bool = False) -> None:
         """Make this process a worker (a process that was started to deliver events), and record its destinations.

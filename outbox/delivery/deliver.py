@@ -16,6 +16,7 @@ from outbox.delivery.batch import Batch
 from outbox.delivery.claim import claim
 from outbox.delivery.context import DeliveryContext
 from outbox.delivery.dispatch import dispatch
+from outbox.delivery.drain_thread import DrainThread
 from outbox.delivery.followers import release_all_overlooked, release_overlooked
 from outbox.delivery.recovery import make_due_again
 from outbox.delivery.settle import close
@@ -39,6 +40,7 @@ def deliver_batch(
     size: int,
     mode: DeliveryMode = DeliveryMode.ONE_BATCH,
     on_full_batch: Callable[[], None] = lambda: None,
+    thread: DrainThread | None = None,
 ) -> Batch | None:
     """Claim a batch, deliver it to its destinations, and settle it; return None if nothing is due, or all is paused.
 
@@ -67,7 +69,7 @@ def deliver_batch(
         context.leases.renew_while_in_flight(batch)
         if batch.full:
             on_full_batch()
-        completion = dispatch(context, batch, mode)
+        completion = dispatch(context, batch, mode, thread)
         # From here on the threads of the batch own the stack: the one that ends last closes it.
         completion.then(in_flight.pop_all().close)
     return batch
@@ -125,10 +127,11 @@ def process_pending_events(context: DeliveryContext, batch_size: int) -> dict[st
         return {"processed": 0 if batch is None else len(batch.events), "remaining": count_due(context)}
 
 
-def drain(context: DeliveryContext, seconds: float = DRAIN_SECONDS) -> int:
+def drain(context: DeliveryContext, seconds: float = DRAIN_SECONDS, thread: DrainThread | None = None) -> int:
     """Deliver batches until one is not full or the time is up; return how many events were claimed.
 
     If OUTBOX_DRAINS drains are running in this process already, return 0 at once. One of them then claims once more.
+    With `thread`, this thread may run the last batch itself.
     """
     claimed = 0
     ends_at = time.monotonic() + seconds
@@ -140,16 +143,21 @@ def drain(context: DeliveryContext, seconds: float = DRAIN_SECONDS) -> int:
             _refuse_inside_a_transaction(context)
             if context.is_worker():
                 context.recorder.keep_current()
-            if context.overlooked_scan.is_due():
-                release_overlooked(context)
+            if thread is not None:
+                thread.drains_with(slot)
             while not context.stopping.is_set():
                 slot.claim_starts()
                 make_due_again(context)
-                batch = deliver_batch(context, context.batch_size.current, DeliveryMode.DRAIN, notify_another)
+                batch = deliver_batch(context, context.batch_size.current, DeliveryMode.DRAIN, notify_another, thread)
+                has_kept = thread is not None and thread.run_kept()
                 if batch is not None:
                     claimed += len(batch.events)
                     _adapt_batch_size(context, batch)
-                goes_on = batch is not None and (batch.full or batch.has_released)
+                if has_kept:
+                    break
+                # Not before the first claim, which delivers what has just been committed.
+                has_released = context.overlooked_scan.is_due() and release_overlooked(context) > 0
+                goes_on = has_released or (batch is not None and (batch.full or batch.has_released))
                 if not goes_on and slot.release():
                     break
                 if time.monotonic() >= ends_at:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from outbox.delivery.batch import Batch, Completion
 from outbox.delivery.context import DeliveryContext
 from outbox.delivery.decrypt import decrypt, plan_encrypted
+from outbox.delivery.drain_thread import DrainThread
 from outbox.delivery.ordered_rounds import rounds
 from outbox.delivery.ordering import Plan
 from outbox.delivery.plan import plan, plan_after_error, plan_routed
@@ -21,8 +22,13 @@ from outbox.storage.models import EVENT
 from outbox.throttle.delivery_mode import DeliveryMode
 
 
-def dispatch(context: DeliveryContext, batch: Batch, mode: DeliveryMode = DeliveryMode.ONE_BATCH) -> Completion:
-    """Deliver the batch and settle its outcomes.
+def dispatch(
+    context: DeliveryContext,
+    batch: Batch,
+    mode: DeliveryMode = DeliveryMode.ONE_BATCH,
+    thread: DrainThread | None = None,
+) -> Completion:
+    """Deliver the batch and settle its outcomes, or leave that to `thread`, if it keeps the batch.
 
     Return a Completion. It calls the function that is passed to its `then` once no share is running any more. In a
     drain, shares that take longer than a tenth of a second are still running when this returns.
@@ -30,11 +36,11 @@ def dispatch(context: DeliveryContext, batch: Batch, mode: DeliveryMode = Delive
     completion = Completion(1)  # this function itself: it may start shares in several rounds
     plans = _plan(context, batch)
     if not batch.has_keys:
-        _run(context, batch, plans, mode, completion)
+        _run(context, batch, plans, mode, completion, thread=thread)
     else:
         try:
             for ready in rounds(context, batch, plans, context.audiences.recorded, mode):
-                _run(context, batch, ready, mode, completion)
+                _run(context, batch, ready, mode, completion, thread=thread)
         except BaseException:
             batch.on_overdue()  # interrupts the shares of earlier rounds, too
             raise
@@ -42,10 +48,20 @@ def dispatch(context: DeliveryContext, batch: Batch, mode: DeliveryMode = Delive
     return completion
 
 
-def _run(context: DeliveryContext, batch: Batch, plans: list[Plan], mode: DeliveryMode, completion: Completion) -> None:
+def _run(
+    context: DeliveryContext,
+    batch: Batch,
+    plans: list[Plan],
+    mode: DeliveryMode,
+    completion: Completion,
+    *,
+    thread: DrainThread | None,
+) -> None:
     """Deliver these events, and settle what is finished."""
     shares = _split(context, batch, plans)
     settle(context, batch)  # the events that go to no destination now
+    if thread is not None and thread.keep(context, batch, shares, completion):
+        return
     if context.uses_threads and (mode is DeliveryMode.DRAIN or len(shares) > 1):
         run_in_threads(context, batch, shares, mode, completion)
         return

@@ -315,6 +315,11 @@ class Share:
         if not isinstance(outcome, Delivered):
             self._not_delivered.append(type(outcome))
 
+    def settle_while_running(self) -> None:
+        """Settle the outcomes from time to time, and at the end, since no other thread waits for this share."""
+        self.left_behind = True
+        self._settled_at = time.monotonic()
+
     def settle_if_left_behind(self, *, at_most_every: float = 0.0) -> None:
         """Settle the batch's finished events, if the thread that dispatched it no longer does so."""
         if self.left_behind and time.monotonic() - self._settled_at >= at_most_every:

@@ -13,6 +13,7 @@ returns. The worker does not wait for that: such a thread may run until the proc
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import ctypes
 import logging
 import queue
@@ -52,6 +53,7 @@ class ShareThread:
         self.share = share
         self._mode = mode
         self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
         self._was_interrupted = False
         self.has_ended = False
         # The exception that ended the share early: a time limit, or a shutdown.
@@ -61,8 +63,7 @@ class ShareThread:
         """Start the thread. It calls `on_change` when the share ends or starts to wait, and `on_end` last of all."""
         self.share.on_wait = on_change
         arguments = (on_change, on_end)
-        name = f"outbox-to-{self.share.name}"
-        self._thread = threading.Thread(target=self._run, args=arguments, name=name, daemon=True)
+        self._thread = threading.Thread(target=self._run, args=arguments, name=self._thread_name, daemon=True)
         try:
             self._thread.start()
         except RuntimeError as error:  # no memory for one more thread
@@ -70,13 +71,37 @@ class ShareThread:
             self.has_ended = True
             on_end()
 
+    def run_here(self, on_end: Callable[[], None]) -> None:
+        """Run the share in the calling thread instead, and then call `on_end`.
+
+        The share gets a copy of the thread's context variables, and the thread a name, as it would with its own thread.
+        """
+        self._thread = thread = threading.current_thread()
+        name, thread.name = thread.name, self._thread_name
+        self.share.settle_while_running()
+        try:
+            contextvars.copy_context().run(self._run, lambda: None, on_end)
+        finally:
+            thread.name = name
+
+    @property
+    def _thread_name(self) -> str:
+        return f"outbox-to-{self.share.name}"
+
     def interrupt(self) -> None:
         """Raise Overdue in the thread, once."""
-        if self._thread is None or self._was_interrupted:
-            return
-        self._was_interrupted = True
-        if self._thread.ident is not None:
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread.ident), ctypes.py_object(Overdue))
+        with self._lock:
+            if self._thread is None or self._was_interrupted or self.has_ended:
+                return
+            self._was_interrupted = True
+            _raise_in(self._thread, Overdue)
+
+    def _end(self) -> None:
+        """Mark the share as ended: from now on the thread is not interrupted, because it may do other work."""
+        with self._lock:
+            self.has_ended = True
+            if self._was_interrupted and self._thread is not None:
+                _raise_in(self._thread, None)  # in case that it was not raised yet
 
     def _run(self, on_change: Callable[[], None], on_end: Callable[[], None]) -> None:
         database = self._context.dialect.database
@@ -91,7 +116,7 @@ class ShareThread:
             if self._mode is DeliveryMode.DRAIN:
                 logger.error("%s was interrupted: %s", self.share.name, describe(stop))  # noqa: TRY400  (not our error)
         finally:
-            self.has_ended = True
+            self._end()
             on_change()
             self.share.settle_if_left_behind()
             if self.share.left_behind:
@@ -101,6 +126,18 @@ class ShareThread:
                 database.close()
 
 
+def _raise_in(thread: threading.Thread, exception: type[BaseException] | None) -> None:
+    """Raise the exception in the thread, between two of its instructions; None takes back one that was not raised."""
+    if thread.ident is not None:
+        raised = None if exception is None else ctypes.py_object(exception)
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), raised)
+
+
+def interrupt_when_overdue(batch: Batch, threads: list[ShareThread], completion: Completion) -> None:
+    """Interrupt these shares, and those of the batch that were started earlier, when the batch takes too long."""
+    batch.on_overdue = partial(_interrupt_all, threads, completion, batch.on_overdue)
+
+
 def run_in_threads(
     context: DeliveryContext, batch: Batch, shares: list[Share], mode: DeliveryMode, completion: Completion
 ) -> None:
@@ -108,7 +145,7 @@ def run_in_threads(
     threads = [ShareThread(context, share, mode) for share in shares]
     changes: queue.SimpleQueue[None] = queue.SimpleQueue()
     completion.expect(len(threads))
-    batch.on_overdue = partial(_interrupt_all, threads, completion, batch.on_overdue)
+    interrupt_when_overdue(batch, threads, completion)
     for thread in threads:
         thread.start(lambda: changes.put(None), completion.share_ended)
     if mode is DeliveryMode.DRAIN:

@@ -1,7 +1,7 @@
 """Send commands to Redis in one round trip, and return the outcome of each.
 
-Redis streams and Dramatiq's Redis broker deliver batches of events with it. redis is an optional dependency: import
-this module only where it is installed.
+Dramatiq's Redis broker delivers batches of jobs with it. Streams use `redis_commands`, which is faster.
+redis is an optional dependency: import this module only where it is installed.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ def execute_pipeline(pipeline: Pipeline) -> list[Outcome]:
         # would take these replies for its own.
         pipeline.connection_pool.disconnect(inuse_connections=False)
         raise
-    return [_outcome(reply) for reply in replies]
+    return [outcome_of(reply) for reply in replies]
 
 
-def _outcome(reply: object) -> Outcome:
+def outcome_of(reply: object) -> Outcome:
+    """Return the outcome of a command, by its reply or the error in it."""
     if not isinstance(reply, Exception):
         return DELIVERED_OUTCOME
     return Unavailable(describe(reply)) if is_unavailable(reply) else Retry(describe(reply))

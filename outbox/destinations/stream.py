@@ -70,7 +70,7 @@ class RedisStream:
         check_order_policy(name, ordered, on_failed)
         self.ordered, self.on_failed = ordered, on_failed
         self._stream = NameTemplate(stream, "stream")
-        self._trim = () if maxlen is None else ("MAXLEN", "~", maxlen)
+        self._trim = () if maxlen is None else ("MAXLEN", "~", str(maxlen))
         self._timeout = float(timeout)
         self._url = url
         self._client = _make_client(url, self._timeout)
@@ -80,21 +80,23 @@ class RedisStream:
 
     def deliver(self, events: Iterable[Event], lease: Lease) -> Iterator[tuple[Event, Outcome]]:
         """Add all events in one round trip; yield each event's outcome."""
-        from outbox.destinations.redis_outcomes import execute_pipeline  # redis is an optional dependency
+        from outbox.destinations.redis_commands import execute, packed  # redis is an optional dependency
 
-        batch = list(events)
-        with self._client_within(lease) as client, client.pipeline(transaction=False) as pipeline:
-            sent = []
-            for event in batch:
-                try:
-                    stream, entry = self._stream.render(event), fields(event)
-                except Exception as error:  # an invalid event must not stop the others
-                    yield event, Retry(describe(error))
-                else:
-                    # The client's method `xadd` would send the same command, but takes a third longer.
-                    pipeline.execute_command("XADD", stream, *self._trim, "*", *chain.from_iterable(entry.items()))
-                    sent.append(event)
-            yield from zip(sent, execute_pipeline(pipeline), strict=True)
+        sent, commands = [], []
+        for event in list(events):
+            try:
+                stream, entry = self._stream.render(event), fields(event)
+                command = packed("XADD", stream, *self._trim, "*", *chain.from_iterable(entry.items()))
+            except Exception as error:  # an invalid event must not stop the others
+                yield event, Retry(describe(error))
+            else:
+                commands.append(command)
+                sent.append(event)
+        if not sent:
+            return
+        with self._client_within(lease) as client:
+            outcomes = execute(client, commands)
+        yield from zip(sent, outcomes, strict=True)
 
     @contextmanager
     def _client_within(self, lease: Lease) -> Iterator[Any]:

@@ -11,19 +11,27 @@ It is only faster: sweeps still travel through Dramatiq, and emitters send messa
 A process has OUTBOX_DRAINS threads here, and one connection to Redis: one thread waits in Redis, and the others drain
 or wait for their turn. The thread that waits keeps a connection to the database open: Peewee's pool would test it, with
 a query, when the wake-up is there.
+
+A thread that has received a wake-up keeps its turn until it has claimed: the next thread would compete with it for the
+interpreter's lock just then. It may also run a share itself (`drain_thread`). While threads do that, others take their
+place, so that OUTBOX_DRAINS threads can drain or wait.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import threading
 import time
-from typing import Any
+from functools import partial
+from typing import Any, Self
 
 import redis
 
 from outbox.core import Outbox
+from outbox.delivery.drain_thread import DrainThread
+from outbox.delivery.share_threads import Overdue
 from outbox.dramatiq.wakeup_flag import listening_key, wakeup_key
 from outbox.errors import OutboxError, as_sentence
 from outbox.storage.connection_errors import CONNECTION_ERRORS
@@ -63,16 +71,23 @@ class WakeupListener:
         self._can_receive = False  # whether waiting has worked since the last error
         self._marked_at = float("-inf")
         self._logged: str | None = None
+        self._lock = threading.Lock()  # guards the following
+        self._threads: list[threading.Thread] = []
         self._draining: set[threading.Thread] = set()
-        self._threads = [
-            threading.Thread(target=self._run, name=f"outbox-wakeup-{number}", daemon=True)
-            for number in range(box.settings.drains)
-        ]
+        self._waiting = 0  # how many threads wait for a wake-up, or for their turn to
+        self._numbers = itertools.count()
 
     def start(self) -> None:
         """Start the threads."""
-        for thread in self._threads:
+        for _ in range(self._box.settings.drains):
+            self._start_thread()
+
+    def _start_thread(self) -> None:
+        with self._lock:
+            name = f"outbox-wakeup-{next(self._numbers)}"
+            thread = threading.Thread(target=self._run, name=name, daemon=True)
             thread.start()
+            self._threads = [*filter(threading.Thread.is_alive, self._threads), thread]
 
     def stop(self) -> None:
         """Tell the threads to end. They finish a drain that has begun, and begin no other."""
@@ -90,35 +105,54 @@ class WakeupListener:
             self._client.close()
 
     def _run(self) -> None:
-        while not self._stopped.is_set():
+        while not self._stopped.is_set() and self._waiting < self._box.settings.drains:
             try:
                 self._serve()
             except redis.RedisError as error:
                 self._log("Could not wait for wake-ups in Redis: %s They go through Dramatiq's queue meanwhile.", error)
-            except Exception as error:  # the thread must survive any error
+            except (Exception, Overdue) as error:  # the thread must survive any error
                 self._log("Could not claim due events: %s The next sweep tries again.", error)
 
     def _serve(self) -> None:
         """Wait for a wake-up, and drain."""
-        try:
-            if self._wait_for_wakeup():
-                self._drain()
-        except Exception:
-            self._stopped.wait(self._retry_seconds)
-            raise
-        finally:
-            self._box.dialect.release_connection()
+        with Turn(self._turn) as turn:
+            try:
+                if self._wait_for_wakeup(turn):
+                    self._drain(turn)
+            except Exception:
+                turn.end()
+                self._stopped.wait(self._retry_seconds)
+                raise
+            finally:
+                self._box.dialect.release_connection()
 
-    def _wait_for_wakeup(self) -> bool:
+    def _wait_for_wakeup(self, turn: Turn) -> bool:
         """Wait for this thread's turn, and then in Redis; return whether there was a wake-up.
 
         While all drains that this process may run are running, another worker may take the wake-up.
         """
-        with self._turn:
+        self._count_waiting(1)
+        try:
+            turn.begin()
             while not self._stopped.is_set():
                 if self._box.delivery.drain_limit.wait_for_slot(BLOCK_SECONDS) and self._receive():
                     return True
-        return False
+            return False
+        finally:
+            self._count_waiting(-1)
+
+    def _count_waiting(self, change: int) -> None:
+        with self._lock:
+            self._waiting += change
+
+    def _hand_over(self, turn: Turn) -> None:
+        """Let another thread wait for the next wake-up; if there is none, start one."""
+        turn.end()
+        if self._waiting == 0 and not self._stopped.is_set():
+            try:
+                self._start_thread()
+            except RuntimeError as error:  # no memory for one more thread
+                self._log("Could not start a thread that waits for wake-ups: %s", error)
 
     def _receive(self) -> bool:
         """Wait in Redis for a wake-up, for at most `_block_seconds`; return whether there was one."""
@@ -134,22 +168,23 @@ class WakeupListener:
         self._can_receive = True
         return received
 
-    def _drain(self) -> None:
+    def _drain(self, turn: Turn) -> None:
         self._draining.add(threading.current_thread())
         try:
-            self._drain_with_working_connection()
+            self._drain_with_working_connection(turn)
         finally:
             self._draining.discard(threading.current_thread())
             if self._stopped.is_set():
                 self._box.notifier.notify()  # the drain may have claimed nothing: another worker gets the wake-up
 
-    def _drain_with_working_connection(self) -> None:
+    def _drain_with_working_connection(self, turn: Turn) -> None:
+        hand_over = partial(self._hand_over, turn)
         try:
-            self._box.drain()
+            self._box.drain(DrainThread(hand_over))
         except CONNECTION_ERRORS:
             # The connection was opened before the wait, and may have been lost since.
             self._box.dialect.discard_connection()
-            self._box.drain()
+            self._box.drain(DrainThread(hand_over))
 
     def _open_connection(self) -> None:
         """Open this thread's connection before the wake-up comes. If that fails, the drain tries again."""
@@ -158,11 +193,36 @@ class WakeupListener:
                 self._box.dialect.check_file_exists()
                 self._box.database.connect(reuse_if_open=True)
 
-    def _log(self, text: str, error: Exception) -> None:
+    def _log(self, text: str, error: BaseException) -> None:
         """Log a warning, unless this one was logged before, and nothing has worked since."""
         if text != self._logged and not self._stopped.is_set():
             logger.warning(text, as_sentence(error))
         self._logged = text
+
+
+class Turn:
+    """The right of one thread to wait in Redis, from `begin` to `end` or the end of the block."""
+
+    def __init__(self, lock: threading.Lock) -> None:
+        self._lock = lock
+        self._has_begun = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def begin(self) -> None:
+        """Wait until no other thread has the turn."""
+        self._lock.acquire()
+        self._has_begun = True
+
+    def end(self) -> None:
+        """Let another thread have the turn, if this thread has it."""
+        if self._has_begun:
+            self._has_begun = False
+            self._lock.release()
 
 
 def _longest_block(client: redis.Redis) -> float:

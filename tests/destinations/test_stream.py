@@ -11,6 +11,7 @@ import redis
 
 import outbox
 from outbox.core import Outbox
+from outbox.destinations import redis_commands
 from outbox.destinations.outcome import DELIVERED_OUTCOME, Outcome, Retry
 from outbox.destinations.protocol import Lease
 from outbox.destinations.stream import SHORTEST_TIMEOUT
@@ -324,6 +325,18 @@ class TestARedisThatCanNotBeUsed:
         assert not is_unavailable(parser.parse_error(f"{code}ISH because"))
 
 
+class TestCommands:
+    def test_are_packed_in_the_same_way_with_and_without_hiredis(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        arguments = ("XADD", "événements", "*", "data", '{"größe":"💥"}'.encode(), "", b"\r\n\0")
+        packed = redis_commands.packed(*arguments)
+        monkeypatch.setattr(redis_commands, "HAS_HIREDIS", False)
+        assert redis_commands.packed(*arguments) == packed
+
+    def test_are_sent_in_pieces_of_limited_size(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(redis_commands, "PIECE_BYTES", 4)
+        assert list(redis_commands._pieces([b"ab", b"cd", b"e", b"fghij", b"k"])) == [b"abcd", b"efghij", b"k"]
+
+
 class TestAnInterrupt:
     def test_between_request_and_reply_leaves_no_reply_for_the_next_request(
         self, box: Outbox, redis_server: Redis, client: redis.Redis, prefix: str, monkeypatch: pytest.MonkeyPatch
@@ -334,7 +347,7 @@ class TestAnInterrupt:
         emit_one(aggregate_type="Bad")
         good, bad = events_of(box)
         with monkeypatch.context() as patch:
-            patch.setattr(redis.client.Pipeline, "parse_response", interrupted)
+            patch.setattr(redis_commands, "_reply", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 deliver(stream, [good])
         # As if the reply were still on its way.

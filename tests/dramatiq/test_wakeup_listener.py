@@ -12,6 +12,7 @@ from dramatiq.brokers.redis import RedisBroker
 
 import outbox
 from outbox.core import Outbox
+from outbox.delivery.drain_thread import DrainThread
 from outbox.dramatiq.middleware import Lifecycle
 from outbox.dramatiq.redis_broker import OutboxRedisBroker
 from outbox.dramatiq.wakeup_flag import RedisFlag, listening_key, wakeup_key
@@ -36,7 +37,7 @@ class Listening:
         self.listener = WakeupListener(box, broker, retry_seconds=0.01)
         self.longest_block, self.listener._block_seconds = self.listener._block_seconds, 0.05  # so that it ends soon
 
-    def _drain(self) -> None:
+    def _drain(self, _: DrainThread) -> None:
         self.drains += 1
         self.on_drain()
 

@@ -25,6 +25,7 @@ AUDIENCE = "tests/invariants/test_i8_audience.py"
 RECORD = "tests/destinations/test_recorder.py"
 RENAMES = "tests/invariants/test_i8_renames.py"
 DRAINS = "tests/delivery/test_drain_limit.py"
+DRAIN_THREAD = "tests/delivery/test_drain_thread.py"
 LISTENER = "tests/dramatiq/test_wakeup_listener.py"
 POLLER = "tests/dramatiq/test_fallback_poller.py"
 JOB_PAGES = "tests/admin/web/test_jobs.py"
@@ -1325,6 +1326,34 @@ MUTANTS = [
         ),
     ),
     Mutant(
+        "replies-of-an-interrupted-stream-are-left-to-the-next-user",
+        "outbox/destinations/redis_commands.py",
+        "        connection.disconnect()  # the thread was interrupted\n",
+        "",
+        ("tests/destinations/test_stream.py::TestAnInterrupt",),
+    ),
+    Mutant(
+        "a-handler-keeps-others-from-listening",
+        "outbox/delivery/drain_thread.py",
+        "        self._hand_over()\n",
+        "",
+        (f"{DRAIN_THREAD}::TestAnEventAlone",),
+    ),
+    Mutant(
+        "a-thread-keeps-a-batch-though-a-wake-up-was-refused",
+        "outbox/delivery/drain_thread.py",
+        "not self._slot.release():",
+        "self._slot.release() is None:",
+        (f"{DRAIN_THREAD}::TestEventsThatAreHandledInThreadsOfTheirOwn",),
+    ),
+    Mutant(
+        "a-drains-own-thread-is-not-interrupted",
+        "outbox/delivery/drain_thread.py",
+        "        interrupt_when_overdue(batch, [thread], completion)\n",
+        "",
+        (f"{DRAIN_THREAD}::TestAnEventAlone",),
+    ),
+    Mutant(
         "a-listener-that-stops-keeps-the-wake-up",
         "outbox/dramatiq/wakeup_listener.py",
         "            if self._stopped.is_set():\n                self._box.notifier.notify()",
@@ -1334,7 +1363,7 @@ MUTANTS = [
     Mutant(
         "a-lost-connection-loses-the-wake-up",
         "outbox/dramatiq/wakeup_listener.py",
-        "            self._box.dialect.discard_connection()\n            self._box.drain()",
+        "            self._box.dialect.discard_connection()\n            self._box.drain(DrainThread(hand_over))",
         "            self._box.dialect.discard_connection()",
         (f"{LISTENER}::TestAListener::test_tries_again_at_once_if_the_connection_was_lost_while_it_waited",),
     ),
