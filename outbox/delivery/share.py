@@ -6,7 +6,6 @@ It asks the destination's throttle how many events may be sent now, gives these 
 
 from __future__ import annotations
 
-import copy
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -237,7 +236,7 @@ class Share:
         """Return the event that the destination takes now."""
         # Each destination has its own `attempt`, so destinations that run at the same time get copies of the event.
         is_shared = len(delivery.awaited) > 1 or self._max_attempts is not None
-        event = copy.copy(delivery.event) if is_shared else delivery.event
+        event = delivery.event.copy() if is_shared else delivery.event
         event.attempt = delivery.progress[self.name].attempts + 1
         if self._max_attempts is not None:
             event.max_attempts = self._max_attempts

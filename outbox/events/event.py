@@ -114,6 +114,22 @@ class Event(Generic[D_co]):
         event.attempt = attempt
         return event
 
+    def copy(self) -> Self:
+        """Return another object of the same event, whose payload and headers are not decoded yet.
+
+        `copy.copy` took ten times as long.
+        """
+        other = type(self)(
+            (
+                self.row_id, self.seq, self.aggregate_type, self.aggregate_id, self.event_type, self.ordering_key,
+                self._payload_text, self._headers_text, self.correlation_id, self.tenant_id, self.idempotency_key,
+                self.claims, self.max_attempts, self._progress_text, self.due_at, self._created_at, self._claimed_at,
+                self.kind, self.order_state, self.destinations_version, self.from_expired_lease,
+            )
+        )  # fmt: skip
+        other.position = self.position
+        return other
+
     # The payload and the headers, as JSON.
     _payload_text: str
     _headers_text: str
