@@ -83,6 +83,7 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("outbox throttle crm 5 --for 1h", "at most five events a second"),
         ("outbox throttle crm --off", "as fast as it can again"),
     ),
+    "streams": (("outbox streams", "what consumers read, and how far they are behind"),),
     "up": (("outbox up shop.handlers", "workers and a scheduler in one process"),),
     "version": (("outbox version", "what a bug report needs"),),
     "worker": (("outbox worker shop.handlers --processes 2 --threads 8", "deliver"),),

@@ -17,7 +17,7 @@ The words for destinations, as this module uses them:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -64,7 +64,7 @@ def plan(
         progress.setdefault(name, progress.get(OTHER_DESTINATIONS, NEW))
     _try_sooner(context.audiences.recorded.controls, progress, now)
     delivery = Delivery(event, progress)
-    if _has_killed_its_workers(event):
+    if _has_killed_its_workers(event, progress):
         _fail_open_entries(delivery, wanted)
         return delivery, []
     _put_off_absent_destinations(context, delivery, audience, now)
@@ -87,7 +87,7 @@ def plan_routed(context: DeliveryContext, event: Event, now: datetime) -> tuple[
     # Use the open entry whatever its name is: the broker may have had another name at an earlier attempt.
     entries = [entry for entry in parse(event.progress).values() if entry.is_open] if event.has_progress else []
     delivery = Delivery(event, {name: entries[0] if entries else NEW})
-    if _has_killed_its_workers(event):
+    if _has_killed_its_workers(event, delivery.progress):
         _fail_open_entries(delivery, (name,))
         return delivery, []
     if destination is None:
@@ -174,13 +174,18 @@ def _has_ended(controls: Controls, name: str, entry: ProgressEntry, now: datetim
     return entry.reason == THROTTLED and controls.rate_of(name, now) is None
 
 
-def _has_killed_its_workers(event: Event) -> bool:
+def _has_killed_its_workers(event: Event, progress: Mapping[str, ProgressEntry]) -> bool:
     """Return whether workers that had the event died, or lost its lease, as often as it may be attempted.
 
     The first worker claimed a whole batch, so another event may have killed it. After that the event was claimed alone.
-    Therefore at least two workers must have died.
+    Therefore at least two workers must have died. Attempts that a handler's own `max_attempts` allows beyond the
+    event's have ended without a death, so they don't count.
     """
-    return event.from_expired_lease and event.claims > max(event.max_attempts, 2)
+    if not event.from_expired_lease:
+        return False
+    ended = max((entry.attempts for entry in progress.values() if entry.is_open), default=0)
+    claims = event.claims if ended < event.max_attempts else event.claims - ended
+    return claims > max(event.max_attempts, 2)
 
 
 def _fail_open_entries(delivery: Delivery, wanted: Collection[str]) -> None:

@@ -10,7 +10,7 @@ from outbox.core import Outbox
 from outbox.settings import Settings
 from outbox.storage.models import DELIVERED, FAILED, PENDING
 from tests.conftest import Configure
-from tests.support.table import emit_one, let_pass, stored
+from tests.support.table import claimed, emit_one, error_of, expire_leases, let_pass, stored
 
 
 def refuse(_: outbox.Event) -> None:
@@ -57,6 +57,36 @@ class TestMaxAttempts:
         assert seen == [(1, 3), (2, 3), (3, 3)]
         assert stored(event).status == FAILED
         assert (entry(event, "limited")["attempts"], entry(event, "other")["state"]) == (1, DELIVERED)
+
+    def test_a_worker_that_dies_after_more_attempts_than_the_events_costs_one_of_them(self, box: Outbox) -> None:
+        seen: list[int] = []
+
+        @outbox.handler("*", name="patient", max_attempts=9)
+        def patient(event: outbox.Event) -> None:
+            seen.append(event.attempt)
+            refuse(event)
+
+        event = emit_one(max_attempts=2)
+        for _ in range(4):
+            box.process_pending_events()
+            let_pass(hours=2)
+        claimed(box)  # by a worker that dies
+        expire_leases()
+        box.process_pending_events()
+        assert (stored(event).status, seen) == (PENDING, [1, 2, 3, 4, 5])
+
+    def test_an_event_that_kills_its_workers_fails_after_its_own_number_of_deaths(self, box: Outbox) -> None:
+        outbox.handler("*", name="patient", max_attempts=9)(refuse)
+        event = emit_one(max_attempts=3)
+        for _ in range(4):
+            box.process_pending_events()
+            let_pass(hours=2)
+        for _ in range(3):
+            assert stored(event).status != FAILED
+            claimed(box)
+            expire_leases()
+        box.process_pending_events()
+        assert (stored(event).status, "the worker died" in error_of(event)) == (FAILED, True)
 
 
 class TestBackoff:

@@ -11,6 +11,20 @@ EVENT_TYPES = "outbox/events/event_types.py"
 
 HANDLERS = [
     Mutant(
+        "a-death-fails-an-event-that-its-handler-may-try-again",
+        "outbox/delivery/plan.py",
+        "claims = event.claims if ended < event.max_attempts else event.claims - ended",
+        "claims = event.claims",
+        (f"{BACKOFF}::TestMaxAttempts::test_a_worker_that_dies_after_more_attempts_than_the_events_costs_one_of_them",),
+    ),
+    Mutant(
+        "an-event-that-its-handler-may-try-again-kills-workers-for-ever",
+        "outbox/delivery/plan.py",
+        "claims = event.claims if ended < event.max_attempts else event.claims - ended",
+        "claims = event.claims if ended < event.max_attempts else 0",
+        (f"{BACKOFF}::TestMaxAttempts::test_an_event_that_kills_its_workers_fails_after_its_own_number_of_deaths",),
+    ),
+    Mutant(
         "a-session-that-ended-fails-the-neighbours",
         "outbox/storage/postgres.py",
         "return bool(self.database.connection().closed)",
