@@ -1,7 +1,8 @@
 """Bare producers for the loop of `bare.py`: each publishes a batch and waits until all of it is confirmed.
 
-They use the clients that our destinations use, as fast as these go: a batch is sent at once, and its confirmations are
-collected. The messages have the headers and the body of ours.
+They use the clients that our destinations use, as these are meant to be used: a batch is sent at once, and its
+confirmations are collected. The messages have the headers and the body of ours. (Our RabbitMQ also makes pika write the
+frames of a batch together, which no application would have by itself.)
 """
 
 from __future__ import annotations

@@ -28,5 +28,6 @@ _FILTER = _Filter()
 
 def quiet() -> None:
     """Set that up. pika has a logger for each of its modules; a filter of a logger does not apply to those below it."""
-    for name in [name for name in sys.modules if name.partition(".")[0] == "pika"]:
-        logging.getLogger(name).addFilter(_FILTER)  # once: a filter that it has is not added again
+    for name in list(sys.modules):  # a copy: another thread may import something
+        if name.partition(".")[0] == "pika":
+            logging.getLogger(name).addFilter(_FILTER)  # once: a filter that it has is not added again

@@ -16,6 +16,7 @@ from outbox.consumer.consumer_group import ConsumerGroup
 from outbox.storage.ids import uuid7
 from outbox.storage.models import InboxMessage
 from tests.conftest import Note
+from tests.support.servers import PATIENCE_SECONDS
 from tests.support.table import becomes_true
 
 GROUP = "outbox"
@@ -96,9 +97,15 @@ def make_group(url: str, stream: Stream, consumer: str = "me") -> ConsumerGroup:
 
 
 def dies(consumer: outbox.Consumer) -> None:
-    """Run a consumer until a handler raises Crash."""
-    with pytest.raises(Crash):
-        consumer.run(threading.Event())
+    """Run a consumer until a handler raises Crash. One that is given nothing is stopped, so that the test fails."""
+    stopped = threading.Event()
+    patience = threading.Timer(PATIENCE_SECONDS, stopped.set)
+    patience.start()
+    try:
+        with pytest.raises(Crash):
+            consumer.run(stopped)
+    finally:
+        patience.cancel()
 
 
 @contextmanager

@@ -13,6 +13,7 @@ PARKING = "outbox/consumer/parking_queue.py"
 A_MESSAGE, REFUSED = f"{CONSUME}::TestAMessage", f"{PUBLISH}::TestAMessageThatIsRefused"
 PARKED = f"{A_MESSAGE}::test_that_keeps_failing_is_parked_with_its_error_and_the_others_are_not_held_up[classic]"
 PARKED_LATER = f"{A_MESSAGE}::test_stays_while_the_dead_letter_queue_can_not_store_it_and_is_parked_later"
+CRASHED = f"{CONSUME}::TestACrash::test_counts_for_the_message_that_was_begun_and_not_for_its_neighbours[classic]"
 NO_ROUTE = f"{REFUSED}::test_is_tried_again_with_the_reason_if_no_queue_gets_it_and_the_others_are_delivered"
 
 RABBITMQ = [
@@ -66,7 +67,7 @@ RABBITMQ = [
         "        received = queue.take(self._options.read_count, seconds)\n",
         "        received = queue.take(self._options.read_count, seconds)\n"
         "        queue.settle([each.tag for each in received])\n",
-        (f"{CONSUME}::TestACrash::test_counts_for_the_message_that_was_begun_and_not_for_its_neighbours",),
+        (CRASHED,),
         also=((SOURCE, "settle([each.received.tag for each in acknowledged], [", "settle([], ["),),
     ),
     Mutant(
@@ -81,7 +82,7 @@ RABBITMQ = [
         SOURCE,
         "is_redelivered=received.is_redelivered, error=error",
         "is_redelivered=False, error=error",
-        (f"{CONSUME}::TestACrash::test_counts_for_the_message_that_was_begun_and_not_for_its_neighbours",),
+        (CRASHED,),
     ),
     Mutant(
         "rabbitmq-consumer-acknowledges-before-it-parks",
