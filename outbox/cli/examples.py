@@ -34,7 +34,7 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("outbox doctor --thorough -m shop.handlers", "with the checks that take longer"),
     ),
     "drain": (("outbox drain --pause --timeout 2m", "before a deployment; then outbox resume --all"),),
-    "emit": (("""outbox emit Order 7 order.placed '{"total": 42}'""", "an event, for a try"),),
+    "emit": (("""outbox emit Order 7 order.placed '{"total": 42}'""", "an event, to try the outbox"),),
     "encryption-key": (("outbox encryption-key", "a new key for OUTBOX_ENCRYPTION_KEYS"),),
     "erase": (
         ("outbox erase --subject user:7 --dry-run", "what is held about user:7"),

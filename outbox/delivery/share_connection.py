@@ -24,9 +24,9 @@ WAIT = timedelta(seconds=10)
 class ShareConnection:
     """The connection of the thread that runs a share.
 
-    A call may lose it: its server was restarted, or has ended the session for what the handler did. With a lost
-    connection all later calls would fail, too, and without a server they would fail as well. So a call that has lost
-    its connection, or got none, is followed by the next one only when the thread can connect again.
+    A call may lose it: the server was restarted, or has ended the session because of what the handler did. All later
+    calls would fail, too, with a lost connection or without a server. So after a call that has lost its connection, or
+    got none, the next one begins only when the thread can connect again.
     """
 
     def __init__(self, context: DeliveryContext) -> None:

@@ -25,7 +25,7 @@ from outbox.destinations.outcome import Outcome
 from outbox.destinations.redis_outcomes import outcome_of
 from outbox.errors import Unavailable, describe
 
-# How many bytes are sent with one system call, at least, if there are so many. Larger pieces would only take memory.
+# This many bytes, or a few more, are sent with one system call. Larger pieces would only take memory.
 PIECE_BYTES = 256 * 1024
 
 

@@ -114,7 +114,9 @@ class TestTheScheduler:
         finally:
             released.set()
             scheduler.shutdown(wait=True)
-        assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
+        # APScheduler warns of a tick that is due while the one before runs: on a busy machine any tick may be.
+        own = [record for record in caplog.records if record.name.startswith("outbox")]
+        assert [record.getMessage() for record in own if record.levelno >= logging.WARNING] == []
 
     def test_has_no_periodic_tick_without_periodic_jobs(self, box: Outbox) -> None:
         scheduler = make_scheduler(Settings())
