@@ -44,7 +44,7 @@ class ProcessDetails:
             "destinations": {name: describe_destination(each) for name, each in self.registry.destinations.items()},
             "ignored": [pattern.text for pattern in self.registry._ignored],
             "publish_seconds": self.settings.publish_seconds,
-            # The destinations whose circuit breakers it knows. A scheduler has destinations, too, but sends them nothing.
+            # Those whose circuit breakers it knows. A scheduler has destinations, too, but sends them nothing.
             "tried": self.throttles.names(),
             "breakers": self.throttles.breakers(),
             "stuck": stuck,
