@@ -58,10 +58,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in set(left_out)]
 
 
-def pytest_collection_finish() -> None:
-    """Keep the garbage collector from looking through the thousands of tests again and again."""
-    gc.collect()
-    gc.freeze()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep the garbage collector from looking through the thousands of tests again and again, then and later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.collect()
+        gc.freeze()
 
 
 def pytest_configure() -> None:
@@ -180,7 +186,7 @@ def database(url: str, request: pytest.FixtureRequest) -> Iterator[Any]:
     yield opened
     # What a test has bound to its database must not stay so: on the next one the model would build the wrong SQL.
     for model in OPERATOR_MODELS:
-        model.bind(None)  # type: ignore[arg-type]  # None unbinds it
+        model.bind(None)  # type: ignore[arg-type]  # unbinds; the stubs leave it out
     opened.close_all()
 
 

@@ -7,6 +7,7 @@ an import of a higher layer is an error, wherever it stands: a function-level im
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -88,11 +89,10 @@ def imports_of(path: Path) -> Iterator[str]:
                 yield whole if whole in MODULES else str(node.module)
 
 
+@functools.cache
 def graph() -> dict[str, set[str]]:
+    """Return what each module imports. Each of pytest's processes imports this file, and one of them asks."""
     return {name: {each for each in imports_of(path) if each in MODULES} for name, path in MODULES.items()}
-
-
-GRAPH = graph()
 
 
 def layer_of(module: str) -> str:
@@ -107,7 +107,7 @@ def test_every_module_belongs_to_a_layer() -> None:
 def test_no_module_imports_a_higher_layer() -> None:
     upward = [
         f"{name} imports {other}"
-        for name, others in GRAPH.items()
+        for name, others in graph().items()
         for other in others
         if name.startswith("outbox.")
         and name not in FACADES
@@ -117,13 +117,13 @@ def test_no_module_imports_a_higher_layer() -> None:
 
 
 def test_no_modules_import_each_other() -> None:
-    assert cycles({name: others for name, others in GRAPH.items() if name not in FACADES}) == []
+    assert cycles({name: others for name, others in graph().items() if name not in FACADES}) == []
 
 
 def test_no_module_inside_imports_from_a_facade() -> None:
     found = [
         f"{name} imports {other}"
-        for name, others in GRAPH.items()
+        for name, others in graph().items()
         for other in others & FACADES
         if name.startswith("outbox.") and name not in FACADES
     ]
@@ -133,7 +133,7 @@ def test_no_module_inside_imports_from_a_facade() -> None:
 def test_nothing_imports_the_front_doors_or_the_command_line() -> None:
     found = [
         f"{name} imports {other}"
-        for name, others in GRAPH.items()
+        for name, others in graph().items()
         for other in others
         if (other.split(".")[0] in ("jobs", "scheduler") and name.split(".")[0] == "outbox")
         or (other.startswith("outbox.cli") and not name.startswith("outbox.cli"))

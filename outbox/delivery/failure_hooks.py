@@ -1,7 +1,7 @@
 """Call the hooks of `outbox.on_failure` after failed deliveries, in a thread of their own.
 
 Hooks are code of the application, such as a report to Sentry. A hook that raises is logged. A hook that hangs holds up
-this thread and the hooks behind it, and nothing else: beyond MOST_WAITING failures are dropped, and logged.
+this thread and the hooks behind it, and nothing else: beyond `most_waiting` failures are dropped, and logged.
 
 Where deliveries use no threads (inline dispatch, SQLite in memory), hooks don't either: a debugger can follow them.
 """
@@ -37,9 +37,12 @@ FLUSH_SECONDS = 5.0
 class FailureHooks:
     """Calls the hooks of one outbox."""
 
-    def __init__(self, database: peewee.Database, *, runs_in_background: bool) -> None:
+    def __init__(
+        self, database: peewee.Database, *, runs_in_background: bool, most_waiting: int = MOST_WAITING
+    ) -> None:
         self._database = database
         self._runs_in_background = runs_in_background
+        self._most_waiting = most_waiting
         # Entered around the calls: hooks find the outbox whose event has failed.
         self.around_calls: Callable[[], AbstractContextManager[object]] = nullcontext
         self._thread = BackgroundThread("outbox-on-failure", self._run, after_fork=self._forget)
@@ -59,7 +62,7 @@ class FailureHooks:
                 self._call(hooks, failure)
                 continue
             with self._thread.changed:
-                if len(self._waiting) >= MOST_WAITING:
+                if len(self._waiting) >= self._most_waiting:
                     self._drop()
                     continue
                 self._waiting.append((hooks, failure))
@@ -78,7 +81,7 @@ class FailureHooks:
             logger.error(
                 "The hooks of outbox.on_failure are behind by %d failures, or one of them hangs: further failures are "
                 "not reported to them until they go on. Deliveries are not affected.",
-                MOST_WAITING,
+                self._most_waiting,
             )
 
     def _run(self, stopped: threading.Event) -> None:

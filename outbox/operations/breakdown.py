@@ -41,12 +41,12 @@ class Breakdown:
         return sum(part.count for part in self.parts) + self.others
 
 
-def breakdown(dialect: Dialect, action: Action, filter: Filter) -> Breakdown:
+def breakdown(dialect: Dialect, action: Action, filter: Filter, most_parts: int = MOST_PARTS) -> Breakdown:
     """Return the counts of the events that the action would change. It counts all of them, which may take long."""
-    return breakdown_of(dialect, [*filter.conditions(dialect.database), *action.conditions()])
+    return breakdown_of(dialect, [*filter.conditions(dialect.database), *action.conditions()], most_parts)
 
 
-def breakdown_of(dialect: Dialect, conditions: Sequence[Condition]) -> Breakdown:
+def breakdown_of(dialect: Dialect, conditions: Sequence[Condition], most_parts: int = MOST_PARTS) -> Breakdown:
     """Return the counts of the events that meet the conditions."""
     event = OutboxEvent
     group, number = (event.kind, event.event_type, event.status), peewee.fn.COUNT(event.id)
@@ -56,11 +56,11 @@ def breakdown_of(dialect: Dialect, conditions: Sequence[Condition]) -> Breakdown
         .where(*conditions)
         .group_by(*group)
         .order_by(number.desc(), event.event_type)
-        .limit(MOST_PARTS + 1)
+        .limit(most_parts + 1)
     )
     with dialect.lock_limit():
         parts = [Part(*row) for row in dialect.select(query.tuples())]
         # Applications may create type names without limit, so only the largest groups are fetched.
-        total = dialect.count(event.select(event.id).where(*conditions)) if len(parts) > MOST_PARTS else None
-    shown = parts[:MOST_PARTS]
+        total = dialect.count(event.select(event.id).where(*conditions)) if len(parts) > most_parts else None
+    shown = parts[:most_parts]
     return Breakdown(shown, 0 if total is None else max(0, total - sum(part.count for part in shown)))

@@ -51,9 +51,12 @@ class StoreRuns:
     perhaps waiting for a database host that does not respond, others return at once.
     """
 
-    def __init__(self, box: Outbox, jobs: Mapping[str, PeriodicJob]) -> None:
+    def __init__(
+        self, box: Outbox, jobs: Mapping[str, PeriodicJob], *, refresh_seconds: float = REFRESH_SECONDS
+    ) -> None:
         self._box = box
         self._jobs = jobs
+        self._refresh_seconds = refresh_seconds
         self._recorded = RecordedJobs(box.dialect)
         self._is_declared = False
         self._refreshed_at = 0.0
@@ -83,7 +86,7 @@ class StoreRuns:
     def _declare(self) -> None:
         """Record the jobs at the first call. Later calls only record, now and then, that they still exist."""
         now = time.monotonic()
-        if self._is_declared and now - self._refreshed_at < REFRESH_SECONDS:
+        if self._is_declared and now - self._refreshed_at < self._refresh_seconds:
             return
         for job in self._jobs.values():
             if self._is_declared:

@@ -76,14 +76,14 @@ def make_scheduler(settings: Settings, named: Iterable[Outbox] = ()) -> Backgrou
     return scheduler
 
 
-def add_periodic_jobs(scheduler: BackgroundScheduler, box: Outbox) -> None:
+def add_periodic_jobs(scheduler: BackgroundScheduler, box: Outbox, seconds: float = PERIODIC_SECONDS) -> None:
     """Make the scheduler store the runs of the periodic jobs that are registered in this process, if there are any."""
     jobs = box.registry.periodic
     if jobs:
         scheduler.add_job(
             StoreRuns(box, jobs),
             "interval",
-            seconds=PERIODIC_SECONDS,
+            seconds=seconds,
             id="periodic jobs",
             next_run_time=datetime.now(UTC),
             # A call returns at once while another one hangs. With 1, APScheduler would log a warning every second then;

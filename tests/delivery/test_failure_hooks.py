@@ -13,7 +13,6 @@ import pytest
 
 import outbox
 from outbox.core import Outbox
-from outbox.delivery import failure_hooks
 from outbox.delivery.failure_hooks import FailureHooks
 from outbox.destinations.failure import Failure, FailureHook
 from outbox.storage.models import DELIVERED, FAILED, PENDING
@@ -222,8 +221,7 @@ class TestAHookHarmsNothing:
         if isinstance(error, Exception):
             assert len(failures) == 2
 
-    def test_if_it_hangs(self, box: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(failure_hooks, "FLUSH_SECONDS", 0.0)
+    def test_if_it_hangs(self, box: Outbox) -> None:
         hangs = threading.Event()
         outbox.on_failure(lambda _: bool(hangs.wait(20)))
         try:
@@ -285,10 +283,7 @@ def seen_exceptions(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 class TestTheQueue:
-    def test_drops_what_is_too_much_and_says_so_once(
-        self, box: Outbox, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        monkeypatch.setattr(failure_hooks, "MOST_WAITING", 2)
+    def test_drops_what_is_too_much_and_says_so_once(self, box: Outbox, caplog: pytest.LogCaptureFixture) -> None:
         hangs, called = threading.Event(), []
         started = threading.Event()
 
@@ -297,7 +292,7 @@ class TestTheQueue:
             hangs.wait(20)
             called.append(failure.attempts)
 
-        hooks = FailureHooks(box.database, runs_in_background=True)
+        hooks = FailureHooks(box.database, runs_in_background=True, most_waiting=2)
         with caplog.at_level(logging.ERROR):
             hooks.report([FailureHook(hook)], [failure(0)])
             assert started.wait(20)

@@ -294,11 +294,10 @@ def test_attempts_that_a_worker_adds_at_the_same_moment_are_deleted(box: Outbox,
     assert read_attempts(box.dialect, event.id) == []
 
 
-def test_a_breakdown_says_which_events_an_action_would_change(box: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("outbox.operations.breakdown.MOST_PARTS", 1)
+def test_a_breakdown_says_which_events_an_action_would_change(box: Outbox) -> None:
     emit(3)
     emit(1, "note.taken")
-    found = breakdown(box.dialect, FAIL, Filter())
+    found = breakdown(box.dialect, FAIL, Filter(), most_parts=1)
     assert [(part.name, part.status, part.count) for part in found.parts] == [("order.placed", PENDING, 3)]
     assert (found.others, found.total) == (1, 4)
     assert found.parts[0].oldest <= found.parts[0].newest

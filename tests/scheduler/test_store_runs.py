@@ -16,8 +16,7 @@ import outbox
 from outbox.core import Outbox
 from outbox.operations import periodic_jobs
 from outbox.operations.periodic_jobs import PAUSE, RESUME, RUN_NOW
-from outbox.scheduler import store_runs
-from outbox.scheduler.store_runs import StoreRuns
+from outbox.scheduler.store_runs import MISSED, NOT_ENDED, StoreRuns
 from outbox.storage.models import DELIVERED, FAILED, JOB, PENDING, OutboxEvent
 from outbox.storage.operator_models import Periodic
 from outbox.telemetry.audit import Operator
@@ -168,7 +167,7 @@ class TestMissedTimes:
         if catch_up == "latest":
             assert (found[0], job.skipped_at) == (job.last_scheduled_at, job.last_scheduled_at - timedelta(days=1))
         if catch_up == "none":
-            assert (job.skipped_at, job.skipped_why) == (job.last_scheduled_at, store_runs.MISSED)
+            assert (job.skipped_at, job.skipped_why) == (job.last_scheduled_at, MISSED)
         scheduler(box)()
         assert len(runs(box)) == number
 
@@ -252,7 +251,7 @@ class TestOverlap:
             tick()
         assert len(runs(box)) == 1
         job = declared(box)
-        assert (job.skipped_at, job.skipped_why) == (job.last_scheduled_at, store_runs.NOT_ENDED)
+        assert (job.skipped_at, job.skipped_why) == (job.last_scheduled_at, NOT_ENDED)
         box.process_pending_events()
         let_job_age(box, hours=1)
         tick()
@@ -505,13 +504,12 @@ class TestErrors:
         tick()
         assert declared(box).next_run_at is not None
 
-    def test_a_running_scheduler_keeps_its_jobs_seen(self, box: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_running_scheduler_keeps_its_jobs_seen_but_not_with_every_tick(self, box: Outbox) -> None:
         declare()
-        tick = scheduler(box)
-        tick()
-        change_job(box, seen_at=declared(box).seen_at - HOUR)
-        tick()
-        old = declared(box).seen_at
-        monkeypatch.setattr(store_runs, "REFRESH_SECONDS", 0.0)
-        tick()
-        assert declared(box).seen_at > old + timedelta(minutes=59)
+        for refresh_seconds, is_seen_again in ((3_600.0, False), (0.0, True)):
+            tick = StoreRuns(box, box.registry.periodic, refresh_seconds=refresh_seconds)
+            tick()
+            old = declared(box).seen_at - HOUR
+            change_job(box, seen_at=old)
+            tick()
+            assert (declared(box).seen_at > old) == is_seen_again

@@ -13,7 +13,6 @@ from outbox.core import Outbox
 from outbox.dramatiq import wakeup
 from outbox.dramatiq.actor_names import CLEANUP, DELIVER
 from outbox.dramatiq.in_process_broker import InProcessBroker
-from outbox.scheduler import timetable as timetable_module
 from outbox.scheduler.store_runs import StoreRuns
 from outbox.scheduler.timetable import Tick, add_periodic_jobs, make_scheduler, timetable
 from outbox.settings import Settings
@@ -96,7 +95,6 @@ class TestTheScheduler:
     ) -> None:
         released = threading.Event()
         calls: list[StoreRuns] = []
-        monkeypatch.setattr(timetable_module, "PERIODIC_SECONDS", 0.1)
         monkeypatch.setattr(StoreRuns, "_store", lambda _: released.wait(60))
         store_runs = StoreRuns.__call__
 
@@ -107,7 +105,7 @@ class TestTheScheduler:
         monkeypatch.setattr(StoreRuns, "__call__", call)
         declare()
         scheduler = make_scheduler(Settings(sweep_seconds=0.1))
-        add_periodic_jobs(scheduler, box)
+        add_periodic_jobs(scheduler, box, seconds=0.1)
         scheduler.start()
         try:
             assert wait_until(lambda: len(calls) > 10 and broker.queues["outbox"].qsize() >= 3)
