@@ -61,8 +61,8 @@ DASHBOARD = [
     Mutant(
         "hours-are-forgotten-with-the-minutes",
         "outbox/storage/sql/telemetry.py",
-        " AND substr(name, 1, 5) <> 'hour:'",
-        "",
+        "{before} AND substr(name, 1, 5) <> 'hour:'\"",
+        '{before}"',
         ("tests/admin/test_history.py::test_hours_are_kept_for_longer_than_minutes",),
     ),
     Mutant(
