@@ -61,8 +61,8 @@ DASHBOARD = [
     Mutant(
         "hours-are-forgotten-with-the-minutes",
         "outbox/storage/sql/telemetry.py",
-        "DELETE FROM {minute_table} WHERE minute < {before} AND substr(name, 1, 5) <> 'hour:'\n",
-        "DELETE FROM {minute_table} WHERE minute < {before} AND true\n",
+        "{before} AND substr(name, 1, 5) <> 'hour:'\"",
+        '{before}"',
         ("tests/admin/test_history.py::test_hours_are_kept_for_longer_than_minutes",),
     ),
     Mutant(
