@@ -4,7 +4,7 @@ import signal
 from datetime import timedelta
 
 from outbox.admin.overview import overview
-from outbox.admin.verdict import find, judge
+from outbox.admin.verdict import find, verdict_on
 from outbox.storage.operator_models import Process
 from outbox.telemetry.process_reports import APPLICATION
 from tests.support.processes import Stage
@@ -26,5 +26,5 @@ def test_one_that_is_stopped_with_sigterm_is_gone_and_nothing_is_wrong_with_it(s
         stage.box.dialect.execute(Process.update(**earlier).where(Process.kind == APPLICATION))
     assert applications() == []
     view = overview(stage.box.dialect)
-    assert "silent" not in judge(find(stage.box, view)).sentence
+    assert "silent" not in verdict_on(find(stage.box, view)).sentence
     assert [each for each in find(stage.box, view) if "silent" in each.what] == []
