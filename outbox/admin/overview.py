@@ -362,17 +362,26 @@ def _known(reported: Iterable[Process], now: datetime) -> list[Process]:
 def breakers(reported: Iterable[Process], now: datetime) -> dict[str, dict[str, Any]]:
     """Return the circuit breakers that are open or recovering, as the workers report them.
 
-    If processes disagree about a destination, the latest report wins, among those that have sent it events. Another
-    process, such as a scheduler, may have the destination, but does not know whether it can be reached. Processes of
-    earlier versions do not report what they have tried. `open_seconds` is for how long it has been open.
+    Of processes that share their circuit breakers in Redis, the latest report wins, among those that have sent the
+    destination events. Another process, such as a scheduler, may have the destination, but does not know whether it can
+    be reached. Processes of earlier versions do not report what they have tried. Without Redis, each process has a
+    circuit breaker of its own: then one that is open wins, since that process sends nothing. Processes that no longer
+    report are left out. `open_seconds` is for how long it has been open.
     """
-    latest: dict[str, dict[str, Any]] = {}
+    found: dict[str, dict[str, Any]] = {}
+    own: dict[str, dict[str, Any]] = {}
     for process in sorted(reported, key=lambda each: each.seen_at):
-        for name in process.details.get("tried", process.details.get("destinations", {})):
-            latest.pop(name, None)
+        if is_silent(process, now):
+            continue
         age = max(0.0, (now - process.seen_at).total_seconds())
-        latest |= {name: _aged(state, age) for name, state in process.details.get("breakers", {}).items()}
-    return latest
+        states = {name: _aged(state, age) for name, state in process.details.get("breakers", {}).items()}
+        if not process.details.get("shares_breakers", True):
+            own |= {name: state for name, state in states.items() if state.get("open") or name not in own}
+            continue
+        for name in process.details.get("tried", process.details.get("destinations", {})):
+            found.pop(name, None)
+        found |= states
+    return found | {name: state for name, state in own.items() if state.get("open") or name not in found}
 
 
 def _aged(state: dict[str, Any], seconds: float) -> dict[str, Any]:

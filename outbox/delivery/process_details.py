@@ -47,6 +47,7 @@ class ProcessDetails:
             # The destinations whose circuit breakers it knows. A scheduler has destinations as well, and sends nothing.
             "tried": self.throttles.names(),
             "breakers": self.throttles.breakers(),
+            "shares_breakers": self.throttles.is_shared,
             "stuck": stuck,
             "ready": not any(each["all_places"] for each in stuck.values()),
             "settings": {name: getattr(self.settings, name) for name in COMPARED_SETTINGS},

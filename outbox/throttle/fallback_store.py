@@ -33,7 +33,7 @@ class FallbackStore:
         self._unreleased: deque[tuple[str, Decide[None]]] = deque(maxlen=MOST_UNRELEASED)
 
     def update(self, name: str, decide: Decide[T]) -> T:
-        if self._is_pausing:
+        if self.is_pausing:
             return self._local.update(name, decide)
         try:
             self._release_rest()
@@ -48,7 +48,7 @@ class FallbackStore:
         """Release in both stores, because Redis may have failed, or become usable again, since the calls began."""
         self._local.update(name, decide)
         self._unreleased.append((name, decide))
-        if self._is_pausing:
+        if self.is_pausing:
             return
         try:
             self._release_rest()
@@ -71,7 +71,7 @@ class FallbackStore:
                 raise
 
     @property
-    def _is_pausing(self) -> bool:
+    def is_pausing(self) -> bool:
         return self._failed_at is not None and self._clock() - self._failed_at < PAUSE_SECONDS
 
     def _record_failure(self, error: Exception) -> None:

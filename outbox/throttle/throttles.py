@@ -74,6 +74,12 @@ class Throttles:
         with self._lock:
             return sorted({destination.name for destination, _ in self._throttles.values()})
 
+    @property
+    def is_shared(self) -> bool:
+        """Return whether the circuit breakers are those of all workers, in Redis, and not this process's own."""
+        store = self._shared_store()
+        return isinstance(store, FallbackStore) and not store.is_pausing
+
     def breakers(self) -> dict[str, dict[str, Any]]:
         """Return the circuit breakers that are open or have just closed, by destination: for how long, and why."""
         update = self._shared_store().update

@@ -238,6 +238,23 @@ class TestProcesses:
         tell("new", 1, runner={"open": False, "seconds": 0, "error": ""})
         assert overview(box.dialect).breakers == {"runner": {"open": False, "seconds": 0, "error": ""}}
 
+    def test_an_open_breaker_wins_where_each_process_has_its_own(self, box: Outbox) -> None:
+        now = overview(box.dialect).now
+
+        def tell(id: str, seconds_ago: float, *, tried: list[str], shares: bool = False, **breakers: Any) -> None:
+            details = {"tried": tried, "breakers": breakers, "shares_breakers": shares, "destinations": {"crm": {}}}
+            row = {"id": id, "kind": WORKER, "host": "h", "pid": 1, "details": details, "started_at": now}
+            Process.insert(**row, seen_at=now - timedelta(seconds=seconds_ago)).execute(box.database)
+
+        tell("open", 5, tried=["crm"], crm={"open": True})
+        tell("closed", 1, tried=["crm"])
+        tell("recovering", 1, tried=["crm"], crm={"open": False})
+        assert overview(box.dialect).breakers["crm"]["open"]
+        Process.update(seen_at=now - timedelta(minutes=5)).where(Process.id == "open").execute(box.database)
+        assert not overview(box.dialect).breakers["crm"]["open"]  # the one that was open is gone
+        tell("killed", 300, tried=["crm"], shares=True, crm={"open": True})
+        assert not overview(box.dialect).breakers["crm"]["open"]
+
     def test_a_process_that_has_sent_nothing_to_a_destination_does_not_say_that_it_is_well(self, box: Outbox) -> None:
         # A scheduler has the destinations of the settings as well, and may be the last to report.
         @box.registry.handler("order.placed", name="crm")
