@@ -49,7 +49,7 @@ from outbox.cli.up import up
 from outbox.cli.version import version_
 from outbox.cli.worker import worker
 from outbox.current_outbox import current
-from outbox.errors import OutboxError
+from outbox.errors import OutboxError, as_sentence
 from outbox.storage.connection_errors import CONNECTION_ERRORS, is_lock_timeout, is_statement_timeout
 from outbox.text import visible_lines
 from outbox.version import __version__
@@ -131,4 +131,8 @@ def _explained(error: BaseException) -> str:
         return "the database took too long: another session may lock a table. `outbox status` says which."
     if is_lock_timeout(error):
         return visible_lines(describe_lock_timeout(current().dialect))
-    return f"can't use the database (OUTBOX_DATABASE_URL): {visible_lines(str(error))}"
+    what = visible_lines(as_sentence(error))
+    return (
+        f"can't use the database (OUTBOX_DATABASE_URL): {what} Start the database, or correct its address, and run the "
+        "command again; `outbox doctor` says more."
+    )
