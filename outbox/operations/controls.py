@@ -162,13 +162,25 @@ def _make_due(
     name: str | None,
     ramp: tuple[tuple[int, float], ...] = ((0, 0.0),),
 ) -> int:
-    """Make the events due that wait at the destination, at these rates (0: at once); return how many."""
+    """Make the events due that wait at the destination, at these rates (0: at once); return how many.
+
+    Each is made due once, also if a throttle puts it off again meanwhile.
+    """
+    with dialect.lock_limit():
+        began_at = dialect.now()
     total, after_seconds, position = 0, 0.0, timestamp.EARLIEST
     while True:
         per_second = next(rate for least, rate in reversed(ramp) if total >= least)
         step = 1 / per_second if per_second else 0.0
         with dialect.lock_limit():
-            done = make_due_sooner(dialect, name, since=position, after_seconds=after_seconds, step_seconds=step)
+            done = make_due_sooner(
+                dialect,
+                name,
+                since=position,
+                unchanged_since=began_at,
+                after_seconds=after_seconds,
+                step_seconds=step,
+            )
         total += done.changed
         after_seconds += done.changed * step
         if done.changed:

@@ -33,6 +33,7 @@ def make_due_sooner(
     destination: str | None,
     *,
     since: datetime = timestamp.EARLIEST,
+    unchanged_since: datetime = timestamp.LATEST,
     after_seconds: float = 0.0,
     step_seconds: float = 0.0,
     most_read: int = MOST_READ,
@@ -41,17 +42,19 @@ def make_due_sooner(
     """Make events due that wait at the destination, in the order of their due times, from `since` on.
 
     The first of them is due in `after_seconds`, each other one `step_seconds` after the one before it; none is due
-    later than before. Without a destination: events that wait at any destination because it is paused.
+    later than before. Without a destination: events that wait at any destination because it is paused. Events that
+    were changed after `unchanged_since` are left out.
     """
     with dialect.connection():
+        times = (timestamp.to_text(since), timestamp.to_text(unchanged_since))
         if dialect.name == "postgres":
             names = (destination,) * 4
             steps = (most_changed, float(after_seconds), float(step_seconds))
-            parameters = (timestamp.to_text(since), most_read, *names, *steps)
+            parameters = (*times, most_read, *names, *steps)
             changed, *rest = dialect.run(dialect.statements.sooner, parameters).fetchone()
         else:
             limits = (most_read, most_changed)
-            changed, *rest = _on_sqlite(dialect, destination, since, (after_seconds, step_seconds), limits)
+            changed, *rest = _on_sqlite(dialect, destination, times, (after_seconds, step_seconds), limits)
     chosen, last_chosen, read, last_read = rest
     position = last_chosen if chosen >= most_changed else last_read if read >= most_read else None
     if position is None:
@@ -62,11 +65,15 @@ def make_due_sooner(
 
 
 def _on_sqlite(
-    dialect: Dialect, destination: str | None, since: datetime, steps: tuple[float, float], limits: tuple[int, int]
+    dialect: Dialect,
+    destination: str | None,
+    times: tuple[str, str],
+    steps: tuple[float, float],
+    limits: tuple[int, int],
 ) -> tuple[Any, ...]:
     (after_seconds, step_seconds), (most_read, most_changed) = steps, limits
     with dialect.atomic():
-        near = dialect.run(dialect.statements.near, (timestamp.to_text(since), most_read)).fetchall()
+        near = dialect.run(dialect.statements.near, (*times, most_read)).fetchall()
         chosen = [(id, due_at) for id, due_at, progress in near if _waits_there(progress, destination)][:most_changed]
         for number, (id, _) in enumerate(chosen):
             seconds = dialect.seconds(after_seconds + number * step_seconds)

@@ -1,5 +1,6 @@
 """A destination that an operator has paused gets nothing, at no cost; one that is throttled gets so much a second."""
 
+import functools
 import logging
 from datetime import timedelta
 from typing import Any
@@ -12,11 +13,13 @@ from outbox.core import Outbox
 from outbox.destinations.controls import EVERYTHING
 from outbox.destinations.limits import Limits
 from outbox.destinations.outcome import Retry
+from outbox.operations import controls
 from outbox.storage import timestamp
-from outbox.storage.models import DELIVERED, FAILED, PENDING
+from outbox.storage.models import DELIVERED, FAILED, PENDING, OutboxEvent
 from outbox.storage.sooner import make_due_sooner
 from tests.conftest import Configure
 from tests.support.controls import (
+    ALICE,
     controlled,
     let_controls_age,
     pause,
@@ -341,6 +344,27 @@ class TestMakingDueSooner:
         while done.position is not None:
             done = make_due_sooner(box.dialect, "another", since=done.position, most_read=10)
         assert done.changed == 0
+
+    def test_an_operators_recover_ends_although_a_throttle_puts_events_off_again(
+        self, box: Outbox, down: Unreachable, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        emit(25)
+        box.process_pending_events()
+        put_off = []
+
+        def put_off_again() -> None:
+            """As workers do: behind all others, with the time of the change."""
+            assert len(put_off) < 9, "the same events are made due again and again"
+            put_off.append(None)
+            now = box.dialect.now()
+            due = [event for event in OutboxEvent.select() if event.next_attempt_at <= now]
+            change(*due, next_attempt_at=now + timedelta(hours=len(put_off)), updated_at=now)
+
+        few = functools.partial(make_due_sooner, most_changed=10)
+        monkeypatch.setattr("outbox.operations.controls.make_due_sooner", few)
+        close = box.throttles.close_breaker
+        ramp: dict[str, Any] = {"per_second": 1_000_000.0, "operator": ALICE, "force": True}
+        assert controls.recover(box.dialect, put_off_again, close, "down", **ramp) == 25
 
     def test_it_leaves_out_what_a_worker_has_and_what_is_scheduled(self, box: Outbox, down: Unreachable) -> None:
         scheduled = emit_one(deliver_after=timedelta(hours=1))

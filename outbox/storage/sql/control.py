@@ -16,15 +16,16 @@ UPDATE {control_table} SET value = ?, version = {next_version}, updated_at = {no
 # It reads a limited number of events in the order of their due times, from the given time on, and chooses a limited
 # number of them. It returns how many it has changed, chosen and read, and the due times of the last chosen and the last
 # read event: the next call continues there. An event whose row another transaction has locked, or that a worker has, is
-# not changed.
+# not changed. Neither is one that was changed after the given time: an earlier call has made it due, and a throttle has
+# put it off again. Otherwise this would have no end.
 #
-# The parameters: from which due time on, how many to read, the name of the destination four times (null: any that is
-# paused), how many to choose, in how many seconds the first is due, and the seconds between two of them.
+# The parameters: from which due time on, until when changed, how many to read, the name of the destination four times
+# (null: any that is paused), how many to choose, in how many seconds the first is due, and the seconds between two.
 SOONER_POSTGRES = """
 WITH near AS MATERIALIZED (
     SELECT id, next_attempt_at, progress FROM {event_table}
     WHERE next_attempt_at > {now} AND next_attempt_at >= {moment} AND next_attempt_at < {latest}
-        AND lease_id IS NULL AND progress IS NOT NULL
+        AND lease_id IS NULL AND progress IS NOT NULL AND updated_at <= {moment}
     ORDER BY next_attempt_at
     LIMIT ?
 ),
@@ -58,7 +59,7 @@ SELECT (SELECT count(*) FROM changed),
 NEAR_SQLITE = """
 SELECT id, next_attempt_at, progress FROM {event_table}
 WHERE next_attempt_at > {now} AND next_attempt_at >= {moment} AND next_attempt_at < {latest}
-    AND lease_id IS NULL AND progress IS NOT NULL
+    AND lease_id IS NULL AND progress IS NOT NULL AND updated_at <= {moment}
 ORDER BY next_attempt_at
 LIMIT ?
 """
