@@ -350,7 +350,7 @@ class TestMakingDueSooner:
     ) -> None:
         emit(25)
         box.process_pending_events()
-        put_off = []
+        put_off: list[None] = []
 
         def put_off_again() -> None:
             """As workers do: behind all others, with the time of the change."""
