@@ -7,6 +7,7 @@ ARCHIVE = "tests/operations/test_archive.py"
 HEALTH = "tests/cli/test_health.py"
 LOCKS = "tests/admin/test_lock_waits.py"
 FAILURES = "outbox/admin/failures.py"
+MAKING_DUE = "tests/delivery/test_controls.py::TestMakingDueSooner"
 
 TRUTH = [
     Mutant(
@@ -22,6 +23,27 @@ TRUTH = [
         "cause.first_at, cause.last_at = min(cause.first_at, first), max(cause.last_at, last)",
         "cause.first_at, cause.last_at = first, last",
         (f"{OVERVIEW}::TestFailures::test_of_a_cause_have_a_first_and_a_last_time[sqlite]",),
+    ),
+    Mutant(
+        "truth-an-action-waits-for-ever-for-a-lock",
+        "outbox/storage/postgres.py",
+        "(str(int(self.lock_seconds * 1000)),)",
+        '("0",)',
+        ("tests/operations/test_lock_limits.py::test_the_limit_ends_with_its_block[postgres]",),
+    ),
+    Mutant(
+        "truth-what-recover-makes-due-is-made-due-again",
+        "outbox/operations/controls.py",
+        "unchanged_since=began_at,",
+        "unchanged_since=timestamp.LATEST,",
+        (f"{MAKING_DUE}::test_an_operators_recover_ends_although_a_throttle_puts_events_off_again[sqlite]",),
+    ),
+    Mutant(
+        "truth-the-latest-report-wins-where-each-process-has-a-breaker-of-its-own",
+        "outbox/admin/overview.py",
+        'if not process.details.get("shares_breakers", True):',
+        "if False:",
+        (f"{OVERVIEW}::TestProcesses::test_an_open_breaker_wins_where_each_process_has_its_own[sqlite]",),
     ),
     Mutant(
         "truth-the-status-of-a-response-is-a-number-like-any-other",
