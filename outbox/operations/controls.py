@@ -162,7 +162,7 @@ def _make_due(
     name: str | None,
     ramp: tuple[tuple[int, float], ...] = ((0, 0.0),),
 ) -> int:
-    """Make events due that wait at the destination, at the rates of the ramp (0: at once); return how many.
+    """Make the events due that wait at the destination, at these rates (0: at once); return how many.
 
     Each is made due once, also if a throttle puts it off again meanwhile.
     """

@@ -7,7 +7,7 @@ ARCHIVE = "tests/operations/test_archive.py"
 HEALTH = "tests/cli/test_health.py"
 LOCKS = "tests/admin/test_lock_waits.py"
 FAILURES = "outbox/admin/failures.py"
-SOONER = "tests/delivery/test_controls.py::TestMakingDueSooner"
+MAKING_DUE = "tests/delivery/test_controls.py::TestMakingDueSooner"
 
 TRUTH = [
     Mutant(
@@ -36,7 +36,7 @@ TRUTH = [
         "outbox/operations/controls.py",
         "unchanged_since=began_at,",
         "unchanged_since=timestamp.LATEST,",
-        (f"{SOONER}::test_an_operators_recover_ends_although_a_throttle_puts_events_off_again[sqlite]",),
+        (f"{MAKING_DUE}::test_an_operators_recover_ends_although_a_throttle_puts_events_off_again[sqlite]",),
     ),
     Mutant(
         "truth-the-latest-report-wins-where-each-process-has-a-breaker-of-its-own",
