@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
+import hypothesis
 import peewee
 import pytest
 
@@ -71,6 +72,17 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_configure() -> None:
+    """Let no test depend on the machine's speed, or on how the tests were started.
+
+    Hypothesis would fail a test whose example took longer than 200 ms, or whose examples took long to make.
+    """
+    usual = hypothesis.settings(deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+    hypothesis.settings.register_profile("usual", usual)
+    hypothesis.settings.load_profile("usual")
+    heed_signals()
+
+
+def heed_signals() -> None:
     """Don't ignore SIGINT and SIGHUP as `nohup … &` makes this process do: the programs under test would inherit it."""
     for signum, default in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
         if signal.getsignal(signum) is signal.SIG_IGN:

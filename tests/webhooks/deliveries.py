@@ -107,3 +107,11 @@ class ReversingTransport:
 
     def close(self) -> None:
         pass
+
+
+def make_large_event() -> Event:
+    """Return an event of 20 megabytes, more than the system's buffers take.
+
+    They are the name of a field: values would be looked for in the error, which takes two seconds of processor time.
+    """
+    return make_event({"x" * 20_000_000: None})

@@ -37,6 +37,7 @@ from tests.webhooks.deliveries import (
     deliver_one,
     failed,
     make_event,
+    make_large_event,
     retried,
     unavailable,
 )
@@ -163,7 +164,7 @@ class TestNoResponse:
             raise Gone
 
         with Receiver(on_connect=refuse_unread) as receiver:
-            outcome = deliver_one(make_webhook(receiver.url), make_event({"text": "x" * 20_000_000}))
+            outcome = deliver_one(make_webhook(receiver.url), make_large_event())
             assert retried(outcome) == "HTTP 413 Too Large"
 
 

@@ -26,6 +26,7 @@ from tests.webhooks.deliveries import (
     deliver,
     deliver_one,
     make_event,
+    make_large_event,
     resolving_to,
     resolving_with,
     unavailable,
@@ -94,7 +95,7 @@ def test_a_receiver_that_reads_byte_by_byte(make_webhook: MakeWebhook) -> None:
 
     with Receiver(on_connect=sip) as receiver:
         # Two seconds are enough to begin with, also where much else goes on.
-        outcome = deliver_one(make_webhook(receiver.url, timeout=2), make_event({"text": "x" * 20_000_000}))
+        outcome = deliver_one(make_webhook(receiver.url, timeout=2), make_large_event())
         assert unavailable(outcome) == "timed out while sending"
         assert receiver.requests == []
 
@@ -109,7 +110,7 @@ def test_a_receiver_that_reads_in_spurts(make_webhook: MakeWebhook) -> None:
 
     with Receiver(on_connect=gulp) as receiver:
         # Ten seconds' worth, for the same reason.
-        outcome = deliver_one(make_webhook(receiver.url, timeout=2), make_event({"text": "x" * 20_000_000}))
+        outcome = deliver_one(make_webhook(receiver.url, timeout=2), make_large_event())
         assert unavailable(outcome) == "timed out while sending"
         assert receiver.requests == []
 

@@ -14,7 +14,15 @@ from outbox.webhooks.transport.httpcore_threads import connection as sender
 from outbox.webhooks.transport.libcurl import transfer
 from outbox.webhooks.transport.resolver import SocketAddress
 from tests.support.receiver import LOOPBACK, ClientConnection, Receiver, answers, drips_its_body, tunnels
-from tests.webhooks.deliveries import MakeWebhook, deliver, deliver_one, make_event, resolving_to, unavailable
+from tests.webhooks.deliveries import (
+    MakeWebhook,
+    deliver,
+    deliver_one,
+    make_event,
+    make_large_event,
+    resolving_to,
+    unavailable,
+)
 
 Trust = dict[str, ssl.SSLContext]
 
@@ -110,7 +118,7 @@ def test_a_receiver_that_reads_in_spurts(make_webhook: MakeWebhook, authority: t
 
     with Receiver(on_connect=gulp, ssl_context=certified(authority, LOOPBACK)) as receiver:
         webhook = make_webhook(receiver.url, **trusting, timeout=2)
-        outcome = deliver_one(webhook, make_event({"text": "x" * 20_000_000}))  # ten seconds' worth
+        outcome = deliver_one(webhook, make_large_event())  # ten seconds' worth
         assert unavailable(outcome) == "timed out while sending"
         assert receiver.requests == []
 
