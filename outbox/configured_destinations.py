@@ -4,7 +4,7 @@ Each message broker has its own: OUTBOX_RABBITMQ_URL makes a `rabbitmq`, OUTBOX_
 OUTBOX_KAFKA_SERVERS a `kafka`.
 
 With them, a worker can deliver events without importing any module of the application. An Outbox registers them when it
-is made.
+is made. The modules of a destination are imported only if the settings name it.
 """
 
 from __future__ import annotations
@@ -12,15 +12,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from outbox.buses.kafka import Kafka
-from outbox.buses.nats import Nats
-from outbox.buses.rabbit import Rabbit
 from outbox.destinations.registry import Registry
-from outbox.destinations.stream import RedisStream
 from outbox.errors import RegistrationError, SettingsError
 from outbox.settings import Settings
-from outbox.webhooks.webhook import Webhook
+
+if TYPE_CHECKING:
+    from outbox.buses.kafka import Kafka
+    from outbox.buses.nats import Nats
+    from outbox.buses.rabbit import Rabbit
+    from outbox.destinations.stream import RedisStream
+    from outbox.webhooks.webhook import Webhook
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +48,8 @@ def _make_webhook(settings: Settings) -> Webhook | None:
         if secret is not None:
             raise SettingsError("OUTBOX_WEBHOOK_SECRET is set, but OUTBOX_WEBHOOK_URL is not: nothing is posted.")
         return None
+    from outbox.webhooks.webhook import Webhook
+
     with _naming_variables("OUTBOX_WEBHOOK_URL and OUTBOX_WEBHOOK_SECRET"):
         secrets = None if secret is None else secret.split()
         return Webhook(
@@ -61,6 +66,8 @@ def _make_stream(settings: Settings) -> RedisStream | None:
         return None
     if settings.redis_url is None:
         raise SettingsError("OUTBOX_STREAM is set, but OUTBOX_REDIS_URL, where the stream would be, is not.")
+    from outbox.destinations.stream import RedisStream
+
     with _naming_variables("OUTBOX_STREAM and OUTBOX_REDIS_URL"):
         return RedisStream("stream", url=settings.redis_url, stream=settings.stream)
 
@@ -75,6 +82,8 @@ def _make_rabbit(settings: Settings) -> Rabbit | None:
             f"OUTBOX_RABBITMQ_{present} is set, but OUTBOX_RABBITMQ_{missing} is not: nothing would be published. Set "
             "both, or neither."
         )
+    from outbox.buses.rabbit import Rabbit
+
     with _naming_variables("OUTBOX_RABBITMQ_URL and OUTBOX_RABBITMQ_EXCHANGE"):
         return Rabbit("rabbitmq", url=url.split(), exchange=exchange)
 
@@ -82,6 +91,8 @@ def _make_rabbit(settings: Settings) -> Rabbit | None:
 def _make_nats(settings: Settings) -> Nats | None:
     if settings.nats_url is None:
         return None
+    from outbox.buses.nats import Nats
+
     with _naming_variables("OUTBOX_NATS_URL and OUTBOX_NATS_SUBJECT"):
         return Nats("nats", servers=settings.nats_url.split(), subject=settings.nats_subject)
 
@@ -89,6 +100,8 @@ def _make_nats(settings: Settings) -> Nats | None:
 def _make_kafka(settings: Settings) -> Kafka | None:
     if settings.kafka_servers is None:
         return None
+    from outbox.buses.kafka import Kafka
+
     with _naming_variables("OUTBOX_KAFKA_SERVERS, OUTBOX_KAFKA_TOPIC and OUTBOX_KAFKA_CONFIG"):
         return Kafka(
             "kafka",

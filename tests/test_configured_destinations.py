@@ -8,9 +8,10 @@ import pytest
 import redis
 
 import outbox
-from outbox import configured_destinations, current_outbox
+from outbox import current_outbox
 from outbox.destinations.registry import Registry
 from outbox.settings import Settings
+from outbox.webhooks import webhook
 from tests.conftest import Configure
 from tests.support.processes import BIN, MakeStage, make_stage
 from tests.support.servers import Redis
@@ -86,12 +87,13 @@ class TestAWebhook:
     def made(self, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
         """What webhooks were made of."""
         calls: list[tuple[Any, ...]] = []
+        original = webhook.Webhook
 
         def make(name: str, url: str, *, secret: list[str] | None, client: str, **options: Any) -> outbox.Webhook:
             calls.append((name, url, secret, client, *options.values()))
-            return outbox.Webhook(name, url, secret=secret, client=client, **options)
+            return original(name, url, secret=secret, client=client, **options)
 
-        monkeypatch.setattr(configured_destinations, "Webhook", make)
+        monkeypatch.setattr(webhook, "Webhook", make)
         return calls
 
     def test_is_made_of_its_address_and_secrets(self, configure: Configure, made: list[tuple[Any, ...]]) -> None:

@@ -194,6 +194,7 @@ class DestinationThrottle:
         elif self._limits_batches(mode):
             self._process_limiter.release(holder)
         self._queue.notify()
+        self._shared_limiter.call_ended()
 
     def stuck(self) -> StuckCalls | None:
         """Return the calls of this process that have not returned in time; None if there are none."""

@@ -46,8 +46,10 @@ class SharedLimiter:
         self._calls = calls
         self._clock = clock
         self._open_times = open_times
-        # Until when the state need not be read again, if the destination has no limits.
+        # Until when the state need not be read again, if the destination has no limits; 0 if it was not healthy.
         self._healthy_until = 0.0
+        # Whether an event was allowed without reading the state, although it was time to read it.
+        self._has_to_read = False
         # Whether the circuit breaker was open when the state was last read or changed by this process.
         self.is_open = False
 
@@ -67,20 +69,44 @@ class SharedLimiter:
 
     def decide(self, request: Request) -> Decision:
         """Return how many events of a batch may be sent now, and count its calls if the concurrency is limited."""
-        if self._is_limited or self._clock() >= self._healthy_until:
+        if self._is_limited or not self._needs_no_state(request):
             return self._store.update(self._name, lambda state, now: self._decide_by(state, now, request))
         return _allow_all(request)
 
+    def _needs_no_state(self, request: Request) -> bool:
+        """Return whether the destination is healthy, as far as this process knows.
+
+        An event that comes alone does not wait for the state, which is read after its call (`call_ended`). If another
+        worker has opened the circuit breaker since, this process sends one event before it knows.
+        """
+        if self._clock() < self._healthy_until:
+            return True
+        if not self._healthy_until or request.events != 1 or self._has_to_read:
+            return False
+        self._has_to_read = True
+        return True
+
+    def call_ended(self) -> None:
+        """Read the state if an event was sent without it."""
+        if self._has_to_read:
+            self._store.update(self._name, lambda state, now: (state, self._remember(state, now)))
+
     def _decide_by(self, state: ThrottleState, now: float, request: Request) -> tuple[ThrottleState, Decision]:
-        """Return the state after the decision, and the decision; remember whether the breaker is open or healthy."""
-        is_healthy = circuit_breaker.is_healthy(state, now)
-        self.is_open = state.is_open
-        self._healthy_until = self._clock() + HEALTH_CHECK_SECONDS if is_healthy else 0.0
+        """Return the state after the decision, and the decision."""
+        is_healthy = self._remember(state, now)
         if is_healthy and not self._is_limited:
             return state, _allow_all(request)
         if self._limits.concurrency is not None:
             state = self._calls.keep_held(state, now)
         return decide(state, now, request, self._limits, self._open_times)
+
+    def _remember(self, state: ThrottleState, now: float) -> bool:
+        """Remember whether the circuit breaker is open, and for how long it counts as healthy; return whether it is."""
+        is_healthy = circuit_breaker.is_healthy(state, now)
+        self.is_open = state.is_open
+        self._healthy_until = self._clock() + HEALTH_CHECK_SECONDS if is_healthy else 0.0
+        self._has_to_read = False
+        return is_healthy
 
     def release(self, holder: str) -> None:
         """Stop counting the calls of a batch."""

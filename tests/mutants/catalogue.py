@@ -1333,6 +1333,13 @@ MUTANTS = [
         ("tests/destinations/test_stream.py::TestAnInterrupt",),
     ),
     Mutant(
+        "events-that-come-alone-never-see-an-open-breaker",
+        "outbox/throttle/limiters.py",
+        "        self._has_to_read = True\n",
+        "",
+        ("tests/throttle/test_shared_limiter.py::TestWorkersThatShareARedis",),
+    ),
+    Mutant(
         "a-handler-keeps-others-from-listening",
         "outbox/delivery/drain_thread.py",
         "        self._hand_over()\n",

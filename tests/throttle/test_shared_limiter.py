@@ -69,6 +69,24 @@ class TestWorkersThatShareARedis:
         assert (admission.events, admission.decision.breaker_open) == (0, True)
         assert state_of(there, target).error == "refused"
 
+    def test_see_after_one_event_that_comes_alone_that_another_has_opened_the_breaker(self, start: Start) -> None:
+        here, there, target = start(), start(), Target()
+        there.of(target).admit(1, mode=ONE_BATCH).finish(1, 0.1)
+        fail(here.of(target))
+        let_pass(there, 60 * HEALTH_CHECK_SECONDS)
+        admission = there.of(target).admit(1, mode=ONE_BATCH)
+        assert (admission.events, admission.decision.breaker_open) == (1, False)
+        admission.finish(1, 0.1)
+        admission = there.of(target).admit(1, mode=ONE_BATCH)
+        assert (admission.events, admission.decision.breaker_open) == (0, True)
+
+    def test_send_no_second_event_before_they_have_seen_it(self, start: Start) -> None:
+        here, there, target = start(), start(), Target()
+        there.of(target).admit(1, mode=ONE_BATCH).finish(1, 0.1)
+        fail(here.of(target))
+        let_pass(there, HEALTH_CHECK_SECONDS)
+        assert [there.of(target).admit(1, mode=ONE_BATCH).events for _ in range(2)] == [1, 0]
+
     def test_count_failures_each_by_itself(self, start: Start) -> None:
         here, there, target = start(), start(), Target()
         for throttles in (here, there):
