@@ -8,7 +8,8 @@ from typing import Any
 
 from outbox.admin.controls_view import describe_controls
 from outbox.admin.history import DESTINATION, History, Range, Scope, read_history
-from outbox.admin.overview import breakers, count_waiting_at, processes
+from outbox.admin.overview import count_waiting_at
+from outbox.admin.processes import breakers, processes
 from outbox.destinations.controls import Controls, read_controls
 from outbox.destinations.recorded_destinations import RecordedDestination, read_recorded
 from outbox.operations.count import Count

@@ -18,6 +18,7 @@ from outbox.admin.durations import format_duration
 from outbox.admin.failures import Failure, Failures, read_failures
 from outbox.admin.lock_waits import Root, read_roots
 from outbox.admin.periodic_jobs import PeriodicView, read_periodic_jobs
+from outbox.admin.processes import breakers, is_silent, processes, without_ended_applications
 from outbox.admin.queries import SCAN_LIMITS, ScanLimits, count_by_kind
 from outbox.admin.recent_activity import Activity, activity_by_minute, last_hour, latency_quantiles
 from outbox.destinations.controls import Controls, read_controls
@@ -32,7 +33,7 @@ from outbox.storage.operator_models import Process
 from outbox.storage.status import is_unfinished
 from outbox.storage.timestamp import LATEST
 from outbox.storage.waiting_events import count_parked
-from outbox.telemetry.process_reports import APPLICATION, MISSED_REPORTS, SCHEDULER, UP, WORKER
+from outbox.telemetry.process_reports import SCHEDULER, UP, WORKER
 
 # How long one statement of an overview may take.
 STATEMENT_SECONDS = 5.0
@@ -183,7 +184,7 @@ def overview(dialect: Dialect, cap: int = BACKLOG_CAP, seconds: float = STATEMEN
     with dialect.bounded(seconds):
         now = dialect.now()
         roots = read_roots(dialect)
-        reported = _known(processes(dialect), now)
+        reported = without_ended_applications(processes(dialect), now)
         minutes = last_hour(dialect, now)
         _, recorded = read_recorded(dialect)
         controls = read_controls(dialect)[0]
@@ -334,61 +335,6 @@ def _earliest(times: Iterable[Any]) -> datetime | None:
 
 def _counts(numbers: Counter[str], cap: int, *, at_least: bool) -> dict[str, Count]:
     return {kind: Count(min(n, cap), at_least or n > cap) for kind, n in numbers.items() if n}
-
-
-def processes(dialect: Dialect) -> list[Process]:
-    """Return the processes that are in the table outbox_process, workers first."""
-    with dialect.connection():
-        rows: list[Process] = dialect.select(Process.select())
-    order = {UP: 0, WORKER: 1, SCHEDULER: 2}
-    return sorted(rows, key=lambda each: (order.get(each.kind, 3), each.kind, each.host, each.pid))
-
-
-def is_silent(process: Process, now: datetime) -> bool:
-    """Return whether the process has missed more than MISSED_REPORTS reports."""
-    interval_seconds = process.details.get("publish_seconds", 10.0)
-    return bool(now - process.seen_at > timedelta(seconds=MISSED_REPORTS * interval_seconds + 1))
-
-
-def _known(reported: Iterable[Process], now: datetime) -> list[Process]:
-    """Return the processes without those of applications that are silent: they have ended.
-
-    A web server that is stopped with SIGTERM, as uvicorn is, ends without running what is to run at its exit. So it
-    can't report its end, and nothing is wrong.
-    """
-    return [each for each in reported if each.kind != APPLICATION or not is_silent(each, now)]
-
-
-def breakers(reported: Iterable[Process], now: datetime) -> dict[str, dict[str, Any]]:
-    """Return the circuit breakers that are open or recovering, as the workers report them.
-
-    Of processes that share their circuit breakers in Redis, the latest report wins, among those that have sent the
-    destination events. Another process, such as a scheduler, may have the destination, but does not know whether it can
-    be reached. Processes of earlier versions do not report what they have tried. Without Redis, each process has a
-    circuit breaker of its own: then one that is open wins, since that process sends nothing. Processes that no longer
-    report are left out. `open_seconds` is for how long it has been open.
-    """
-    found: dict[str, dict[str, Any]] = {}
-    own: dict[str, dict[str, Any]] = {}
-    for process in sorted(reported, key=lambda each: each.seen_at):
-        if is_silent(process, now):
-            continue
-        age = max(0.0, (now - process.seen_at).total_seconds())
-        states = {name: _aged(state, age) for name, state in process.details.get("breakers", {}).items()}
-        if not process.details.get("shares_breakers", True):
-            own |= {name: state for name, state in states.items() if state.get("open") or name not in own}
-            continue
-        for name in process.details.get("tried", process.details.get("destinations", {})):
-            found.pop(name, None)
-        found |= states
-    return found | {name: state for name, state in own.items() if state.get("open") or name not in found}
-
-
-def _aged(state: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """Return the state of a circuit breaker this many seconds after its report."""
-    since, left = state.get("open_seconds"), state.get("seconds")
-    aged = state if left is None else state | {"seconds": max(0.0, left - seconds)}
-    return aged if since is None else aged | {"open_seconds": since + seconds}
 
 
 def count_waiting_at(dialect: Dialect, destination: str) -> Count:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from outbox.admin.overview import is_silent
+from outbox.admin.processes import is_silent
 from outbox.storage.operator_models import Process
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from outbox.admin.durations import format_seconds
-from outbox.admin.overview import is_silent, processes
+from outbox.admin.processes import is_silent, processes
 from outbox.cli.options import modules_option
 from outbox.cli.output import one_line
 from outbox.core import Outbox

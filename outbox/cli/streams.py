@@ -7,7 +7,7 @@ from dataclasses import asdict
 import click
 
 from outbox.admin.durations import format_duration
-from outbox.admin.overview import processes
+from outbox.admin.processes import processes
 from outbox.admin.streams import stream_groups
 from outbox.cli.options import json_option, modules_option
 from outbox.cli.output import echo_json, echo_table

@@ -3,7 +3,7 @@
 from datetime import timedelta
 from typing import Any
 
-from outbox.admin.overview import processes
+from outbox.admin.processes import processes
 from outbox.admin.streams import StreamGroup, stream_groups
 from outbox.core import Outbox
 from outbox.storage.operator_models import Process

@@ -40,7 +40,7 @@ TRUTH = [
     ),
     Mutant(
         "truth-the-latest-report-wins-where-each-process-has-a-breaker-of-its-own",
-        "outbox/admin/overview.py",
+        "outbox/admin/processes.py",
         'if not process.details.get("shares_breakers", True):',
         "if False:",
         (f"{OVERVIEW}::TestProcesses::test_an_open_breaker_wins_where_each_process_has_its_own[sqlite]",),

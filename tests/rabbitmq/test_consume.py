@@ -9,7 +9,7 @@ import peewee
 import pytest
 
 import outbox
-from outbox.admin.overview import processes
+from outbox.admin.processes import processes
 from outbox.admin.streams import stream_groups
 from outbox.consumer import rabbit_source
 from outbox.consumer.options import Intervals

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from outbox.admin.controls_view import describe_controls
-from outbox.admin.overview import breakers, processes
+from outbox.admin.processes import breakers, processes
 from outbox.admin.web import csrf, parameters
 from outbox.admin.web.action_request import read_form
 from outbox.admin.web.dashboard import dashboard_of

@@ -20,8 +20,9 @@ from outbox.admin.event_state import DestinationState, destination_states, next_
 from outbox.admin.hidden_content import hide_in_event, hide_in_overview, hide_in_rows, values_of
 from outbox.admin.history import History, read_history
 from outbox.admin.job_view import JobView, job_view, listed_arguments
-from outbox.admin.overview import Overview, processes
+from outbox.admin.overview import Overview
 from outbox.admin.overview import overview as read_overview
+from outbox.admin.processes import processes
 from outbox.admin.queries import Page
 from outbox.admin.readable_row import readable_row
 from outbox.admin.verdict import find, verdict_on

@@ -8,7 +8,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from outbox.admin.overview import processes
+from outbox.admin.processes import processes
 from outbox.admin.streams import StreamGroup, stream_groups
 from outbox.admin.web.dashboard import dashboard_of
 from outbox.admin.web.permissions import VIEW, require
