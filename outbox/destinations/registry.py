@@ -45,7 +45,8 @@ class Registry:
     """The destinations by name, and the event types that are ignored."""
 
     def __init__(self) -> None:
-        self._destinations: dict[str, Destination] = {}
+        # The destinations by name. Whenever they change, this is a new mapping.
+        self.destinations: Mapping[str, Destination] = {}
         # The names of the destinations that come from the settings. New settings replace these destinations.
         self._configured: frozenset[str] = frozenset()
         self._ignored: list[Pattern] = []
@@ -66,23 +67,23 @@ class Registry:
         """Register a destination of any kind."""
         _check(destination)
         with self._lock:
-            if destination.name in self._destinations:
+            if destination.name in self.destinations:
                 raise _name_taken(destination.name, by_settings=destination.name in self._configured)
-            self._replace(self._destinations | {destination.name: destination})
+            self._replace({**self.destinations, destination.name: destination})
 
     def set_configured(self, destinations: Iterable[Destination]) -> None:
         """Register the destinations that the settings name, and remove those that earlier settings named."""
         configured = {destination.name: destination for destination in destinations}
         with self._lock:
-            own = {name: each for name, each in self._destinations.items() if name not in self._configured}
+            own = {name: each for name, each in self.destinations.items() if name not in self._configured}
             for name in configured.keys() & own.keys():
                 raise _name_taken(name, by_settings=True)
             self._configured = frozenset(configured)
             self._replace(own | configured)
 
-    def _replace(self, destinations: dict[str, Destination]) -> None:
+    def _replace(self, destinations: Mapping[str, Destination]) -> None:
         # The dict is replaced, not changed, because another thread may be iterating over the old one.
-        self._destinations, self._lookups = {name: self._substitute(each) for name, each in destinations.items()}, {}
+        self.destinations, self._lookups = {name: self._substitute(each) for name, each in destinations.items()}, {}
 
     @contextmanager
     def separate(self, substitute: Callable[[Destination], Destination]) -> Iterator[None]:
@@ -92,7 +93,7 @@ class Registry:
         inside the block.
         """
         kept = (
-            "_destinations",
+            "destinations",
             "_configured",
             "_ignored",
             "_retired",
@@ -105,7 +106,7 @@ class Registry:
             before = {name: copy.copy(getattr(self, name)) for name in kept}
             functions = list(self.redactions.functions)
             self._substitute = substitute
-            self._replace(self._destinations)
+            self._replace(self.destinations)
         try:
             yield
         finally:
@@ -228,11 +229,6 @@ class Registry:
             self._replace({})
 
     @property
-    def destinations(self) -> Mapping[str, Destination]:
-        """Return the destinations by name. Whenever they change, this is a new mapping."""
-        return self._destinations
-
-    @property
     def retired(self) -> tuple[str, ...]:
         """Return the names that the application has declared as retired."""
         return self._retired
@@ -246,7 +242,7 @@ class Registry:
     def is_empty(self) -> bool:
         """Return whether there is no destination and no periodic function, and no event type is ignored."""
         has_function = any(job.function is not None for job in self._periodic.values())
-        return not self._destinations and not self._ignored and not has_function
+        return not self.destinations and not self._ignored and not has_function
 
     def ignores(self, event_type: str) -> bool:
         """Return whether the application has declared that no destination needs this event type."""
@@ -257,7 +253,7 @@ class Registry:
         lookups = self._lookups
         found = lookups.get(event_type)
         if found is None:
-            found = tuple(each for each in self._destinations.values() if is_wanted(event_type, each.events))
+            found = tuple(each for each in self.destinations.values() if is_wanted(event_type, each.events))
             if len(lookups) >= LOOKUPS_KEPT:
                 lookups.clear()
             # Not `self._lookups`: `_replace` may have set a new dict meanwhile, for which this result may be wrong.
