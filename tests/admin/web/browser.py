@@ -35,6 +35,7 @@ class Document(HTMLParser):
         self.links: dict[str, str] = {}
         self.forms: list[Form] = []
         self._text: list[str] = []
+        self._may_break = False
         self._link: str | None = None
         self._link_text = ""
         self.feed(html)
@@ -43,6 +44,7 @@ class Document(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         attributes = {name: "" if value is None else value for name, value in attrs}
         self.tags.append((tag, attributes))
+        self._may_break = tag == "wbr"  # where a browser may break a line, and shows no space
         if tag == "a":
             self._link, self._link_text = attributes.get("href"), ""
         elif tag == "form":
@@ -60,7 +62,11 @@ class Document(HTMLParser):
             self._link = None
 
     def handle_data(self, data: str) -> None:
-        self._text.append(data)
+        if self._may_break and self._text:
+            self._text[-1] += data
+        else:
+            self._text.append(data)
+        self._may_break = False
         if self._link is not None:
             self._link_text += data
 
