@@ -181,6 +181,8 @@ class Statements:
     backlog: str
     failures: str
     due_ids: str
+    hide: str
+    show: str
     move_events_back: str
     move_waiting_back: str
     move_inbox_back: str

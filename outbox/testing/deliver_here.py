@@ -5,7 +5,8 @@ Inside the test's transaction the statements are the same as in a worker; only t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from outbox.core import Outbox
@@ -116,10 +117,25 @@ def _each(named: Named | Iterable[Named]) -> Iterable[Named]:
 
 
 def _next_batch(context: DeliveryContext, tried: Collection[str]) -> Batch | None:
-    """Deliver a batch that holds an event that was not tried yet; return None if there is none."""
+    """Deliver a batch of events that were not tried yet; return None if there is none."""
     if _is_untried_due(context, tried) or (release_all_overlooked(context) and _is_untried_due(context, tried)):
-        return deliver_batch(context, context.settings.batch_size)
+        with _hidden(context, tried):
+            return deliver_batch(context, context.settings.batch_size)
     return None
+
+
+@contextmanager
+def _hidden(context: DeliveryContext, tried: Collection[str]) -> Iterator[None]:
+    """Keep a claim from taking events that were tried, and may be due again, while the block runs."""
+    if not tried:
+        yield
+        return
+    dialect, ids = context.dialect, context.dialect.row_ids([*tried])
+    dialect.run(dialect.statements.hide, (ids,))
+    try:
+        yield
+    finally:
+        dialect.run(dialect.statements.show, (ids,))
 
 
 def _is_untried_due(context: DeliveryContext, tried: Collection[str]) -> bool:

@@ -92,6 +92,28 @@ class TestInsideTheTestsTransaction:
         testing.deliver(raise_errors=False)
         assert attempts == [1, 1, 2, 2]
 
+    def test_it_is_not_tried_again_with_an_event_that_comes_meanwhile(
+        self, configure: Configure, in_transaction: None
+    ) -> None:
+        configure(backoff_base_seconds=0)
+        attempts: list[int] = []
+
+        @outbox.handler("order.placed", name="fails")
+        def fails(event: outbox.Event) -> None:
+            attempts.append(event.attempt)
+            raise ValueError
+
+        @outbox.handler("order.placed", name="pays")
+        def pays(event: outbox.Event) -> None:
+            outbox.emit("Order", event.aggregate_id, "order.paid")
+
+        outbox.handler("order.paid", name="notes")(note)
+        emit(1)
+        assert testing.deliver(raise_errors=False) == 1
+        assert attempts == [1]
+        testing.deliver(raise_errors=False)
+        assert attempts == [1, 2]
+
     def test_what_handlers_emit_meanwhile_is_delivered_too(self, box: Outbox, in_transaction: None) -> None:
         @outbox.handler("order.placed", name="pays")
         def pays(event: outbox.Event) -> None:

@@ -11,6 +11,10 @@ SELECT {id} FROM {event_table}
 WHERE next_attempt_at <= {now} AND (lease_until IS NULL OR lease_until <= {now})
 """
 
+# Hides events from claims, and shows them again: those that a call has tried, while it delivers others.
+HIDE = "UPDATE {event_table} SET lease_until = {latest} WHERE {ids} AND lease_id IS NULL"
+SHOW = "UPDATE {event_table} SET lease_until = NULL WHERE {ids} AND lease_id IS NULL"
+
 # Each parameter is the number of seconds. `next_attempt_at` stays as it is in a row that is parked: it says there that
 # no clock makes the event due.
 MOVE_EVENTS_BACK_POSTGRES = """
