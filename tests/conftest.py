@@ -193,7 +193,11 @@ def database(url: str, request: pytest.FixtureRequest) -> Iterator[Any]:
         shutil.copyfile(request.getfixturevalue("sqlite_file_with_tables"), urlsplit(url).path)
     opened: Any = open_database(url)
     if is_postgres(url):
-        request.getfixturevalue("_postgres_database").renew(lambda: create_tables(opened))
+        shared = request.getfixturevalue("_postgres_database")
+        if url == shared.url:
+            shared.renew(lambda: create_tables(opened))
+        else:  # a module with a server of its own
+            create_tables(opened)
     Note.bind(opened)
     yield opened
     # What a test has bound to its database must not stay so: on the next one the model would build the wrong SQL.

@@ -25,16 +25,16 @@ def note(what: str) -> None:
     write(what, id=str(uuid4()), body="", attempt=1, pid=os.getpid())
 
 
-def deliver_and_wait(*arguments: Any) -> Any:
-    batch = deliver_batch(*arguments)
+def deliver_and_wait(*arguments: Any, **options: Any) -> Any:
+    batch = deliver_batch(*arguments, **options)
     note("claimed")
     while not Path(os.environ[GATE]).exists():
         time.sleep(0.01)
     return batch
 
 
-def drain_and_note(*arguments: Any) -> int:
-    claimed = drain(*arguments)
+def drain_and_note(*arguments: Any, **options: Any) -> int:
+    claimed = drain(*arguments, **options)
     note("drained")
     return claimed
 
