@@ -45,9 +45,10 @@ class RecordFactory:
     def __init__(self, inner: Any) -> None:
         self._inner = inner
 
-    def __call__(self, name: str, *args: Any, **more: Any) -> logging.LogRecord:
+    def __call__(self, name: str | None, *args: Any, **more: Any) -> logging.LogRecord:
         record: logging.LogRecord = self._inner(name, *args, **more)
-        if name.startswith(LOGGERS) and isinstance(record.args, tuple):
+        # logging.makeLogRecord, which makes a record of what another process has sent, passes None.
+        if name is not None and name.startswith(LOGGERS) and isinstance(record.args, tuple):
             record.args = tuple(map(_without_arguments, record.args))
         return record
 

@@ -170,6 +170,7 @@ class Lifecycle(Middleware):
     def __init__(self, start: Callable[[dramatiq.Broker], None]) -> None:
         self._start = start
         self._is_prepared = False
+        self._parent: worker_shutdown.StopWithParent | None = None
         self._threads: list[FallbackPoller | WakeupListener] = []
 
     def after_process_boot(self, broker: dramatiq.Broker) -> None:
@@ -186,7 +187,7 @@ class Lifecycle(Middleware):
             logs.hide_statement_parameters()
             if under_dramatiq_cli():  # otherwise the process is the application's, and so is its logging
                 logs.use_format(loaded_settings().log_format)
-            worker_shutdown.prepare()
+            self._parent = worker_shutdown.prepare()
 
     def before_worker_boot(self, broker: dramatiq.Broker, worker: dramatiq.Worker) -> None:
         self._prepare_process()
@@ -203,8 +204,12 @@ class Lifecycle(Middleware):
         self._threads = [each for box in outboxes() for each in _started(box, broker, worker)]
         for each in self._threads:
             each.start()
+        if self._parent is not None:
+            self._parent.worker_has_booted(worker)
 
     def before_worker_shutdown(self, broker: dramatiq.Broker, worker: dramatiq.Worker) -> None:
+        if self._parent is not None:
+            self._parent.worker_stops()
         for box in outboxes():
             box.stopping.set()
         for each in self._threads:

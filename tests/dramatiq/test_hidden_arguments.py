@@ -109,6 +109,12 @@ def test_records_of_other_loggers_are_left_alone(caplog: pytest.LogCaptureFixtur
     assert caplog.text.count(NEVER) == 2
 
 
+def test_a_record_that_was_sent_by_another_process_can_be_made_from_its_fields() -> None:
+    hide_arguments_in_logs()
+    record = logging.makeLogRecord({"name": "another.process", "msg": "hello"})
+    assert (record.name, record.getMessage()) == ("another.process", "hello")
+
+
 def test_in_a_real_worker_the_event_of_a_failing_actor_is_not_logged(make_stage: MakeStage) -> None:
     stage = make_stage()
     command = (BIN / "outbox", "worker", "tests.apps.failing_actor", "-p", "1", "-t", "2", "-v")

@@ -93,3 +93,20 @@ class TestAWorker:
         in_flight.program.signal(signal.SIGKILL)
         in_flight.wait_until_said("The main process has ended")
         in_flight.assert_finishes()
+
+    def test_whose_main_process_is_killed_while_it_boots_finishes_and_ends_by_itself(self, stage: Stage) -> None:
+        boot = stage.gate()
+        stage.environment["OUTBOX_TEST_GATE"] = str(boot)
+
+        def start() -> Program:
+            program = stage.start("worker", BIN / "dramatiq", "jobs", "tests.apps.boots_slowly", "-p", "1", "-t", "2")
+            stage.wait_for(boot.with_suffix(".waits").exists, "it boots")
+            assert len(program.family()) > 1
+            program.signal(signal.SIGKILL)  # it waits for the worker process to have booted
+            program.wait()
+            boot.touch()
+            return program
+
+        in_flight = InFlight(stage, start)
+        in_flight.wait_until_said("its main thread does not stop")
+        in_flight.assert_finishes()

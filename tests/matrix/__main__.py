@@ -25,7 +25,8 @@ from tests.matrix.system import MatrixError, System, Versions, cache_folder
 
 # Each with the version of Python that it has.
 RELEASES = {"trixie": "python3.13", "sid": "python3.14"}
-ALL_TESTS = (f"--numprocesses={max(4, os.cpu_count() or 1)}",)
+# A process that has no tests left takes some of another: the slow ones stand together.
+ALL_TESTS = (f"--numprocesses={max(4, os.cpu_count() or 1)}", "--dist=worksteal")
 # pytest's last line, which has no frame with -q.
 SUMMARY = re.compile(r"(=+ )?(?P<counts>(\d+ (passed|failed|error|skipped)|no tests ran).* in [\d.]+s.*?)( =+)?")
 
