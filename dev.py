@@ -91,9 +91,7 @@ def test(args: list[str]) -> None:
         folders = [f"tests/{APART[word]}" for word in asked]
         become("-m", "pytest", *together, *folders, *(arg for arg in args if arg not in asked))
     if FAST in args:
-        # These tests wait less, and each process has to collect them all first.
-        processes = (os.cpu_count() or 1) + 1
-        become("-m", "pytest", FAST, f"--numprocesses={processes}", IN_BLOCKS, *(arg for arg in args if arg != FAST))
+        become("-m", "pytest", FAST, f"--numprocesses={PROCESSES}", IN_BLOCKS, *(arg for arg in args if arg != FAST))
     if not args:
         with compiling_tests():
             check([])
