@@ -168,6 +168,9 @@ def _make_due(
     """
     with dialect.lock_limit():
         began_at = dialect.now()
+        # SQLite's clock has only milliseconds, and the time of each change below must be later than this one.
+        while dialect.now() == began_at:
+            pass
     total, after_seconds, position = 0, 0.0, timestamp.EARLIEST
     while True:
         per_second = next(rate for least, rate in reversed(ramp) if total >= least)
